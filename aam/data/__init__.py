@@ -1,0 +1,1 @@
+"""Tables, trees and metadata: from files to batches."""

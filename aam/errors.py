@@ -1,0 +1,45 @@
+"""What goes wrong and how the process says so: the input error and the exit statuses."""
+
+from __future__ import annotations
+
+FINISHED = 0
+FAILED = 1
+BAD_INPUT = 2
+CALL_AGAIN = 85
+
+
+class InputError(ValueError):
+    """Bad input from the user; carries every problem found, so that one message shows all.
+
+    Each problem is one sentence that names the place, the value found, the value expected and the
+    option that mends it.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problems))
+
+
+class Problems:
+    """Collects problems while checking, then raises them together."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def add(self, problem: str) -> None:
+        self.found.append(problem)
+
+    def extend(self, error: InputError) -> None:
+        self.found.extend(error.problems)
+
+    def raise_if_any(self) -> None:
+        """Raise `InputError` with all problems collected so far, if there is one."""
+        if self.found:
+            raise InputError(*self.found)
+
+
+def shown(values: object, limit: int = 5) -> str:
+    """A short quoted listing of values for a message: the first few, then how many more."""
+    items = list(values)  # type: ignore[call-overload]
+    text = ", ".join(repr(str(item)) for item in items[:limit])
+    return text if len(items) <= limit else f"{text} and {len(items) - limit} more"

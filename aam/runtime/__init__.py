@@ -1,0 +1,1 @@
+"""What knows the machine, and nothing of microbes."""

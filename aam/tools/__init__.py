@@ -1,0 +1,1 @@
+"""Old names kept for users."""

@@ -1,0 +1,1 @@
+"""Losses, the loop, checkpoints and everything that runs a model."""
