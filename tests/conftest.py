@@ -55,7 +55,8 @@ def plain_python(tmp_path: Path) -> Callable[[str], str]:
     """
 
     def run(source: str) -> str:
-        command = [sys.executable, "-W", "error", "-c", source]
+        own_warning = "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+        command = [sys.executable, "-W", "error", "-W", own_warning, "-c", source]
         path = os.pathsep.join((str(ROOT), OFFLINE))
         environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
