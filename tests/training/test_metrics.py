@@ -1,0 +1,369 @@
+"""Figures against scikit-learn and SciPy, intervals and paired tests against closed forms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+from sklearn.linear_model import LinearRegression
+
+from aam.training import metrics
+from aam.training.metrics import Predictions, regression_metrics
+
+
+def numeric(seed: int, samples: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    truth = np.round(draw.normal(5, 2, samples), 1)
+    return truth, np.round(truth + draw.normal(0.3, 1, samples), 1)
+
+
+def classes(seed: int, samples: int = 200, number: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and informative probabilities with many ties."""
+    draw = np.random.default_rng(seed)
+    truth = draw.integers(number, size=samples)
+    weight = draw.integers(1, 6, size=(samples, number)) + 3.0 * np.eye(number)[truth]
+    return truth, weight / weight.sum(axis=1, keepdims=True)
+
+
+# --- figures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numeric_figures_equal_the_reference(seed: int):
+    truth, predicted = numeric(seed)
+    expected = {
+        "mae": sklearn.metrics.mean_absolute_error(truth, predicted),
+        "rmse": sklearn.metrics.root_mean_squared_error(truth, predicted),
+        "r2": sklearn.metrics.r2_score(truth, predicted),
+        "pearson": scipy.stats.pearsonr(truth, predicted).statistic,
+        "spearman": scipy.stats.spearmanr(truth, predicted).statistic,
+        "nrmse": sklearn.metrics.root_mean_squared_error(truth, predicted) / (truth.max() - truth.min()),
+    }
+    assert regression_metrics(truth, predicted) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("number", [2, 3, 6])
+def test_class_figures_equal_the_reference(seed: int, number: int):
+    truth, probabilities = classes(seed, number=number)
+    predicted = probabilities.argmax(axis=1)
+    scored = [1] if number == 2 else range(number)
+    expected = {
+        "accuracy": sklearn.metrics.accuracy_score(truth, predicted),
+        "balanced_accuracy": sklearn.metrics.balanced_accuracy_score(truth, predicted),
+        "macro_f1": sklearn.metrics.f1_score(truth, predicted, average="macro"),
+        "auroc": np.mean([sklearn.metrics.roc_auc_score(truth == k, probabilities[:, k]) for k in scored]),
+        "auprc": np.mean(
+            [sklearn.metrics.average_precision_score(truth == k, probabilities[:, k]) for k in scored]
+        ),
+    }
+    assert metrics.classification_metrics(truth, probabilities) == pytest.approx(expected, abs=1e-12)
+    if number > 2:
+        multi = sklearn.metrics.roc_auc_score(truth, probabilities, multi_class="ovr", average="macro")
+        assert expected["auroc"] == pytest.approx(multi)
+
+
+def test_the_table_of_classes_equals_the_reference():
+    truth, probabilities = classes(1)
+    predicted = probabilities.argmax(axis=1)
+    rows = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
+    reference = np.array(sklearn.metrics.precision_recall_fscore_support(truth, predicted))
+    found = np.array([(row.precision, row.recall, row.f1, row.samples) for row in rows])
+    np.testing.assert_allclose(found.T, reference)
+    assert [row.label for row in rows] == ["a", "b", "c", "d"]
+    assert np.mean([row.auroc for row in rows]) == pytest.approx(
+        metrics.classification_metrics(truth, probabilities)["auroc"]
+    )
+
+
+def test_the_confusion_matrix_equals_the_reference():
+    truth, probabilities = classes(2)
+    predicted = probabilities.argmax(axis=1)
+    found = metrics.confusion_matrix(truth, predicted, 5)
+    np.testing.assert_array_equal(found, sklearn.metrics.confusion_matrix(truth, predicted, labels=range(5)))
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=12),
+)
+def test_auroc_is_the_share_of_ordered_pairs(samples: list[tuple[bool, int]]):
+    positive = np.array([one for one, _ in samples])
+    score = np.array([value for _, value in samples], dtype=float)
+    pairs = [(a > b) + 0.5 * (a == b) for a, b in itertools.product(score[positive], score[~positive])]
+    expected = np.mean(pairs) if pairs else math.nan
+    assert metrics.auroc(positive, score) == pytest.approx(expected, nan_ok=True)
+
+
+def test_constant_and_empty_inputs_are_nan():
+    ones, ramp = np.ones(4), np.arange(4.0)
+    flat = regression_metrics(ones, ramp)
+    assert flat["mae"] == 1.0
+    assert all(math.isnan(flat[name]) for name in ("r2", "pearson", "spearman", "nrmse"))
+    assert math.isnan(regression_metrics(ramp, ones)["pearson"])
+    assert math.isnan(metrics.pearson(np.array([0.0, 5e-324]), ramp[:2]))
+    assert all(map(math.isnan, regression_metrics(ramp[:0], ramp[:0]).values()))
+    single = metrics.classification_metrics(np.zeros(3, dtype=int), np.tile([0.9, 0.1], (3, 1)))
+    assert single["accuracy"] == single["balanced_accuracy"] == single["macro_f1"] == 1.0
+    assert math.isnan(single["auroc"])
+    assert math.isnan(single["auprc"])
+    empty = metrics.classification_metrics(np.zeros(0, dtype=int), np.zeros((0, 2)))
+    assert all(map(math.isnan, empty.values()))
+
+
+def test_a_class_without_samples_does_not_count():
+    truth, probabilities = classes(0, number=3)
+    wider = np.column_stack([probabilities, np.zeros(len(truth))])
+    expected = metrics.classification_metrics(truth, probabilities)
+    assert metrics.classification_metrics(truth, wider) == pytest.approx(expected)
+    row = metrics.per_class(truth, wider, ["a", "b", "c", "d"])[3]
+    assert row.samples == 0
+    assert math.isnan(row.recall)
+
+
+# --- predictions -------------------------------------------------------------------------------------------
+
+
+def test_samples_without_truth_or_prediction_are_left_out():
+    truth = np.array([1.0, math.nan, 3.0, 4.0])
+    predicted = np.array([1.0, 2.0, math.nan, 5.0])
+    given_ = Predictions(("a", "b", "c", "d"), truth, predicted, fold=np.array([0, 0, 1, 1]))
+    assert given_.known().sample_ids == ("a", "d")
+    assert given_.known().fold.tolist() == [0, 1]
+    assert metrics.figures(given_, seed=0, repeats=5)["mae"].value == 0.5
+    probabilities = np.array([[0.2, 0.8], [0.6, 0.4], [math.nan, math.nan]])
+    named = Predictions(("a", "b", "c"), np.array([1, -1, 0]), probabilities, labels=("no", "yes"))
+    assert named.known().sample_ids == ("a",)
+
+
+def test_predictions_of_unequal_length_are_refused():
+    with pytest.raises(ValueError, match=r"predicted has shape \(2,\), expected \(2, 2\)"):
+        Predictions(("a", "b"), np.zeros(2, dtype=int), np.zeros(2), labels=("no", "yes"))
+    with pytest.raises(ValueError, match="batch has shape"):
+        Predictions(("a", "b"), np.zeros(2), np.zeros(2), batch=np.zeros(3))
+
+
+def test_figures_by_level_are_those_of_its_samples():
+    truth, predicted = numeric(0)
+    level = np.array(["10", "9", "x", "-1.5"])[np.arange(len(truth)) % 4]
+    given_ = Predictions(tuple(map(str, range(len(truth)))), truth, predicted)
+    found = metrics.figures_by(given_, level, seed=0, repeats=5)
+    assert list(found) == ["-1.5", "9", "10", "x"]
+    for name, (samples, figures) in found.items():
+        rows = level == name
+        assert samples == rows.sum()
+        expected = regression_metrics(truth[rows], predicted[rows])
+        assert {key: one.value for key, one in figures.items()} == expected
+
+
+# --- intervals and tests -----------------------------------------------------------------------------------
+
+
+def mean_only(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    return {"mean": float((predicted - truth).mean())}
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal():
+    draw = np.random.default_rng(0)
+    error = draw.normal(size=400)
+    found = metrics.bootstrap_intervals(mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000)
+    half = 1.96 * error.std() / 20
+    assert found["mean"].value == pytest.approx(error.mean())
+    assert found["mean"].low == pytest.approx(error.mean() - half, abs=0.01)
+    assert found["mean"].high == pytest.approx(error.mean() + half, abs=0.01)
+
+
+def test_intervals_resample_groups():
+    """Repeating each sample nine times says nothing new; resampling samples would make it seem so."""
+    draw = np.random.default_rng(0)
+    error = draw.normal(size=60)
+    many = np.repeat(error, 9)
+    groups = np.repeat(np.arange(60).astype(str), 9)
+
+    def width(values: np.ndarray, by: np.ndarray) -> float:
+        found = metrics.bootstrap_intervals(mean_only, np.zeros(len(values)), values, by, seed=1)["mean"]
+        return found.high - found.low
+
+    single = width(error, np.arange(60))
+    assert width(many, groups) == pytest.approx(single, rel=0.05)
+    assert width(many, np.arange(540)) == pytest.approx(single / 3, rel=0.15)
+
+
+def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
+    truth, predicted = numeric(0)
+    groups = np.arange(len(truth)) // 5
+    first = metrics.bootstrap_intervals(regression_metrics, truth, predicted, groups, seed=3, repeats=50)
+    again = metrics.bootstrap_intervals(regression_metrics, truth, predicted, groups, seed=3, repeats=50)
+    other = metrics.bootstrap_intervals(regression_metrics, truth, predicted, groups, seed=4, repeats=50)
+    shuffled = np.random.default_rng(0).permutation(len(truth))
+    moved = metrics.bootstrap_intervals(
+        regression_metrics, truth[shuffled], predicted[shuffled], groups[shuffled], seed=3, repeats=50
+    )
+    assert first == again
+    assert first != other
+    assert moved["mae"].low == pytest.approx(first["mae"].low, abs=1e-12)
+
+
+def test_one_group_has_no_interval():
+    truth, predicted = numeric(0, samples=10)
+    one = metrics.bootstrap_intervals(regression_metrics, truth, predicted, np.zeros(10), seed=0)["mae"]
+    assert math.isfinite(one.value)
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+    pair = (predicted, truth)
+    test = metrics.paired_differences(regression_metrics, truth, pair, np.zeros(10), seed=0)["mae"]
+    assert math.isnan(test.p)
+
+
+def test_a_figure_missing_from_most_resamples_has_no_interval():
+    truth = np.array([1] + [0] * 9)
+    probabilities = np.full((10, 2), 0.5)
+    found = metrics.bootstrap_intervals(
+        metrics.classification_metrics, truth, probabilities, np.arange(10) // 5, seed=0, repeats=200
+    )
+    assert found["auroc"].value == 0.5
+    assert math.isfinite(found["accuracy"].low)
+    rare = metrics._limits(np.array([math.nan, math.nan, 1.0]))
+    assert all(map(math.isnan, rare))
+
+
+def test_paired_differences_see_what_separate_intervals_hide():
+    """Two predictions share a large error; one is better by a tenth of it, always."""
+    draw = np.random.default_rng(0)
+    error = np.abs(draw.normal(0, 5, 200)) + 1
+    truth = np.zeros(200)
+    pair = (error, error + draw.uniform(0.3, 0.5, 200))
+    found = metrics.paired_differences(regression_metrics, truth, pair, np.arange(200), seed=0)["mae"]
+    assert found.value == pytest.approx(np.mean(pair[0] - pair[1]))
+    assert found.high < 0
+    assert found.p == pytest.approx(2 / 1001)
+    separate = [
+        metrics.bootstrap_intervals(regression_metrics, truth, one, np.arange(200), seed=0)["mae"]
+        for one in pair
+    ]
+    assert separate[0].high > separate[1].low
+
+
+def test_equal_predictions_do_not_differ():
+    truth, predicted = numeric(0)
+    pair = (predicted, predicted.copy())
+    found = metrics.paired_differences(regression_metrics, truth, pair, np.arange(200), seed=0, repeats=20)
+    assert found["mae"] == metrics.Difference(0.0, 0.0, 0.0, 1.0)
+
+
+def test_the_paired_test_keeps_its_level():
+    """Among pairs that differ by chance only, about one in twenty is called different."""
+    draw = np.random.default_rng(0)
+    called = 0
+    for seed in range(200):
+        pair = (draw.normal(size=40), draw.normal(size=40))
+        found = metrics.paired_differences(mean_only, np.zeros(40), pair, np.arange(40), seed, 199)
+        called += found["mean"].p < 0.05
+    assert 2 <= called <= 22
+
+
+# --- batches -----------------------------------------------------------------------------------------------
+
+
+def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
+    draw = np.random.default_rng(0)
+    batch = np.repeat(["a", "b", "c"], 50)
+    centre = np.repeat([0.0, 30.0, 60.0], 50)
+    truth = centre + draw.normal(size=150)
+    means = np.repeat([truth[batch == one].mean() for one in "abc"], 50)
+    ids = tuple(map(str, range(150)))
+    found = metrics.within_batches(Predictions(ids, truth, means, batch=batch))
+    assert sklearn.metrics.r2_score(truth, means) > 0.99
+    assert found["r2"] == pytest.approx(0, abs=1e-12)
+    half = Predictions(ids, truth, means + (truth - means) / 2, batch=batch)
+    assert metrics.within_batches(half)["r2"] == pytest.approx(0.75)
+    shifted = Predictions(ids, truth, truth + centre, batch=batch)
+    assert metrics.within_batches(shifted)["pearson"] == pytest.approx(1.0)
+    assert metrics.within_batches(shifted)["r2"] < 0
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
+    truth, probabilities = classes(0, samples=60, number=number)
+    batch = np.arange(60) % 4
+    labels = tuple("abc"[:number])
+    given_ = Predictions(tuple(map(str, range(60))), truth, probabilities, labels=labels, batch=batch)
+    expected = []
+    for k in [1] if number == 2 else range(number):
+        pairs = [
+            (probabilities[i, k] > probabilities[j, k]) + 0.5 * (probabilities[i, k] == probabilities[j, k])
+            for i, j in itertools.product(range(60), range(60))
+            if truth[i] == k != truth[j] and batch[i] == batch[j]
+        ]
+        expected.append(np.mean(pairs))
+    assert metrics.within_batches(given_)["auroc"] == pytest.approx(np.mean(expected))
+
+
+def test_whether_batches_were_held_out_whole():
+    def held_out(fold: list[int], batch: list[str]) -> bool:
+        values = np.zeros(len(fold))
+        given_ = Predictions(tuple(batch), values, values, fold=np.array(fold), batch=np.array(batch))
+        return metrics.held_out_whole(given_)
+
+    assert held_out([0, 0, 1, 1], ["a", "b", "c", "c"])
+    assert not held_out([0, 0, 1, 1], ["a", "b", "b", "c"])
+    assert not held_out([0, 0, 0, 0], ["a", "b", "b", "c"])
+    assert not metrics.held_out_whole(Predictions(("a",), np.zeros(1), np.zeros(1)))
+
+
+# --- distances ---------------------------------------------------------------------------------------------
+
+
+def distances(seed: int, samples: int = 30) -> np.ndarray:
+    points = np.random.default_rng(seed).normal(size=(samples, 3))
+    return cdist(points, points)
+
+
+def test_mantel_is_the_correlation_of_all_pairs():
+    first, second = distances(0), distances(1) + distances(0)
+    rows = np.array(list(itertools.combinations(range(30), 2)))
+    expected = scipy.stats.pearsonr(first[tuple(rows.T)], second[tuple(rows.T)]).statistic
+    assert metrics.mantel(first, second) == pytest.approx(expected)
+    assert metrics.mantel(first, 2 * first + 1) == pytest.approx(1.0)
+    assert math.isnan(metrics.mantel(first, np.ones_like(first)))
+
+
+def test_partial_mantel_with_one_matrix_is_the_closed_form():
+    first, second, other = distances(0) + distances(2), distances(1) + distances(2), distances(2)
+    ab, ac, bc = metrics.mantel(first, second), metrics.mantel(first, other), metrics.mantel(second, other)
+    expected = (ab - ac * bc) / math.sqrt((1 - ac**2) * (1 - bc**2))
+    assert metrics.partial_mantel(first, second, [other]) == pytest.approx(expected)
+    assert metrics.partial_mantel(first, second, []) == pytest.approx(ab)
+
+
+def test_partial_mantel_with_two_matrices_is_that_of_the_residuals():
+    given_ = [distances(2), distances(3)]
+    first, second = distances(0) + given_[0], distances(1) + given_[1]
+    upper = np.triu_indices(30, 1)
+    known = np.column_stack([one[upper] for one in given_])
+    rest = [one[upper] - LinearRegression().fit(known, one[upper]).predict(known) for one in (first, second)]
+    assert metrics.partial_mantel(first, second, given_) == pytest.approx(np.corrcoef(*rest)[0, 1])
+    assert math.isnan(metrics.partial_mantel(given_[0], second, given_))
+
+
+def test_neighbours_recovered():
+    truth = distances(0, samples=200)
+    assert metrics.neighbours_recovered(truth, truth) == 1.0
+    assert metrics.neighbours_recovered(truth**2, truth) == 1.0
+    chance = metrics.neighbours_recovered(distances(1, samples=200), truth)
+    assert chance == pytest.approx(10 / 199, abs=0.02)
+    assert math.isnan(metrics.neighbours_recovered(truth[:5, :5], truth[:5, :5]))
+
+
+def test_neighbours_recovered_counts_true_ties_and_never_the_sample_itself():
+    tied = 1 - np.eye(5)
+    assert metrics.neighbours_recovered(distances(0, samples=5), tied, k=2) == 1.0
+    line = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0]))
+    other = np.abs(np.subtract.outer([0.0, 2.0, 3.0], [0.0, 2.0, 3.0]))
+    assert metrics.neighbours_recovered(other, line, k=1) == pytest.approx(2 / 3)
