@@ -1,0 +1,257 @@
+"""QIIME 2 archives (.qza): read with bounded sizes, written whole, with the standard zipfile only."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import stat
+import struct
+import uuid
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import aam
+from aam.errors import InputError, shown
+from aam.runtime.files import whole_file
+
+MAX_FILE = 4 << 30
+MAX_TOTAL = 8 << 30
+MAX_ENTRIES = 100_000
+MAX_METADATA = 1 << 16
+# Deflate reaches 1032:1; real tables, trees and sequences stay below 50:1. Small archives are exempt.
+MAX_RATIO = 200
+EXEMPT = 64 << 20
+
+ZIP_MAGIC = b"PK\x03\x04"
+PIECE = 1 << 20
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    OverflowError,
+)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a QIIME 2 archive holds.
+
+    Attributes
+    ----------
+    type, format : str
+        Semantic type and directory format, e.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``.
+    data : mapping of str to bytes
+        Content of each file, by its name below ``data/``.
+    path : Path
+        Where it was read from, for messages.
+    """
+
+    type: str
+    format: str
+    data: Mapping[str, bytes]
+    path: Path
+
+    def file(self, name: str) -> bytes:
+        """Content of the file `name`; `InputError` names what there is instead."""
+        if name not in self.data:
+            raise InputError(
+                f"{self.path}: no file {name!r} in {self.type}, found {shown(sorted(self.data))}"
+            )
+        return self.data[name]
+
+
+def _check_name(name: str, where: object) -> None:
+    parts = name.removesuffix("/").split("/")
+    if name.startswith("/") or "\\" in name or ":" in parts[0] or not {"", ".", ".."}.isdisjoint(parts):
+        raise InputError(f"{where}: unsafe file name {name!r} in the archive, expected <uuid>/...")
+
+
+def _check_sizes(entries: list[zipfile.ZipInfo], path: Path) -> None:
+    total = sum(entry.file_size for entry in entries)
+    largest = max((entry.file_size for entry in entries), default=0)
+    allowed = min(MAX_TOTAL, EXEMPT + MAX_RATIO * path.stat().st_size)
+    if len(entries) > MAX_ENTRIES:
+        raise InputError(f"{path}: {len(entries)} files in the archive, expected at most {MAX_ENTRIES}")
+    if largest > MAX_FILE or total > allowed:
+        raise InputError(
+            f"{path}: unpacks to {total} bytes, its largest file to {largest}; expected at most {allowed} "
+            f"and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it and pass the file inside"
+        )
+
+
+def _checked_root(entries: list[zipfile.ZipInfo], path: Path) -> str:
+    """The one folder at the top, named by a UUID."""
+    names = [entry.filename for entry in entries]
+    for name in names:
+        _check_name(name, path)
+    if len(set(names)) != len(names):
+        raise InputError(f"{path}: two files of the archive have the same name")
+    roots = sorted({name.split("/")[0] for name in names})
+    if len(roots) != 1:
+        raise InputError(
+            f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), expected one"
+        )
+    try:
+        valid = str(uuid.UUID(roots[0])) == roots[0]
+    except ValueError:
+        valid = False
+    if not valid:
+        raise InputError(f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive")
+    return roots[0]
+
+
+def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> bytes:
+    # Other methods unpack a piece of the file at once, however large it becomes.
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or entry.flag_bits & 1:
+        raise InputError(f"{path}: {entry.filename} is encrypted or not deflated; QIIME 2 writes neither")
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        raise InputError(f"{path}: {entry.filename} is a link, expected a file")
+    pieces, left = [], entry.file_size
+    with archive.open(entry) as file:
+        while piece := file.read(PIECE):
+            left -= len(piece)
+            if left < 0:
+                raise InputError(f"{path}: {entry.filename} is larger than the archive says")
+            pieces.append(piece)
+    if left:
+        raise InputError(f"{path}: {entry.filename} is shorter than the archive says; is the file cut off?")
+    return b"".join(pieces)
+
+
+def _parse_metadata(blob: bytes, root: str, path: Path) -> tuple[str, str]:
+    """Semantic type and format from metadata.yaml: three flat ``key: value`` lines."""
+    where = f"{path}: metadata.yaml"
+    found: dict[str, str] = {}
+    for number, line in enumerate(blob.decode("utf-8").splitlines(), start=1):
+        key, separator, value = line.partition(": ")
+        if not line.strip():
+            continue
+        if not separator or key not in ("uuid", "type", "format") or key in found:
+            raise InputError(
+                f"{where}: line {number} is {line!r}, expected `uuid:`, `type:` and `format:` once each"
+            )
+        value = value.strip()
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        found[key] = value[1:-1] if quoted else value
+    if set(found) != {"uuid", "type", "format"}:
+        raise InputError(f"{where}: holds {shown(found)}, expected 'uuid', 'type' and 'format'")
+    if found["uuid"] != root:
+        raise InputError(f"{where}: uuid is {found['uuid']!r}, expected the top folder's {root!r}")
+    return found["type"], found["format"]
+
+
+def _read(path: Path, expected_types: Iterable[str], reason: str) -> Artifact:
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        _check_sizes(entries, path)
+        root = _checked_root(entries, path)
+        files = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries if not entry.is_dir()}
+        for name in ("VERSION", "metadata.yaml"):
+            if name not in files or files[name].file_size > MAX_METADATA:
+                raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
+        if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
+            raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive")
+        found, format_ = _parse_metadata(_content(archive, files["metadata.yaml"], path), root, path)
+        accepted = list(expected_types)
+        if found.split(" % ")[0] not in accepted:
+            because = f"; {reason}" if reason else ""
+            raise InputError(f"{path}: holds {found}, expected {' or '.join(accepted)}{because}")
+        data = {
+            name.removeprefix("data/"): _content(archive, entry, path)
+            for name, entry in files.items()
+            if name.startswith("data/")
+        }
+    return Artifact(found, format_, data, path)
+
+
+def read_artifact(path: Path, expected_types: Iterable[str], reason: str = "") -> Artifact:
+    """Read the data of a QIIME 2 archive, provenance left aside.
+
+    Parameters
+    ----------
+    path : Path
+    expected_types : iterable of str
+        Semantic types that the caller accepts; properties (`` % Properties(...)``) are ignored.
+    reason : str
+        Why only these, for the message.
+
+    Raises
+    ------
+    InputError
+        Not a QIIME 2 archive, another semantic type, unsafe names, or larger than the bounds above.
+    """
+    try:
+        return _read(path, expected_types, reason)
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except DAMAGED as error:
+        raise InputError(f"{path}: not a readable QIIME 2 archive ({error})") from error
+
+
+def _action(now: datetime) -> str:
+    """Provenance of data that came from outside QIIME 2."""
+    return f"""\
+execution:
+    uuid: {uuid.uuid4()}
+    runtime:
+        start: {now.isoformat()}
+        end: {now.isoformat()}
+        duration: 0 microseconds
+
+action:
+    type: import
+
+environment:
+    platform: {platform.platform()}
+    python: {platform.python_version()}
+    framework:
+        version: {aam.__version__}
+        website: https://github.com/qiime2/qiime2
+        citations: []
+    plugins: {{}}
+    python-packages:
+        aam: {aam.__version__}
+"""
+
+
+def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
+    """Write a QIIME 2 archive of version 5 under a fresh UUID, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+    semantic_type, format : str
+        E.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``.
+    files : mapping of str to bytes
+        Content by file name below ``data/``.
+    """
+    root = str(uuid.uuid4())
+    version = b"QIIME 2\narchive: 5\nframework: 2024.10.0+aam\n"
+    metadata = f"uuid: {root}\ntype: {semantic_type}\nformat: {format}\n".encode()
+    content = {"VERSION": version, "metadata.yaml": metadata}
+    for name, blob in files.items():
+        _check_name(name, path)
+        content[f"data/{name}"] = blob
+    content |= {
+        "provenance/VERSION": version,
+        "provenance/metadata.yaml": metadata,
+        "provenance/citations.bib": b"",
+        "provenance/action/action.yaml": _action(datetime.now(timezone.utc)).encode(),
+    }
+    sums = [
+        f"{hashlib.md5(blob, usedforsecurity=False).hexdigest()}  {name}\n" for name, blob in content.items()
+    ]
+    content["checksums.md5"] = "".join(sums).encode()
+    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, blob in content.items():
+            archive.writestr(f"{root}/{name}", blob)

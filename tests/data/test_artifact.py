@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import stat
+import struct
+import uuid
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from aam.data import artifact
+from aam.data.artifact import read_artifact, write_artifact
+from aam.errors import InputError
+
+ROOT = "45c12936-4b60-484d-bbe1-98ff96bad145"
+TYPE = "Phylogeny[Rooted]"
+METADATA = f"uuid: {ROOT}\ntype: {TYPE}\nformat: NewickDirectoryFormat\n"
+GOOD = {
+    f"{ROOT}/VERSION": "QIIME 2\narchive: 5\nframework: 2023.5.0\n",
+    f"{ROOT}/metadata.yaml": METADATA,
+    f"{ROOT}/data/tree.nwk": "(a,b);",
+    f"{ROOT}/provenance/action/action.yaml": "x",
+}
+
+
+def packed(files=GOOD, method=zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, method)
+    return buffer.getvalue()
+
+
+def save(path: Path, files=GOOD) -> Path:
+    path.write_bytes(packed(files))
+    return path
+
+
+def refused(path: Path, *accepted: str) -> str:
+    with pytest.raises(InputError) as caught:
+        read_artifact(path, accepted or (TYPE,))
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_reads_type_format_and_data(tmp_path):
+    path = save(tmp_path / "tree.qza", {f"{ROOT}/data/": "", **GOOD, f"{ROOT}/data/sub/x": b"\xff"})
+    read = read_artifact(path, ("FeatureData[Sequence]", TYPE))
+    assert (read.type, read.format) == (TYPE, "NewickDirectoryFormat")
+    assert read.data == {"tree.nwk": b"(a,b);", "sub/x": b"\xff"}
+    assert read.file("tree.nwk") == b"(a,b);"
+    with pytest.raises(InputError, match=r"no file 'y' in Phylogeny\[Rooted\], found 'sub/x', 'tree.nwk'"):
+        read.file("y")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (f"type: '{TYPE}'\nuuid: {ROOT}\nformat: null\n", "null"),
+        (f"type: {TYPE} % Properties(['x'])\nuuid: \"{ROOT}\"\nformat: F\n\n", "F"),
+    ],
+)
+def test_metadata_as_yaml_writes_it(tmp_path, metadata, expected):
+    path = save(tmp_path / "t.qza", GOOD | {f"{ROOT}/metadata.yaml": metadata})
+    assert read_artifact(path, [TYPE]).format == expected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (METADATA + "more: x\n", "line 4 is 'more: x'"),
+        (METADATA + f"type: {TYPE}\n", "line 4 is 'type:"),
+        (METADATA.replace("format: ", "format:"), "line 3 is 'format:Newick"),
+        (METADATA.replace("format", " format"), "line 3"),
+        (f"uuid: {ROOT}\n", "holds 'uuid', expected 'uuid', 'type' and 'format'"),
+        (METADATA.replace(ROOT, str(uuid.UUID(int=1))), "expected the top folder's"),
+        (b"uuid: \xff\n", "not a readable QIIME 2 archive"),
+        ("x" * 70_000, "no usable metadata.yaml"),
+    ],
+)
+def test_bad_metadata(tmp_path, metadata, expected):
+    assert expected in refused(save(tmp_path / "t.qza", GOOD | {f"{ROOT}/metadata.yaml": metadata}))
+
+
+def test_another_type_is_named_with_the_reason(tmp_path):
+    path = save(tmp_path / "t.qza")
+    assert refused(path, "A[B]", "C[D]").endswith(f"holds {TYPE}, expected A[B] or C[D]")
+    with pytest.raises(InputError, match=r"; counts are needed$"):
+        read_artifact(path, ["A[B]"], "counts are needed")
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (f"{ROOT}/../evil", "unsafe file name"),
+        ("/etc/passwd", "unsafe file name"),
+        ("../evil", "unsafe file name"),
+        (f"{ROOT}/data/a\\..\\b", "unsafe file name"),
+        ("C:/evil", "unsafe file name"),
+        (f"{ROOT}//data", "unsafe file name"),
+        (f"{ROOT}/./data", "unsafe file name"),
+        (f"{uuid.UUID(int=3)}/data/x", "2 folders at the top"),
+        ("stray", "2 folders at the top"),
+    ],
+)
+def test_unsafe_names_and_several_roots(tmp_path, extra, expected):
+    assert expected in refused(save(tmp_path / "t.qza", GOOD | {extra: "x"}))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"readme/x": "1"}, "'readme' of the archive is no UUID"),
+        ({}, "0 folders at the top"),
+        ({k: v for k, v in GOOD.items() if "VERSION" not in k}, "no usable VERSION"),
+        ({k: v for k, v in GOOD.items() if "yaml" not in k}, "no usable metadata.yaml"),
+        (GOOD | {f"{ROOT}/VERSION": "QIIME 3\n"}, "does not begin with 'QIIME 2'"),
+    ],
+)
+def test_zip_files_that_are_no_archive(tmp_path, files, expected):
+    assert expected in refused(save(tmp_path / "t.qza", files))
+
+
+def test_files_that_are_no_zip(tmp_path):
+    path = tmp_path / "t.qza"
+    assert "no such file" in refused(path)
+    path.write_bytes(b"(a,b);")
+    assert "not a readable QIIME 2 archive" in refused(path)
+    path.write_bytes(packed()[:-30])
+    assert "not a readable QIIME 2 archive" in refused(path)
+    assert "not a readable QIIME 2 archive" in refused(tmp_path)
+
+
+def test_two_files_of_one_name(tmp_path):
+    path = tmp_path / "t.qza"
+    name = f"{ROOT}/data/tree.nwx"
+    path.write_bytes(packed(GOOD | {name: "(c);"}).replace(b"tree.nwx", b"tree.nwk"))
+    assert "two files of the archive have the same name" in refused(path)
+
+
+def test_links_and_other_methods_are_refused(tmp_path):
+    link = zipfile.ZipInfo(f"{ROOT}/data/link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    path = save(tmp_path / "t.qza")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(link, "/etc/passwd")
+    assert "is a link" in refused(path)
+    path.write_bytes(packed(method=zipfile.ZIP_BZIP2))
+    assert "encrypted or not deflated" in refused(path)
+
+
+def test_bombs_are_refused_from_the_directory(tmp_path, monkeypatch):
+    path = save(tmp_path / "t.qza", GOOD | {f"{ROOT}/data/zeros": b"0" * (80 << 20)})
+    assert path.stat().st_size < 100_000
+    assert "unpacks to 83886" in refused(path)
+    small = save(tmp_path / "u.qza", GOOD | {f"{ROOT}/data/zeros": b"0" * 2000})
+    assert len(read_artifact(small, [TYPE]).file("zeros")) == 2000
+    with monkeypatch.context() as limits:
+        limits.setattr(artifact, "MAX_FILE", 1999)
+        assert "its largest file to 2000" in refused(small)
+    with monkeypatch.context() as limits:
+        limits.setattr(artifact, "MAX_TOTAL", 2100)
+        assert "expected at most 2100" in refused(small)
+    with monkeypatch.context() as limits:
+        limits.setattr(artifact, "MAX_ENTRIES", 4)
+        assert "5 files in the archive, expected at most 4" in refused(small)
+
+
+@pytest.mark.parametrize("claimed", [10, 5000])
+def test_a_directory_that_lies_about_sizes(tmp_path, claimed):
+    blob = bytearray(packed(GOOD | {f"{ROOT}/data/zeros": b"0" * 2000}))
+    place = blob.rindex(b"PK\x01\x02", 0, blob.rindex(f"{ROOT}/data/zeros".encode()))
+    assert struct.unpack_from("<I", blob, place + 24) == (2000,)
+    struct.pack_into("<I", blob, place + 24, claimed)
+    path = tmp_path / "t.qza"
+    path.write_bytes(blob)
+    assert re.search("archive says|not a readable", refused(path))
+
+
+@hypothesis_settings(max_examples=300)
+@given(changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=4), cut=st.integers(0, 40))
+def test_any_damage_is_an_input_error(tmp_path_factory, changes, cut):
+    blob = bytearray(packed())
+    for place, value in changes:
+        blob[int(place * (len(blob) - 1))] = value
+    path = tmp_path_factory.getbasetemp() / "damaged.qza"
+    path.write_bytes(blob[: len(blob) - cut])
+    try:
+        read = read_artifact(path, [TYPE])
+    except InputError as error:
+        assert str(path) in str(error)  # noqa: PT017
+    else:
+        assert read.type == TYPE
+
+
+def test_what_is_written_is_a_valid_archive(tmp_path):
+    path = tmp_path / "new" / "t.qza"
+    files = {"feature-table.biom": bytes(range(256)) * 10, "sub/x.txt": b""}
+    write_artifact(path, "FeatureTable[Frequency]", "BIOMV210DirFmt", files)
+    read = read_artifact(path, ["FeatureTable[Frequency]"])
+    assert (read.format, read.data) == ("BIOMV210DirFmt", files)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        root = archive.namelist()[0].split("/")[0]
+        content = {name.removeprefix(f"{root}/"): archive.read(name) for name in archive.namelist()}
+    assert uuid.UUID(root).version == 4
+    # The pattern by which QIIME 2 parses VERSION.
+    pattern = rb"QIIME 2\narchive: [0-9]{1,2}\nframework: 20[0-9]{2}\.[1-9][0-2]?\.[0-9](\+[.\w]+)?\n"
+    assert re.fullmatch(pattern, content["VERSION"])
+    sums = dict(reversed(line.split("  ")) for line in content.pop("checksums.md5").decode().splitlines())
+    assert sums == {
+        name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()
+    }
+    assert content["provenance/metadata.yaml"] == content["metadata.yaml"]
+    assert content["provenance/VERSION"] == content["VERSION"]
+    assert {"provenance/citations.bib", "provenance/action/action.yaml"} < set(content)
+    assert [each.name for each in path.parent.iterdir()] == ["t.qza"]
+    with pytest.raises(InputError, match="unsafe file name"):
+        write_artifact(path, "A", "B", {"../x": b""})
+    assert read_artifact(path, ["FeatureTable[Frequency]"]).data == files
