@@ -1,0 +1,309 @@
+"""SampleTable: counts of ASVs in samples, from any table file to rarefied draws."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, csr_matrix
+
+from aam.data.artifact import ZIP_MAGIC, read_artifact
+from aam.data.biom_reader import HDF5_MAGIC, read_hdf5, read_json
+from aam.data.biom_writer import BiomWriter
+from aam.data.readers import (
+    GZIP_MAGIC,
+    MAX_COUNT,
+    RawTable,
+    clean,
+    finished,
+    first_not_dna,
+    read_bytes,
+    read_fasta,
+    read_tsv,
+)
+from aam.errors import InputError, shown
+from aam.runtime.files import whole_file
+from aam.runtime.rng import generator
+
+KEPT_TENTHS = 9
+# Up to here numpy's shuffle of the reads is faster than its draw per ASV (23 against 50 us at 20,000 reads).
+MOST_SHUFFLED = 1 << 17
+# numpy refuses hypergeometric draws from 10^9 reads and more.
+MOST_MARGINAL = 10**9
+
+Integers = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class SampleTable:
+    """Reads of each ASV in each sample; made by `make_table`, never by hand.
+
+    Attributes
+    ----------
+    counts : csr_array [N, F]
+        Reads, in the narrowest unsigned type, without stored zeros, columns of each row ascending.
+    sample_ids : tuple of str, N
+        In the order of the file.
+    feature_ids : tuple of str, F
+        As the file has them.
+    sequences : tuple of str, F, or empty
+        Upper-case DNA in ascending order. Empty where ids are all that is needed; then `feature_ids` ascend.
+    """
+
+    counts: csr_array
+    sample_ids: tuple[str, ...]
+    feature_ids: tuple[str, ...]
+    sequences: tuple[str, ...]
+
+    @cached_property
+    def depths(self) -> npt.NDArray[np.int64]:
+        """Reads of each sample, [N]."""
+        return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
+
+    def row(self, row: int) -> tuple[Integers, Integers]:
+        """Columns [S], ascending, and their reads [S] in one sample."""
+        start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
+        return self.counts.indices[start:stop], self.counts.data[start:stop]
+
+
+# --- making ------------------------------------------------------------------------------------------------
+
+
+def make_table(
+    counts: csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str], sequences: Sequence[str] = ()
+) -> SampleTable:
+    """Put columns in the order of their sequences (of their ids without sequences) and merge identical ones.
+
+    Parameters
+    ----------
+    counts : csr_array [N, F]
+        Whole numbers from 0 to 2^32 - 1, each position stored once.
+    sample_ids, feature_ids : sequences of str, N and F
+    sequences : sequence of str, F, or empty
+        Clean DNA. Columns of one sequence become one, under the smallest of their ids; their reads are added.
+
+    Raises
+    ------
+    InputError
+        The sum of merged reads is above 2^32 - 1.
+    """
+    keys = sequences or feature_ids
+    order = sorted(range(len(keys)), key=lambda column: (keys[column], feature_ids[column]))
+    new = [place == 0 or keys[column] != keys[order[place - 1]] for place, column in enumerate(order)]
+    target = np.empty(len(keys), dtype=np.int32)
+    target[order] = np.cumsum(new, dtype=np.int32) - 1
+    kept = [column for column, first in zip(order, new, strict=True) if first]
+    merging = len(kept) < len(keys)
+    data = counts.data.astype(np.uint64 if merging else counts.dtype)
+    merged = csr_array(
+        (data, target[counts.indices], counts.indptr.copy()), shape=(counts.shape[0], len(kept))
+    )
+    merged.sort_indices()
+    if merging:
+        merged.sum_duplicates()
+        logging.getLogger("aam").info("merged %d ASVs of the same sequence as another", len(keys) - len(kept))
+    largest = int(merged.data.max(initial=0))
+    if largest > MAX_COUNT:
+        raise InputError(
+            f"merged ASVs of one sequence have {largest} reads in a sample, expected at most {MAX_COUNT}"
+        )
+    narrow = csr_array(
+        (merged.data.astype(np.min_scalar_type(largest)), merged.indices, merged.indptr), shape=merged.shape
+    )
+    return SampleTable(
+        counts=narrow,
+        sample_ids=tuple(sample_ids),
+        feature_ids=tuple(feature_ids[column] for column in kept),
+        sequences=tuple(sequences[column] for column in kept) if sequences else (),
+    )
+
+
+def _read_raw(path: Path) -> RawTable:
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if head.startswith(HDF5_MAGIC):
+        return read_hdf5(path, str(path))
+    if head.startswith(GZIP_MAGIC):
+        raise InputError(f"{path}: compressed with gzip; unpack it with gunzip")
+    if head.startswith(ZIP_MAGIC):
+        reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
+        blob = read_artifact(path, ["FeatureTable[Frequency]"], reason).file("feature-table.biom")
+        return read_hdf5(blob, str(path)) if blob.startswith(HDF5_MAGIC) else read_json(blob, str(path))
+    if not head.strip():
+        raise InputError(f"{path}: the file is empty, expected a table")
+    blob = read_bytes(path)
+    return read_json(blob, str(path)) if head.lstrip().startswith(b"{") else read_tsv(blob, str(path))
+
+
+def _sequences(raw: RawTable, path: Path, fasta: Path | None) -> list[str]:
+    if fasta is not None:
+        found = read_fasta(fasta, raw.feature_ids)
+        missing = [name for name in raw.feature_ids if name not in found]
+        if missing:
+            raise InputError(
+                f"{fasta}: no sequence for {len(missing)} of the {len(raw.feature_ids)} features of {path}: "
+                f"{shown(missing)}; pass the --sequences that belong to this table"
+            )
+        return [found[name] for name in raw.feature_ids]
+    wrong = [name for name in raw.feature_ids if first_not_dna(name)]
+    if wrong:
+        raise InputError(
+            f"{path}: {len(wrong)} of {len(raw.feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
+            f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza"
+        )
+    return clean(raw.feature_ids)
+
+
+def read_table(path: Path, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
+    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or classic TSV, told by its content.
+
+    Parameters
+    ----------
+    path : Path
+    sequences : Path, optional
+        FASTA (plain or gzip) or .qza with the sequences; without it feature ids are the sequences.
+    need_sequences : bool
+        False where feature ids are tips of a tree and nothing else; `sequences` is then ignored.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read as such a table, counts are not whole, ids are empty or repeated, or a feature
+        has no sequence.
+    """
+    raw = finished(_read_raw(path), str(path))
+    found = _sequences(raw, path, sequences) if need_sequences else ()
+    try:
+        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, found)
+    except InputError as error:
+        raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
+
+
+# --- changing ----------------------------------------------------------------------------------------------
+
+
+def check_length(table: SampleTable, max_bp: int) -> None:
+    """Raise `InputError` when an ASV is longer than `max_bp` nucleotides."""
+    long = [sequence for sequence in table.sequences if len(sequence) > max_bp]
+    if long:
+        longest = max(map(len, long))
+        raise InputError(
+            f"{len(long)} of {len(table.sequences)} ASVs are longer than --max-bp {max_bp}, the longest has "
+            f"{longest} nucleotides; pass --trim to cut them to {max_bp}, or --max-bp {longest}"
+        )
+
+
+def trim(table: SampleTable, max_bp: int) -> SampleTable:
+    """Cut ASVs to `max_bp` nucleotides; those that become identical are merged and their reads added."""
+    if all(len(sequence) <= max_bp for sequence in table.sequences):
+        return table
+    cut = [sequence[:max_bp] for sequence in table.sequences]
+    return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
+
+
+def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
+    """The samples `ids` in that order, with all columns; `InputError` names those the table does not have."""
+    rows = {name: row for row, name in enumerate(table.sample_ids)}
+    missing = [name for name in ids if name not in rows]
+    if missing:
+        raise InputError(f"{len(missing)} samples are not in the table: {shown(missing)}")
+    chosen = np.array([rows[name] for name in ids], dtype=np.int64)
+    return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
+
+
+def write_biom(table: SampleTable, path: Path) -> None:
+    """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
+    with whole_file(path) as temporary, BiomWriter(temporary, table.sequences or table.feature_ids) as writer:
+        writer.append(csr_matrix(table.counts), table.sample_ids)
+
+
+# --- rarefying ---------------------------------------------------------------------------------------------
+
+
+def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Draw read numbers and redraw repeats; memory grows with `depth` (at most half of the reads) only."""
+    ends = np.cumsum(values)
+    total = int(ends[-1])
+    if 2 * depth > total:
+        return values - _enumerated(values, total - depth, rng)
+    reads = np.zeros(0, dtype=np.int64)
+    while len(reads) < depth:
+        reads = np.unique(np.concatenate([reads, rng.integers(0, total, depth - len(reads))]))
+    return np.diff(np.searchsorted(reads, ends), prepend=0)
+
+
+def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Draw `depth` reads without replacement: an exact multivariate hypergeometric draw, [S].
+
+    Parameters
+    ----------
+    values : integers [S]
+        Reads of each ASV of a sample, in table order; together at most 2^62.
+    depth : int
+        At most the sum of `values`.
+    """
+    wide = values.astype(np.int64)
+    total = int(wide.sum())
+    if not 0 <= depth <= total:
+        raise ValueError(f"depth {depth} is not between 0 and the {total} reads of the sample")
+    if depth == total:
+        return wide
+    if total >= MOST_MARGINAL:
+        return _enumerated(wide, depth, rng)
+    return rng.multivariate_hypergeometric(
+        wide, depth, method="count" if total <= MOST_SHUFFLED else "marginals"
+    )
+
+
+def rarefied_row(
+    table: SampleTable, row: int, depth: int, seed: int, epoch: int
+) -> tuple[Integers, npt.NDArray[np.int64]]:
+    """Columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one epoch.
+
+    The draw depends on the sample's id and counts, `seed` and `epoch`, and on nothing else in the table.
+    """
+    columns, values = table.row(row)
+    drawn = rarefy(values, depth, generator(seed, "rarefy", epoch, table.sample_ids[row]))
+    kept = np.flatnonzero(drawn)
+    return columns[kept], drawn[kept]
+
+
+def choose_depth(depths: npt.NDArray[np.int64], classes: Sequence[object] | None = None) -> int:
+    """The largest depth that keeps at least 90 % of the samples, overall and in every class.
+
+    Parameters
+    ----------
+    depths : int64 [N]
+        Reads of each sample.
+    classes : sequence, N, optional
+        Class of each sample; None or -1 where it is missing.
+
+    Raises
+    ------
+    InputError
+        More than a tenth of the samples, or of those of a class, have no reads.
+    """
+    groups = {"all samples": depths.tolist()}
+    for label, depth in zip(
+        classes if classes is not None else [None] * len(depths), depths.tolist(), strict=True
+    ):
+        if label is not None and label != -1:
+            groups.setdefault(f"the samples of class {str(label)!r}", []).append(depth)
+    chosen = {}
+    for name, members in groups.items():
+        kept = -(-KEPT_TENTHS * len(members) // 10)
+        chosen[name] = sorted(members, reverse=True)[kept - 1]
+    lowest = min(chosen, key=lambda name: chosen[name])
+    if chosen[lowest] < 1:
+        raise InputError(f"more than a tenth of {lowest} have no reads; pass --rarefy-depth to drop them")
+    return int(chosen[lowest])
