@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+from skbio import DNA
+
+from aam.data.table import read_table
+from aam.data.tokens import MASK, PAD, N, RegionProfile, encode, reverse_complement
+from aam.errors import InputError
+
+LETTERS = dict(zip("ACGTN", range(1, 6), strict=True))
+dna = st.text("ACGTN", max_size=30)
+
+
+def study(count=400, seed=0, length=120):
+    """Sequences that share a start, like those of one primer pair, and vary behind it."""
+    rng = np.random.default_rng(seed)
+    start = np.random.default_rng(99).integers(0, 4, 60)
+    rows = np.concatenate([np.tile(start, (count, 1)), rng.integers(0, 4, (count, length - 60))], axis=1)
+    noise = rng.random(rows.shape) < 0.1
+    rows[noise] = rng.integers(0, 4, noise.sum())
+    return ["".join("ACGT"[base] for base in row) for row in rows]
+
+
+def turned(sequences):
+    return [str(DNA(sequence).reverse_complement()) for sequence in sequences]
+
+
+# --- tokens ------------------------------------------------------------------------------------------------
+
+
+@given(sequences=st.lists(dna, max_size=5))
+def test_encode_letter_by_letter(sequences):
+    tokens = encode(sequences)
+    assert tokens.dtype == np.uint8
+    assert tokens.shape == (len(sequences), max(map(len, sequences), default=0))
+    for row, sequence in zip(tokens, sequences, strict=True):
+        assert row[: len(sequence)].tolist() == [LETTERS[letter] for letter in sequence]
+        assert (row[len(sequence) :] == PAD).all()
+
+
+def test_other_letters():
+    assert encode(["acgtuU", "RYSWKM", "BDHVNn"]).tolist() == [[1, 2, 3, 4, 4, 4], [N] * 6, [N] * 6]
+    for sequence, letter in (("AC-T", "'-'"), ("ACéT", "'é'"), ("AC T", "' '")):
+        with pytest.raises(InputError, match=f"sequence 2 .* holds {letter}"):
+            encode(["ACGT", sequence, "A"])
+
+
+@given(sequences=st.lists(dna, min_size=1, max_size=5))
+def test_reverse_complement_as_scikit_bio(sequences):
+    tokens = encode(sequences)
+    np.testing.assert_array_equal(reverse_complement(tokens), encode(turned(sequences)))
+    np.testing.assert_array_equal(reverse_complement(reverse_complement(tokens)), tokens)
+
+
+def test_reverse_complement_keeps_masks():
+    assert reverse_complement(np.array([[1, MASK, 2, PAD]], np.uint8)).tolist() == [[3, MASK, 4, PAD]]
+
+
+# --- the region profile ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return RegionProfile.fit(study())
+
+
+def test_fit_counts_each_sequence_once():
+    profile = RegionProfile.fit(["AC", "AG", "ANT"])
+    assert profile.length_quantiles[[0, 2, 4]].tolist() == [2, 2, 3]
+    np.testing.assert_allclose(
+        profile.frequencies[:4], [[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1], [0.25] * 4]
+    )
+    assert len(set(profile.hashes.tolist())) == 3
+    assert profile.compare(["AC", "AG", "ANT"]) == []
+
+
+def test_the_training_sequences_and_their_like_fit(profile):
+    assert profile.compare(study()) == []
+    assert profile.compare(study()[:100] + study(60, seed=1)) == []
+    assert profile.compare([]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            lambda rows: turned(rows),
+            ["reverse-complemented", "100% of the 400 ASVs were not in the training"],
+        ),
+        (lambda rows: rows[:300] + turned(rows[300:]), ["25% of the ASVs look reverse-complemented"]),
+        (
+            lambda rows: [row[:100] for row in rows],
+            ["median 100 nucleotides, 100% outside the 120 to 120", "not in"],
+        ),
+        (
+            lambda rows: rows[:360] + [row[:100] for row in rows[360:]],
+            ["median 120 nucleotides, 10% outside"],
+        ),
+        (lambda rows: [row[7:] + "ACGTACG" for row in rows], ["another region", "not in the training"]),
+        (lambda rows: study(400, seed=5), ["100% of the 400 ASVs were not in the training table"]),
+    ],
+)
+def test_what_differs_is_said(profile, change, expected):
+    warnings = profile.compare(change(study()))
+    assert len(warnings) == len(expected)
+    for warning, part in zip(warnings, expected, strict=True):
+        assert part in warning
+
+
+def test_the_profile_travels_through_safetensors(profile, tmp_path):
+    path = tmp_path / "profile.safetensors"
+    safetensors.numpy.save_file(profile.to_arrays(), path)
+    arrays = safetensors.numpy.load_file(path)
+    again = RegionProfile.from_arrays(arrays)
+    for name, array in profile.to_arrays().items():
+        np.testing.assert_array_equal(getattr(again, name), array)
+        assert getattr(again, name).dtype == array.dtype
+    odd = turned(study())[:50] + study(80, seed=3)
+    assert again.compare(odd) == profile.compare(odd) != []
+    for name in arrays:
+        with pytest.raises(InputError, match=name):
+            RegionProfile.from_arrays({key: array for key, array in arrays.items() if key != name})
+    with pytest.raises(InputError, match="frequencies"):
+        RegionProfile.from_arrays(arrays | {"frequencies": np.zeros((3, 4))})
+
+
+def test_real_studies_of_one_region_fit_each_other(bench_data):
+    tables = [read_table(bench_data / name / "table.biom") for name in ("infant-age", "mackerel-type", "ibd")]
+    infant, mackerel, ibd = (table.sequences for table in tables)
+    profile = RegionProfile.fit(infant)
+    assert profile.compare(infant) == []
+    (unseen,) = profile.compare(mackerel)
+    assert unseen.startswith("97% of the 23253 ASVs were not in the training table")
+    length, _ = profile.compare(ibd)
+    assert "median 100 nucleotides" in length
+    assert "reverse-complemented" in RegionProfile.fit(ibd).compare(turned(ibd))[0]
+    for shift in (1, 20):
+        assert any("another region" in each for each in profile.compare([s[shift:] for s in mackerel]))
