@@ -39,7 +39,7 @@ def test_biom_reads_what_was_appended(tmp_path, counts, step, entries, axis):
         table = biom.Table.from_hdf5(file, axis=axis)
     assert list(table.ids()) == [f"s{row}" for row in range(SAMPLES)]
     assert list(table.ids("observation")) == [f"f{column}" for column in range(FEATURES)]
-    assert (table.matrix_data.T != counts).nnz == 0
+    assert (counts != table.matrix_data.T).nnz == 0
     assert table.nnz == counts.nnz
 
 

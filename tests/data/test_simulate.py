@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import biom
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from skbio import TreeNode
+from sklearn.metrics import r2_score, roc_auc_score
+
+from aam.data.simulate import (
+    SimulateSettings,
+    SimulationSummary,
+    Study,
+    communities,
+    draw_study,
+    simulate,
+    write_study,
+)
+from aam.data.simulate_traits import BATCHES, BIOMES, SEASONS, draw_tree, evolve_traits
+from aam.errors import InputError
+
+FILES = ["metadata.tsv", "table.biom", "traits.tsv", "tree.nwk", "truth.json"]
+SMALL = SimulateSettings(samples=40, asvs=120, seed=3)
+
+
+def counts_of(study: Study, samples_at_once: int = 64) -> sparse.csr_matrix:
+    return sparse.vstack(list(communities(study, samples_at_once))).tocsr()
+
+
+def rarefied(counts: sparse.csr_matrix, depth: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.array(
+        [rng.multivariate_hypergeometric(row, depth) for row in counts.toarray().astype(np.int64)]
+    )
+
+
+def similarity(sequences: list[str], scale: float = 0.1) -> np.ndarray:
+    """Of every pair of ASVs, from the share of positions that differ."""
+    letters = np.frombuffer("".join(sequences).encode(), np.uint8).reshape(len(sequences), -1)
+    one_hot = np.concatenate([letters == base for base in b"ACGT"], axis=1).astype(np.float64)
+    return np.exp(-(1 - one_hot @ one_hot.T / letters.shape[1]) / scale)
+
+
+def permute_sequences(sequences: list[str], seed: int) -> list[str]:
+    """The same sequences on other ASVs: everything but the sequences' meaning stays."""
+    return [sequences[place] for place in np.random.default_rng(seed).permutation(len(sequences))]
+
+
+def held_out_r2(counts: np.ndarray, kernel: np.ndarray, target: np.ndarray, fold: np.ndarray) -> float:
+    """R2 by kernel ridge over samples whose ASVs are compared with `kernel`, pooled over the folds."""
+    weight = np.log1p(counts)
+    weight /= weight.sum(1, keepdims=True)
+    between = weight @ kernel @ weight.T
+    norm = np.sqrt(np.diag(between))
+    between /= np.outer(norm, norm)
+    guess = np.empty_like(target)
+    for held_out in np.unique(fold):
+        train, test = np.flatnonzero(fold != held_out), np.flatnonzero(fold == held_out)
+        ridge = between[np.ix_(train, train)] + 0.05 * np.eye(len(train))
+        mean = target[train].mean()
+        guess[test] = mean + between[np.ix_(test, train)] @ np.linalg.solve(ridge, target[train] - mean)
+    return float(r2_score(target, guess))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The study that ``aam simulate`` writes by default."""
+    folder = tmp_path_factory.mktemp("simulate") / "study"
+    simulate(SimulateSettings(output_dir=folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return draw_study(SimulateSettings())
+
+
+@pytest.fixture(scope="module")
+def counts(study) -> sparse.csr_matrix:
+    return counts_of(study)
+
+
+@pytest.fixture(scope="module")
+def metadata(folder) -> pd.DataFrame:
+    return pd.read_csv(folder / "metadata.tsv", sep="\t", index_col="sample-id", dtype={"fold": str})
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def test_table_tree_and_metadata_agree(folder, counts, metadata):
+    table, tree = biom.load_table(str(folder / "table.biom")), TreeNode.read(folder / "tree.nwk")
+    sequences = list(table.ids("observation"))
+    assert table.shape == (1_000, 300)
+    assert {tip.name for tip in tree.tips()} == set(sequences)
+    assert list(table.ids()) == list(metadata.index)
+    assert abs(table.matrix_data.T - counts).sum() == 0
+    assert (table.matrix_data.sum(0) > 0).all()
+    assert (table.matrix_data.sum(1) > 0).all()
+    assert {len(sequence) for sequence in sequences} == {150}
+    assert set("".join(sequences)) == set("ACGT")
+    traits = pd.read_csv(folder / "traits.tsv", sep="\t", index_col="feature-id")
+    assert list(traits.index) == sequences
+    np.testing.assert_allclose(traits.mean(), 0, atol=1e-4)
+
+
+def test_every_node_has_two_children_and_branches_are_those_of_16s(folder):
+    tree = TreeNode.read(folder / "tree.nwk")
+    assert {len(node.children) for node in tree.non_tips(include_self=True)} == {2}
+    assert min(node.length for node in tree.traverse(include_self=False)) >= 0
+    distance = tree.cophenet().data.copy()
+    pairs = distance[np.triu_indices(len(distance), 1)]
+    assert pairs.max() < 0.7
+    assert 0.2 < np.median(pairs) < 0.4
+    np.fill_diagonal(distance, np.inf)
+    assert 0.002 < np.median(distance.min(1)) < 0.03
+
+
+def test_metadata_columns(metadata):
+    assert list(metadata) == ["ph", "biome", "season", "subject", "batch", "depth_confounded", "null", "fold"]
+    assert not metadata.isna().any(axis=None)
+    assert metadata["ph"].between(1, 14).all()
+    assert metadata["ph"].std() > 1
+    for column, classes in (("biome", BIOMES), ("season", SEASONS), ("batch", BATCHES)):
+        assert set(metadata[column]) == set(classes)
+    assert set(metadata["depth_confounded"]) == {"case", "control"}
+    assert metadata["biome"].value_counts().between(60, 90).all()
+    assert metadata.groupby("subject").size().max() > 1
+    assert (metadata.groupby("subject")["fold"].nunique() == 1).all()
+    assert set(metadata["fold"]) == set("01234")
+    assert metadata["fold"].value_counts().between(57, 63).all()
+
+
+def test_equal_settings_give_equal_bytes_and_another_seed_others(tmp_path):
+    for name, seed in (("one", 3), ("two", 3), ("other", 4)):
+        simulate(dataclasses.replace(SMALL, output_dir=tmp_path / name, seed=seed))
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == FILES
+    for name in FILES:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        assert (tmp_path / "one" / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
+
+
+def test_counts_do_not_depend_on_how_many_are_drawn_at_once():
+    study = draw_study(SMALL)
+    chunks = list(communities(study, 1))
+    assert max(chunk.shape[0] for chunk in chunks) == np.bincount(study.design.subject).max()
+    assert abs(sparse.vstack(chunks) - counts_of(study, 10_000)).sum() == 0
+
+
+def test_truth_holds_what_the_summary_says(tmp_path):
+    summary = write_study(draw_study(SMALL), tmp_path)
+    truth = json.loads((tmp_path / "truth.json").read_text(encoding="utf-8"))
+    options = {"samples": 40, "asvs": 120, "subjects": None, "length": 150, "depth": 8_000}
+    assert truth["settings"] == {**options, "asv_turnover": 0.0, "seed": 3}
+    assert {name: truth[name] for name in dataclasses.asdict(summary)} == dataclasses.asdict(summary)
+    assert f"R2 {summary.ph_r2:.3f}" in str(summary)
+
+
+def test_a_study_too_shallow_for_the_oracle_says_so(tmp_path):
+    summary = write_study(draw_study(dataclasses.replace(SMALL, depth=100)), tmp_path)
+    assert summary.ph_r2 is None
+    assert summary.biome_accuracy is None
+    assert "R2 unknown" in str(summary)
+
+
+@pytest.mark.parametrize("turnover", [0.0, 1.0])
+def test_the_smallest_study(tmp_path, turnover):
+    settings = SimulateSettings(samples=20, asvs=50, length=50, depth=100, asv_turnover=turnover)
+    assert isinstance(write_study(draw_study(settings), tmp_path), SimulationSummary)
+    assert len(set(draw_study(settings).sequences)) == 50
+
+
+# --- what it looks like ------------------------------------------------------------------------------------
+
+
+def in_one_sample(drawn: np.ndarray) -> float:
+    prevalence = (drawn > 0).sum(0)
+    return float((prevalence == 1).sum() / (prevalence > 0).sum())
+
+
+def distinct_share(drawn: np.ndarray, samples: int = 64) -> float:
+    batch = drawn[np.random.default_rng(0).choice(len(drawn), samples, replace=False)] > 0
+    return float(batch.any(0).sum() / batch.sum())
+
+
+def test_it_looks_like_16s(counts):
+    depth = counts.sum(1).A1
+    assert 7_000 < np.median(depth) < 9_500
+    assert 0.4 < np.log(depth).std() < 1.1
+    drawn = rarefied(counts, 1_000)
+    assert 40 <= np.median((drawn > 0).sum(1)) <= 80
+    assert 0.02 < counts.nnz / np.prod(counts.shape) < 0.1
+    assert 0.25 < in_one_sample(drawn) < 0.6
+    assert 0.15 <= distinct_share(drawn) <= 0.4
+
+
+def test_it_looks_like_the_real_studies(bench_data, counts):
+    drawn = [rarefied(counts, 1_000)]
+    for name in ("infant-age", "ibd"):
+        real = biom.load_table(str(bench_data / name / "table.biom")).matrix_data.T.tocsr()
+        drawn.append(rarefied(real[real.sum(1).A1 >= 1_000][:300], 1_000))
+    for figure in (lambda each: np.median((each > 0).sum(1)), in_one_sample, distinct_share):
+        ours, *theirs = map(figure, drawn)
+        assert 0.6 * min(theirs) < ours < 1.6 * max(theirs)
+
+
+def test_counts_scatter_more_than_a_multinomial_draw(study, counts):
+    """Samples of one subject differ beyond their metadata: the index of dispersion is far above 1."""
+    rows = np.flatnonzero(study.design.subject == np.bincount(study.design.subject).argmax())
+    drawn = rarefied(counts[rows], 1_000).astype(float)
+    common = drawn.mean(0) >= 5
+    assert np.median(drawn[:, common].var(0, ddof=1) / drawn[:, common].mean(0)) > 5
+
+
+# --- what can be learned -----------------------------------------------------------------------------------
+
+
+def test_the_oracle_is_good_and_not_perfect(folder):
+    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    assert 0.75 < truth["ph_r2"] < 0.92
+    assert 0.8 < truth["biome_accuracy"] < 0.95
+    assert truth["biome_chance"] == 0.25
+
+
+def test_ph_is_in_the_communities_and_null_is_not(study, counts):
+    drawn, kernel = rarefied(counts, 1_000), similarity(study.sequences)
+    assert held_out_r2(drawn, kernel, study.design.ph, study.design.fold) > 0.6
+    assert held_out_r2(drawn, kernel, study.design.null, study.design.fold) < 0.05
+
+
+def test_depth_alone_tells_cases_and_rarefaction_removes_it(study, counts):
+    case, fold = study.design.case, study.design.fold
+    assert roc_auc_score(case, -counts.sum(1).A1) > 0.9
+    drawn = rarefied(counts, 1_000)
+    assert abs(roc_auc_score(case, (drawn > 0).sum(1)) - 0.5) < 0.1
+    assert held_out_r2(drawn, np.eye(drawn.shape[1]), case.astype(float), fold) < 0.05
+
+
+@pytest.mark.parametrize("column", ["biome", "season", "batch"])
+def test_communities_follow_the_traits(study, counts, column):
+    """In the samples of a class, ASVs with an affinity to that class are more abundant than elsewhere."""
+    code = getattr(study.design, column)
+    first = {"biome": 1, "season": 5, "batch": 9}[column]
+    share = counts.multiply(1 / counts.sum(1)) @ study.traits[:, first : first + 4]
+    for each in range(4):
+        assert share[code == each, each].mean() > share[code != each, each].mean() + 0.1
+
+
+def test_traits_belong_to_clades():
+    tree = draw_tree(400, seed=0)
+    traits = evolve_traits(tree, 3, seed=0)
+    distance = TreeNode.read([tree.newick([f"t{tip}" for tip in range(400)])]).cophenet()
+    distance = distance.filter([f"t{tip}" for tip in range(400)]).data.copy()
+    np.fill_diagonal(distance, np.inf)
+    nearest = distance.argmin(1)
+    for trait in traits.T:
+        assert np.corrcoef(trait, trait[nearest])[0, 1] > 0.8
+
+
+def test_with_full_turnover_only_sequences_carry_over_to_held_out_samples():
+    study = draw_study(SimulateSettings(asv_turnover=1.0))
+    ph, fold, counts = study.design.ph, study.design.fold, counts_of(study)
+    found = np.array([(counts[fold == each].sum(0).A1 > 0) for each in range(5)])
+    assert (found.sum(0) == 1).all()
+    drawn = rarefied(counts, 1_000)
+    assert held_out_r2(drawn, similarity(study.sequences), ph, fold) > 0.5
+    assert held_out_r2(drawn, similarity(permute_sequences(study.sequences, seed=1)), ph, fold) < 0.1
+    assert held_out_r2(drawn, np.eye(len(study.sequences)), ph, fold) < 0.1
+
+
+# --- bad input ---------------------------------------------------------------------------------------------
+
+
+def test_all_bad_settings_are_named_at_once(tmp_path):
+    settings = SimulateSettings(tmp_path / "study", 10, 3, 400, 20, 1, 1.5)
+    with pytest.raises(InputError) as error:
+        simulate(settings)
+    assert error.value.problems == (
+        "--samples: 10 found, expected at least 20",
+        "--subjects: 400 found, expected 5 to the number of samples, 10",
+        "--asvs: 3 found, expected at least 50",
+        "--length: 20 found, expected at least 50 nucleotides",
+        "--depth: 1 found, expected at least 100 reads",
+        "--asv-turnover: 1.5 found, expected 0 to 1",
+    )
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_folder_is_replaced_only_on_request_and_only_if_simulated(tmp_path):
+    settings = dataclasses.replace(SMALL, output_dir=tmp_path / "study")
+    simulate(settings)
+    before = (tmp_path / "study" / "table.biom").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        simulate(dataclasses.replace(settings, seed=9))
+    assert (tmp_path / "study" / "table.biom").read_bytes() == before
+    simulate(dataclasses.replace(settings, seed=9, overwrite=True))
+    assert (tmp_path / "study" / "table.biom").read_bytes() != before
+
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="not a simulated study"):
+        simulate(dataclasses.replace(settings, output_dir=precious, overwrite=True))
+    assert (precious / "notes.txt").read_text(encoding="utf-8") == "mine"
