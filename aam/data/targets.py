@@ -1,0 +1,325 @@
+"""Targets: metadata columns as numbers and classes, on scales fitted on the training samples only."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.data.metadata import Metadata, is_number
+from aam.data.target_spec import UNSCALED, Scale, TargetSpec, Transform, parsed
+from aam.errors import InputError, Problems, shown
+
+Floats = npt.NDArray[np.float64]
+
+MAX_CLASSES = 100
+# Below this share of the values' own size, a spread is rounding.
+SMALLEST_SPREAD = 1e-12
+# A category whose standard deviation is a smaller share than this of the column's counts as constant.
+SMALLEST_CATEGORY = 1e-3
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets of a model, in the order in which the columns were asked for."""
+
+    specs: tuple[TargetSpec, ...]
+
+    @cached_property
+    def numeric(self) -> tuple[TargetSpec, ...]:
+        """Numeric targets: the columns T of encoded targets."""
+        return tuple(spec for spec in self.specs if spec.kind == "numeric")
+
+    @cached_property
+    def classes(self) -> tuple[TargetSpec, ...]:
+        """Class targets: the columns K of encoded labels."""
+        return tuple(spec for spec in self.specs if spec.kind == "class")
+
+    @property
+    def bounds(self) -> Floats:
+        """Smallest and largest training value of each numeric target, float64 ``[T, 2]``, own units."""
+        return np.array([spec.bounds for spec in self.numeric], dtype=np.float64).reshape(-1, 2)
+
+    def encode(
+        self, metadata: Metadata, ids: Sequence[str]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Targets of the samples `ids` as the model learns them.
+
+        Returns
+        -------
+        target : float32 [N, T]
+            Transformed numeric targets, NaN where missing.
+        label : int64 [N, K]
+            Index into each class target's labels, -1 where missing.
+
+        Raises
+        ------
+        InputError
+            Text in a numeric column, a value that the transform or float32 cannot hold, a label that
+            no training sample has.
+        """
+        target = np.full((len(ids), len(self.numeric)), math.nan, dtype=np.float32)
+        label = np.full((len(ids), len(self.classes)), -1, dtype=np.int64)
+        problems = Problems()
+        for column, spec in enumerate(self.numeric):
+            with _collected(problems):
+                target[:, column] = _encoded(spec, metadata, ids)
+        for column, spec in enumerate(self.classes):
+            with _collected(problems):
+                label[:, column] = _labelled(spec, metadata, ids)
+        problems.raise_if_any()
+        return target, label
+
+    def decode(
+        self, target: npt.NDArray[np.floating[Any]], metadata: Metadata | None = None, ids: Sequence[str] = ()
+    ) -> Floats:
+        """Encoded targets ``[N, T]`` in the columns' own units, float64 ``[N, T]``.
+
+        `metadata` and `ids` of the N samples are needed when a target is normalized by category.
+
+        Raises
+        ------
+        InputError
+            A target is normalized by category and there is no metadata.
+        """
+        decoded = np.empty(target.shape, dtype=np.float64)
+        for column, spec in enumerate(self.numeric):
+            center, spread = _scales(spec, metadata, ids, len(target))
+            values = target[:, column].astype(np.float64) * spread + center
+            with np.errstate(over="ignore"):
+                decoded[:, column] = np.expm1(values) if spec.logged else values
+        return decoded
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What `from_json` reads: plain lists, dicts, text and numbers."""
+        return [asdict(spec) for spec in self.specs]
+
+    @classmethod
+    def from_json(cls, value: object) -> Targets:
+        """Targets from the parsed JSON that `to_json` gave; `InputError` for anything else."""
+        try:
+            if not isinstance(value, list):
+                raise TypeError(f"{value!r} is no list")
+            return cls(tuple(parsed(entry) for entry in value))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"targets of the model: damaged description, {error}") from error
+
+
+@contextlib.contextmanager
+def _collected(problems: Problems) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        problems.extend(error)
+
+
+def _scales(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: int) -> tuple[Floats, Floats]:
+    """Center and spread for each of `n` samples, float64 ``[N]``."""
+    scales = [spec.scale] * n
+    if spec.normalize_by is not None:
+        if metadata is None:
+            raise InputError(
+                f"target {spec.name!r} was learned per category of {spec.normalize_by!r}; pass --metadata "
+                "with this column, as for training"
+            )
+        categories = metadata.values(spec.normalize_by, ids)
+        scales = [spec.categories.get(category or "", spec.scale) for category in categories]
+    center, spread = np.array([(scale.center, scale.spread) for scale in scales]).reshape(-1, 2).T
+    return center, spread
+
+
+def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Transform) -> Floats:
+    """Values of a column in own units, NaN where missing, that `transform` can take."""
+    values = metadata.numbers(name, ids)
+    low = np.flatnonzero(values <= -1)
+    if transform.startswith("log-") and low.size:
+        found = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
+        raise InputError(
+            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: {found}; {transform} "
+            "takes log(1 + x) and needs more than -1; choose another --target-transform"
+        )
+    return values
+
+
+def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.NDArray[np.float32]:
+    values = _numbers(metadata, spec.name, ids, spec.transform)
+    center, spread = _scales(spec, metadata, ids, len(ids))
+    encoded = ((np.log1p(values) if spec.logged else values) - center) / spread
+    large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
+    if large.size:
+        raise InputError(
+            f"{metadata.source}: column {spec.name!r} has {values[large[0]]:g} (sample {ids[large[0]]!r}), "
+            "too large to learn; correct it or choose another --target-transform"
+        )
+    return encoded.astype(np.float32)
+
+
+def _labelled(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.NDArray[np.int64]:
+    index = {label: place for place, label in enumerate(spec.labels)}
+    values = metadata.values(spec.name, ids)
+    unseen = {value for value in values if value is not None and value not in index}
+    if unseen:
+        samples = [sample for sample, value in zip(ids, values, strict=True) if value in unseen]
+        raise InputError(
+            f"{metadata.source}: column {spec.name!r}: {len(samples)} samples ({shown(samples)}) have labels "
+            f"that no training sample has: {shown(sorted(unseen))}; expected {shown(spec.labels, 10)}; "
+            "correct them, or leave these cells empty and pass --missing drop"
+        )
+    return np.array([-1 if value is None else index[value] for value in values], dtype=np.int64)
+
+
+def fit_targets(
+    metadata: Metadata,
+    columns: Sequence[str],
+    train_ids: Sequence[str],
+    *,
+    classifier: bool = False,
+    transform: Transform = "zscore",
+    normalize_by: str | None = None,
+) -> Targets:
+    """Fit one target per metadata column on the training samples and nothing else.
+
+    A numeric column becomes a number, or with `classifier` the classes of its distinct values; a text
+    column becomes classes.
+
+    Raises
+    ------
+    InputError
+        With the problems of all columns: missing, empty or constant columns, text among numbers, values
+        that the transform cannot take, too many classes, classes of one sample.
+    """
+    if not columns:
+        raise InputError("no target: name at least one column with --metadata-column")
+    metadata.require([*columns, *([] if normalize_by is None else [normalize_by])])
+    problems = Problems()
+    if len(set(columns)) < len(columns):
+        problems.add(f"--metadata-column names a column twice: {shown(columns)}")
+    if (transform == "zscore-category") != (normalize_by is not None):
+        problems.add("--target-transform zscore-category and --normalize-by COLUMN need each other")
+    problems.raise_if_any()
+    specs = []
+    for name in columns:
+        with _collected(problems):
+            if classifier or not _looks_numeric(metadata, name):
+                specs.append(_fitted_classes(metadata, name, train_ids))
+            else:
+                specs.append(_fitted_number(metadata, name, train_ids, transform, normalize_by))
+    problems.raise_if_any()
+    return Targets(tuple(specs))
+
+
+def _looks_numeric(metadata: Metadata, name: str) -> bool:
+    """A column in which text is rather a mistake than a class: at least half of its values are numbers."""
+    if metadata.kinds[name] == "numeric" or name in metadata.declared:
+        return metadata.kinds[name] == "numeric"
+    values = [value for value in metadata.values(name, metadata.ids) if value is not None]
+    return 2 * sum(map(is_number, values)) >= len(values)
+
+
+def _nothing(metadata: Metadata, name: str, train_ids: Sequence[str]) -> InputError:
+    return InputError(
+        f"{metadata.source}: column {name!r} is missing for all {len(train_ids)} training samples; fill it "
+        "or choose another --metadata-column"
+    )
+
+
+def _constant(metadata: Metadata, name: str, value: object) -> InputError:
+    return InputError(
+        f"{metadata.source}: column {name!r} is {value!r} for every training sample, there is nothing to "
+        "learn; choose another --metadata-column or another split"
+    )
+
+
+def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> TargetSpec:
+    counts = Counter(value for value in metadata.values(name, train_ids) if value is not None)
+    where = f"{metadata.source}: column {name!r}"
+    if not counts:
+        raise _nothing(metadata, name, train_ids)
+    labels = sorted(counts)
+    if metadata.kinds[name] == "numeric":
+        labels.sort(key=float)
+        same = [pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])]
+        if same:
+            raise InputError(f"{where} writes one number in two ways: {shown(same)}; write it in one")
+    if len(labels) > MAX_CLASSES:
+        mend = (
+            "drop --classifier to predict a number"
+            if metadata.kinds[name] == "numeric"
+            else "is it free text?"
+        )
+        raise InputError(
+            f"{where} has {len(labels)} different values on the training samples ({shown(labels, 3)}), "
+            f"expected at most {MAX_CLASSES} classes; {mend}"
+        )
+    if len(labels) == 1:
+        raise _constant(metadata, name, labels[0])
+    single = [label for label in labels if counts[label] == 1]
+    if single:
+        raise InputError(
+            f"{where} has classes of one training sample: {shown(single)}, expected two or more; merge them "
+            "with others, or leave these cells empty and pass --missing drop"
+        )
+    return TargetSpec(name, "class", tuple(labels))
+
+
+def _fitted_number(
+    metadata: Metadata, name: str, train_ids: Sequence[str], transform: Transform, normalize_by: str | None
+) -> TargetSpec:
+    values = _numbers(metadata, name, train_ids, transform)
+    # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
+    present = np.sort(values[~np.isnan(values)])
+    if not present.size:
+        raise _nothing(metadata, name, train_ids)
+    low, high = float(present[0]), float(present[-1])
+    if low == high:
+        raise _constant(metadata, name, low)
+    scale = _fitted_scale(np.log1p(present) if transform.startswith("log-") else present, transform)
+    if scale is None:
+        raise InputError(
+            f"{metadata.source}: column {name!r} goes from {low!r} to {high!r} on the training samples, "
+            f"which {transform} cannot resolve; choose another unit or --target-transform"
+        )
+    categories: dict[str, Scale] = {}
+    if normalize_by is not None:
+        categories = _fitted_categories(values, metadata.values(normalize_by, train_ids), scale)
+        if not categories:
+            raise InputError(
+                f"{metadata.source}: no category of {normalize_by!r} has two training samples that differ in "
+                f"{name!r}; choose another --normalize-by"
+            )
+    return TargetSpec(name, "numeric", (), transform, scale, normalize_by, categories, (low, high))
+
+
+def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
+    """Scale of sorted values, none where their spread is lost in rounding or overflows."""
+    if transform == "none":
+        return UNSCALED
+    with np.errstate(over="ignore", invalid="ignore"):
+        if transform.endswith("minmax"):
+            center, spread = values[0], values[-1] - values[0]
+        else:
+            center, spread = values.mean(), values.std()
+    resolved = np.isfinite(spread) and spread > SMALLEST_SPREAD * np.abs(values).max()
+    return Scale(float(center), float(spread)) if resolved else None
+
+
+def _fitted_categories(values: Floats, categories: Sequence[str | None], whole: Scale) -> dict[str, Scale]:
+    """Scale of each category with at least two values that differ enough."""
+    members: dict[str, list[float]] = {}
+    for value, category in zip(values.tolist(), categories, strict=True):
+        if category is not None and not math.isnan(value):
+            members.setdefault(category, []).append(value)
+    scales = {}
+    for category in sorted(members):
+        scale = _fitted_scale(np.sort(members[category]), "zscore")
+        if scale is not None and scale.spread > SMALLEST_CATEGORY * whole.spread:
+            scales[category] = scale
+    return scales

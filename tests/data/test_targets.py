@@ -1,0 +1,296 @@
+"""Targets against hand-computed scales, their inverse, their JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aam.data.metadata import Metadata, is_missing, is_number, read_metadata
+from aam.data.target_spec import Scale
+from aam.data.targets import Targets, fit_targets
+from aam.errors import InputError
+
+BENCH = os.environ.get("AAM_BENCH_DATA")
+
+
+def table(**columns: list[str]) -> Metadata:
+    """A table of samples s0, s1, ... whose kinds are inferred as the reader infers them."""
+    n = len(next(iter(columns.values())))
+    numeric = {
+        name: all(is_number(cell) for cell in cells if not is_missing(cell))
+        for name, cells in columns.items()
+    }
+    return Metadata(
+        tuple(f"s{row}" for row in range(n)),
+        {name: tuple(cells) for name, cells in columns.items()},
+        {name: "numeric" if numeric[name] else "categorical" for name in columns},
+    )
+
+
+AGES = ["0", "2", "4", "NA", "10", "1000"]
+MIXED = table(
+    age=AGES,
+    site=["oral", "gut", "oral", "gut", "", "oral"],
+    study=["A", "A", "A", "B", "B", "C"],
+    plate=["10", "9", "10", "9", "10", "9"],
+)
+TRAIN = ["s0", "s1", "s2", "s3", "s4"]
+
+
+@pytest.mark.parametrize(
+    ("transform", "encode"),
+    [
+        ("none", lambda x: x),
+        ("minmax", lambda x: x / 10),
+        ("zscore", lambda x: (x - 4) / np.sqrt(14)),
+        ("log-minmax", lambda x: np.log1p(x) / np.log(11)),
+        ("log-zscore", lambda x: (np.log1p(x) - LOGS.mean()) / LOGS.std()),
+    ],
+)
+def test_transforms_are_fitted_on_training_samples_only(transform, encode):
+    targets = fit_targets(MIXED, ["age"], TRAIN, transform=transform)
+    encoded, label = targets.encode(MIXED, MIXED.ids)
+    own = MIXED.numbers("age", MIXED.ids)
+    assert encoded.dtype == np.float32
+    assert label.shape == (6, 0)
+    np.testing.assert_allclose(encoded[:, 0], encode(own), rtol=1e-6)
+    decoded = targets.decode(encoded)
+    assert decoded.dtype == np.float64
+    np.testing.assert_allclose(decoded[:, 0], own, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(targets.bounds, [[0, 10]])
+
+
+LOGS = np.log1p([0, 2, 4, 10])
+
+
+def test_several_columns_of_both_kinds():
+    targets = fit_targets(MIXED, ["site", "age", "study", "plate"], ["s0", "s1", "s2", "s3", "s4"])
+    assert [spec.name for spec in targets.numeric] == ["age", "plate"]
+    assert [(spec.name, spec.labels) for spec in targets.classes] == [
+        ("site", ("gut", "oral")),
+        ("study", ("A", "B")),
+    ]
+    target, label = targets.encode(MIXED, ["s4", "s0"])
+    assert target.shape == (2, 2)
+    assert label.tolist() == [[-1, 1], [1, 0]]
+    assert np.isnan(targets.encode(MIXED, ["s3"])[0][0, 0])
+
+
+def test_the_order_of_the_samples_changes_nothing():
+    random = np.random.default_rng(0)
+    metadata = table(
+        x=[repr(value) for value in random.lognormal(size=500).tolist()],
+        c=[str(k) for k in random.integers(3, size=500)],
+    )
+    forward = fit_targets(metadata, ["x"], metadata.ids, transform="zscore-category", normalize_by="c")
+    backward = fit_targets(metadata, ["x"], metadata.ids[::-1], transform="zscore-category", normalize_by="c")
+    assert forward == backward
+
+
+def test_classifier_makes_classes_of_numbers_in_their_own_spelling():
+    targets = fit_targets(MIXED, ["plate"], MIXED.ids, classifier=True)
+    assert targets.specs[0].labels == ("9", "10")
+    assert targets.encode(MIXED, ["s0", "s1"])[1].tolist() == [[1], [0]]
+    assert fit_targets(MIXED, ["plate"], MIXED.ids).specs[0].kind == "numeric"
+
+
+def test_a_column_that_is_declared_categorical_holds_classes():
+    metadata = Metadata(
+        MIXED.ids, MIXED.columns, {**MIXED.kinds, "plate": "categorical"}, frozenset(["plate"])
+    )
+    assert fit_targets(metadata, ["plate"], metadata.ids).specs[0].labels == ("10", "9")
+
+
+BY_STUDY = table(
+    age=["1", "3", "10", "30", "7", "5", "5", "40"],
+    study=["A", "A", "B", "B", "C", "D", "D", "NA"],
+)
+
+
+def test_zscore_by_category_and_where_it_falls_back():
+    train = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"]
+    targets = fit_targets(BY_STUDY, ["age"], train, transform="zscore-category", normalize_by="study")
+    (spec,) = targets.specs
+    # C has one sample and D no spread: both keep the scale of all.
+    assert spec.categories == {"A": Scale(2.0, 1.0), "B": Scale(20.0, 10.0)}
+    whole = np.array([1, 3, 10, 30, 7, 5, 5])
+    encoded, _ = targets.encode(BY_STUDY, BY_STUDY.ids)
+    rest = (np.array([7, 5, 5, 40]) - whole.mean()) / whole.std()
+    np.testing.assert_allclose(encoded[:, 0], [-1, 1, -1, 1, *rest], rtol=1e-6)
+    decoded = targets.decode(encoded, BY_STUDY, BY_STUDY.ids)
+    np.testing.assert_allclose(decoded[:, 0], BY_STUDY.numbers("age", BY_STUDY.ids), rtol=1e-6)
+    other = table(age=["1"], study=["Z"])
+    np.testing.assert_allclose(targets.decode(np.zeros((1, 1)), other, ["s0"]), whole.mean()[None, None])
+    with pytest.raises(InputError, match="pass --metadata"):
+        targets.decode(encoded)
+
+
+def test_no_category_has_a_tiny_spread():
+    values = [*map(str, np.random.default_rng(0).normal(50, 10, 20)), "7", "7.00000001"]
+    metadata = table(age=values, study=["A"] * 20 + ["B"] * 2)
+    (spec,) = fit_targets(
+        metadata, ["age"], metadata.ids, transform="zscore-category", normalize_by="study"
+    ).specs
+    assert set(spec.categories) == {"A"}
+
+
+def refused(metadata, columns, ids=None, **options):
+    with pytest.raises(InputError) as error:
+        fit_targets(metadata, columns, ids or metadata.ids, **options)
+    return "\n".join(error.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "expected"),
+    [
+        (["4", "4.0", "4"], {}, "is 4.0 for every training sample"),
+        (["NA", "", "none"], {}, "missing for all 3 training samples"),
+        (["gut", "gut", ""], {}, "is 'gut' for every training sample"),
+        (["3", "4", "old"], {}, "1 of 3 values that are no finite numbers: 'old' (sample 's2')"),
+        (["3", "4", "inf"], {}, "'inf' (sample 's2')"),
+        (["3", "4", "1e999"], {}, "'1e999' (sample 's2')"),
+        (["0", "-1", "3"], {"transform": "log-zscore"}, "1 values of -1 or less: -1 (sample 's1')"),
+        (["0", "-1", "3"], {"transform": "log-minmax"}, "log-minmax takes log(1 + x)"),
+        (["gut", "gut", "oral"], {}, "classes of one training sample: 'oral'"),
+        (["gut", "gut", "1", "1.0"], {"classifier": True}, "classes of one training sample"),
+        (["1", "1", "1.0", "1.0"], {"classifier": True}, "writes one number in two ways"),
+        ([f"{k % 101}" for k in range(202)], {"classifier": True}, "101 different values"),
+        ([f"a{k % 101}" for k in range(202)], {}, "expected at most 100 classes; is it free text?"),
+        (["1e308", "-1e308", "0"], {}, "zscore cannot resolve"),
+        (["1e-320", "0", "0"], {}, "zscore cannot resolve"),
+        (["1e300", "1.0000000000000002e300"], {"transform": "minmax"}, "minmax cannot resolve"),
+    ],
+)  # fmt: skip
+def test_columns_that_cannot_be_learned(cells, options, expected):
+    assert expected in refused(table(x=cells), ["x"], **options)
+
+
+def test_options_that_do_not_fit():
+    assert "--metadata-column" in refused(MIXED, [])
+    assert "no column 'agee'" in refused(MIXED, ["agee"])
+    assert "names a column twice" in refused(MIXED, ["age", "age"])
+    assert "need each other" in refused(MIXED, ["age"], transform="zscore-category")
+    assert "need each other" in refused(MIXED, ["age"], normalize_by="study")
+    by = {"transform": "zscore-category", "normalize_by": "plate"}
+    assert "no category of 'plate' has two" in refused(MIXED, ["age"], ["s0", "s1"], **by)
+
+
+def test_the_problems_of_all_columns_come_together():
+    metadata = table(a=["1", "1"], b=["", ""], c=["x", "x"])
+    assert len(refused(metadata, ["a", "b", "c"]).splitlines()) == 3
+
+
+def test_other_samples_may_hold_values_that_training_did_not():
+    metadata = table(
+        x=["1", "2", "-1", "1e300", "old"], c=["a", "b", "a", "b", "z"], d=["a", "b", "a", "b", "a"]
+    )
+    train = ["s0", "s1", "s2", "s3"]
+    targets = fit_targets(metadata, ["c", "d"], train)
+    with pytest.raises(InputError, match=r"1 samples \('s4'\) have labels that no training sample has: 'z'"):
+        targets.encode(metadata, metadata.ids)
+    numbers = fit_targets(metadata, ["x"], ["s0", "s1"], transform="log-minmax")
+    with pytest.raises(InputError, match="-1 or less"):
+        numbers.encode(metadata, ["s2"])
+    with pytest.raises(InputError, match="no finite numbers"):
+        numbers.encode(metadata, ["s4"])
+    with pytest.raises(InputError, match=r"1e\+300 .*too large"):
+        fit_targets(metadata, ["x"], ["s0", "s1"], transform="none").encode(metadata, ["s3"])
+
+
+def every_kind():
+    by = {"transform": "zscore-category", "normalize_by": "study"}
+    return [
+        fit_targets(MIXED, ["site", "age", "plate"], TRAIN, transform="log-zscore"),
+        fit_targets(BY_STUDY, ["age"], BY_STUDY.ids, **by),
+        fit_targets(MIXED, ["plate"], TRAIN, classifier=True),
+    ]
+
+
+@pytest.mark.parametrize("targets", every_kind(), ids=["mixed", "by-category", "classes"])
+def test_json_round_trip(targets):
+    text = json.dumps(targets.to_json(), allow_nan=False)
+    assert Targets.from_json(json.loads(text)) == targets
+
+
+def damaged(path, value):
+    entries = json.loads(json.dumps(every_kind()[0].to_json() + every_kind()[1].to_json()))
+    place = entries
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return entries
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        [1],
+        [{}],
+        damaged([0, "kind"], "other"),
+        damaged([0, "kind"], ["class"]),
+        damaged([0, "labels"], ["gut"]),
+        damaged([0, "labels"], ["gut", "gut"]),
+        damaged([0, "labels"], [1, 2]),
+        damaged([0, "extra"], 1),
+        damaged([1, "scale"], {"center": 0.0, "spread": 0.0}),
+        damaged([1, "scale"], {"center": float("nan"), "spread": 1.0}),
+        damaged([1, "scale", "center"], "0"),
+        damaged([1, "bounds"], None),
+        damaged([1, "bounds"], [1.0]),
+        damaged([1, "transform"], "sqrt"),
+        damaged([3, "categories"], ["A"]),
+        damaged([3, "normalize_by"], 3),
+    ],
+)
+def test_damaged_json_is_refused(value):
+    with pytest.raises(InputError, match="damaged description"):
+        Targets.from_json(value)
+
+
+NUMBERS = st.floats(-0.99, 1e12).map(repr)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(NUMBERS, min_size=2, max_size=12),
+    st.sampled_from(["none", "minmax", "zscore", "log-minmax", "log-zscore"]),
+)
+def test_decode_undoes_encode(cells, transform):
+    metadata = table(x=cells)
+    try:
+        targets = fit_targets(metadata, ["x"], metadata.ids, transform=transform)
+    except InputError:
+        return
+    own = metadata.numbers("x", metadata.ids)
+    (spec,) = targets.specs
+    encoded = targets.encode(metadata, metadata.ids)[0]
+    assert np.isfinite(encoded).all()
+    # float32 keeps 24 bits of the encoded value; own units magnify that by the spread, logs by the value.
+    coarse = np.abs(encoded[:, 0].astype(float)) * spec.scale.spread * 2**-23
+    allowed = coarse * (1 + own if transform.startswith("log-") else 1) + 1e-9 * (1 + np.abs(own))
+    assert (np.abs(targets.decode(encoded)[:, 0] - own) <= allowed + 1e-12).all()
+
+
+@pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")
+def test_real_columns():
+    metadata = read_metadata(Path(str(BENCH)) / "infant-age" / "metadata.tsv")
+    train = [
+        sample for sample, fold in zip(metadata.ids, metadata.column("fold"), strict=True) if fold != "0"
+    ]
+    targets = fit_targets(metadata, ["month", "delivery"], train)
+    target, label = targets.encode(metadata, train)
+    assert targets.classes[0].labels == ("Cesarean", "Vaginal")
+    assert abs(float(target.mean())) < 1e-6
+    assert abs(float(target.std()) - 1) < 1e-6
+    assert set(label[:, 0].tolist()) == {0, 1}
+    np.testing.assert_allclose(targets.decode(target)[:, 0], metadata.numbers("month", train), atol=1e-5)
+    fish = read_metadata(Path(str(BENCH)) / "mackerel-type" / "metadata.tsv")
+    assert len(fit_targets(fish, ["sample_type"], fish.ids).classes[0].labels) == 6
