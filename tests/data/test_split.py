@@ -1,0 +1,304 @@
+"""Splits: shares, whole groups, even strata, the same for every row order, and split.tsv."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.model_selection import StratifiedGroupKFold
+
+from aam.data.metadata import read_metadata
+from aam.data.split import (
+    SIDES,
+    Split,
+    check_groups,
+    from_column,
+    kfold,
+    make_split,
+    read_split,
+    restricted,
+    write_split,
+)
+from aam.errors import InputError
+
+BENCH = os.environ.get("AAM_BENCH_DATA")
+needs_data = pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")
+
+IDS = [f"s{k}" for k in range(100)]
+GROUPS = [f"g{k % 20}" for k in range(100)]
+CLASSES = ["a" if k % 20 < 5 else "b" for k in range(100)]
+
+
+def shares(split: Split, groups: list[str] | None = None) -> dict[str, int]:
+    """Number of groups on each side; fails where a group is on two."""
+    group = dict(zip(IDS, groups or IDS, strict=True))
+    sides = {side: {group[sample] for sample in split.ids(side)} for side in SIDES}
+    assert not any(one & other for one, other in combinations(sides.values(), 2))
+    return {side: len(found) for side, found in sides.items()}
+
+
+def test_shares_of_samples():
+    assert shares(make_split(IDS, seed=0)) == {"train": 85, "validation": 15, "test": 0}
+    split = make_split(IDS, test_size=0.2, validation_size=0.25, seed=0)
+    assert shares(split) == {"train": 60, "validation": 20, "test": 20}
+    assert shares(make_split(IDS, validation_size=0.0, seed=0)) == {"train": 100, "validation": 0, "test": 0}
+    assert set(split.folds) == {""}
+    assert split.test_fold == ""
+
+
+def test_shares_of_groups_and_no_group_on_two_sides():
+    split = make_split(IDS, groups=GROUPS, test_size=0.2, validation_size=0.25, seed=0)
+    assert shares(split, GROUPS) == {"train": 12, "validation": 4, "test": 4}
+    check_groups(split, dict(zip(IDS, GROUPS, strict=True)))
+
+
+def test_a_small_share_still_holds_out_one():
+    assert shares(make_split(IDS, test_size=0.001, validation_size=0.001, seed=0))["test"] == 1
+
+
+def test_the_test_side_does_not_depend_on_the_size_of_validation():
+    splits = [make_split(IDS, test_size=0.2, validation_size=size, seed=0) for size in (0.0, 0.1, 0.5)]
+    assert len({split.ids("test") for split in splits}) == 1
+
+
+def test_seeds_differ_and_every_sample_is_sometimes_held_out():
+    splits = [make_split(IDS, groups=GROUPS, test_size=0.2, seed=seed) for seed in range(40)]
+    times = Counter(sample for split in splits for sample in split.ids("test"))
+    assert set(times) == set(IDS)
+    # 40 draws of a fifth: 8 each, standard deviation 2.5.
+    assert max(times.values()) < 18
+
+
+def test_strata_are_divided_to_within_one_sample():
+    for seed in range(10):
+        split = make_split(IDS, strata=CLASSES, test_size=0.2, validation_size=0.25, seed=seed)
+        of = dict(zip(IDS, CLASSES, strict=True))
+        for side, expected in (("test", 5), ("validation", 5), ("train", 15)):
+            assert abs(Counter(of[sample] for sample in split.ids(side))["a"] - expected) <= 1
+
+
+def test_numeric_strata_are_spread():
+    value = np.random.default_rng(0).lognormal(size=100)
+    value[:7] = np.nan
+    of = dict(zip(IDS, value, strict=True))
+    for seed in range(10):
+        held = np.array(
+            [of[sample] for sample in make_split(IDS, strata=value, test_size=0.2, seed=seed).ids("test")]
+        )
+        edges = np.nanquantile(value, [0, 0.2, 0.4, 0.6, 0.8, 1])
+        assert (np.abs(np.histogram(held, edges)[0] - 0.2 * 93 / 5) <= 1.5).all()
+        assert 1 <= np.isnan(held).sum() <= 2
+
+
+@pytest.mark.parametrize("strata", [CLASSES, np.arange(100.0)], ids=["classes", "numbers"])
+def test_the_row_order_changes_nothing(strata):
+    order = np.random.default_rng(1).permutation(100)
+    ids, groups = [IDS[row] for row in order], [GROUPS[row] for row in order]
+    moved = np.array(strata)[order]
+    moved = moved if isinstance(strata, np.ndarray) else moved.tolist()
+    first = make_split(IDS, groups=GROUPS, strata=strata, test_size=0.3, seed=5)
+    assert make_split(ids, groups=groups, strata=moved, test_size=0.3, seed=5) == first
+    assert kfold(ids, 4, groups, moved, seed=5) == kfold(IDS, 4, GROUPS, strata, seed=5)
+    folds = [group[-1] for group in GROUPS]
+    moved_folds = [folds[row] for row in order]
+    column = from_column(ids, moved_folds, "3", groups, strata=moved, seed=5)
+    assert column == from_column(IDS, folds, "3", GROUPS, strata=strata, seed=5)
+
+
+def test_a_split_is_the_same_on_every_machine():
+    ids, groups = [f"s{k}" for k in range(12)], [f"g{k // 2}" for k in range(12)]
+    strata = [str(k % 5) for k in range(12)]
+    split = make_split(ids, groups=groups, strata=strata, test_size=0.3, validation_size=0.3, seed=0)
+    # Drawn once with numpy 2.4 on x86-64.
+    assert split.ids("test") == ("s0", "s1", "s2", "s3")
+    assert split.ids("validation") == ("s4", "s5")
+
+
+def test_folds_hold_out_every_sample_once():
+    splits = kfold(IDS, 4, GROUPS, CLASSES, seed=0)
+    assert [split.test_fold for split in splits] == ["0", "1", "2", "3"]
+    tested = [sample for split in splits for sample in split.ids("test")]
+    assert sorted(tested) == sorted(IDS)
+    for split in splits:
+        assert shares(split, GROUPS) == {"train": 13, "validation": 2, "test": 5}
+        assert split.folds == splits[0].folds
+    sizes = [len(split.ids("test")) for split in kfold(IDS, 7, seed=0)]
+    assert sorted(sizes) == [14] * 5 + [15] * 2
+
+
+def test_from_column_holds_out_that_fold():
+    folds = [str(k % 5) for k in range(100)]
+    split = from_column(IDS, folds, "3", GROUPS, 0.25, seed=0)
+    assert split.ids("test") == tuple(sorted(IDS[3::5]))
+    assert split.test_fold == "3"
+    assert shares(split, GROUPS) == {"train": 12, "validation": 4, "test": 4}
+    others = from_column(IDS, folds, "2", GROUPS, 0.25, seed=0)
+    assert others.folds == split.folds
+    assert not set(others.ids("test")) & set(split.ids("test"))
+
+
+def refusal(call, *arguments, **options):
+    with pytest.raises(InputError) as error:
+        call(*arguments, **{"seed": 0, **options})
+    return str(error.value)
+
+
+def test_what_cannot_be_divided():
+    assert "'s0'" in refusal(make_split, ["s0", "s1", "s0"])
+    assert "no samples" in refusal(make_split, [])
+    assert "--test-size is 1.0" in refusal(make_split, IDS, test_size=1.0)
+    assert "--validation-size is -0.1" in refusal(make_split, IDS, validation_size=-0.1)
+    assert "--validation-size is nan" in refusal(make_split, IDS, validation_size=float("nan"))
+    assert "takes 1 of 1 groups" in refusal(make_split, IDS, groups=["g"] * 100)
+    assert "--test-size 0.99 takes 2 of 2 groups" in refusal(
+        make_split, ["a", "b"], groups=["1", "2"], test_size=0.99
+    )
+    assert "leaves none to train on" in refusal(make_split, ["a", "b"], test_size=0.5)
+    assert "2 samples have no value in --group-column: 'a', 'c'" in refusal(
+        make_split, ["c", "b", "a"], groups=[None, "g", None]
+    )
+    assert "102 strata" in refusal(make_split, [*IDS, "x", "y"], strata=[*IDS, "x", "y"])
+    assert "--cv is 21, expected 2 to 20, the number of groups" in refusal(kfold, IDS, 21, GROUPS)
+    assert "--cv is 1," in refusal(kfold, IDS, 1)
+    assert "takes 1 of 1 groups" in refusal(kfold, ["a", "b"], 2, ["1", "2"])
+
+
+def test_folds_that_cannot_be_used():
+    folds = [str(k % 5) for k in range(100)]
+    assert "folds are '0', '1', '2', '3', '4', expected --test-fold '5'" in refusal(
+        from_column, IDS, folds, "5"
+    )
+    assert "folds are '0', expected" in refusal(from_column, IDS, ["0"] * 100, "0")
+    assert "1 samples have no value in the fold column: 's0'" in refusal(
+        from_column, IDS, [None, *folds[1:]], "1"
+    )
+    crossing = refusal(from_column, IDS, folds, "1", [f"g{k // 7}" for k in range(100)])
+    assert "15 of 15 groups lie in several folds" in crossing
+    assert "'g0' in folds '0', '1', '2', '3', '4'" in crossing
+
+
+def test_leakage_through_another_grouping_is_refused():
+    split = make_split(IDS, test_size=0.2, seed=0)
+    with pytest.raises(InputError, match=r"16 of 20 groups stand on two sides: 'g10'"):
+        check_groups(split, dict(zip(IDS, GROUPS, strict=True)))
+    check_groups(split, dict.fromkeys(IDS, None))
+
+
+def test_restricted_to_the_samples_of_a_table():
+    split = make_split(IDS, test_size=0.2, seed=0)
+    kept = restricted(split, IDS[10:])
+    assert kept.sample_ids == tuple(sorted(IDS[10:]))
+    assert set(kept.ids("test")) == set(split.ids("test")) & set(IDS[10:])
+    with pytest.raises(InputError, match=r"1 of 101 samples are not in it: 'new'"):
+        restricted(split, [*IDS, "new"])
+    with pytest.raises(InputError, match=r"side 'validation', 'test'"):
+        restricted(split, split.ids("train"))
+
+
+WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(WORD, st.tuples(st.sampled_from(SIDES), WORD), min_size=1), st.booleans())
+def test_split_files_are_read_as_written(tmp_path, rows, folded):
+    rows["#train, \"'"] = ("train", "x")
+    ids = sorted(rows)
+    split = Split(
+        tuple(ids),
+        tuple(rows[name][0] for name in ids),
+        tuple(rows[name][1] if folded else "" for name in ids),
+    )
+    write_split(tmp_path / "split.tsv", split)
+    assert read_split(tmp_path / "split.tsv") == split
+
+
+def test_the_file_is_a_table_that_people_can_read(tmp_path):
+    write_split(tmp_path / "split.tsv", Split(("a", "b"), ("test", "train"), ("1", "0")))
+    assert (tmp_path / "split.tsv").read_bytes() == b"sample-id\tside\tfold\na\ttest\t1\nb\ttrain\t0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "samples and none on the side 'train'"),
+        ("sample-id\tside\tfold\n", "samples and none on the side 'train'"),
+        ("id\tside\tfold\na\ttrain\t\n", "line 1: header is"),
+        ("sample-id\tside\tfold\na\ttrain\n", "line 2: 2 cells, expected 3"),
+        (
+            "sample-id\tside\tfold\na\tTrain\t\n",
+            "line 2: side is 'Train', expected train or validation or test",
+        ),
+        (
+            "sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n",
+            "line 4: sample-id 'a' is empty or stands there twice",
+        ),
+        ("sample-id\tside\tfold\n\ttrain\t\n", "line 2: sample-id ''"),
+        ("sample-id\tside\tfold\na\ttrain\t\nb\ttest\t1\n", "1 samples have no fold and 1 have one"),
+        ("sample-id\tside\tfold\na\ttest\t\n", "samples and none on the side 'train'"),
+        ('sample-id\tside\tfold\n"a\ttest\t\n', "double quote"),
+        ("sample-id\tside\tfold\n" + "a\tx\t\n" * 50, "line 11: side is 'x'"),
+    ],
+)
+def test_damaged_split_files(tmp_path, text, expected):
+    path = tmp_path / "split.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_split(path)
+    assert expected in str(error.value)
+    assert len(error.value.problems) <= 10
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("folder", "group", "target"),
+    [
+        ("infant-age", "host_subject_id", "month"),
+        ("mackerel-type", "fish", "sample_type"),
+        ("ibd", "host_subject_id", "ibd"),
+    ],
+)
+def test_published_folds_of_real_studies(folder, group, target):
+    metadata = read_metadata(Path(str(BENCH)) / folder / "metadata.tsv")
+    ids = metadata.ids
+    groups, folds = metadata.values(group, ids), metadata.values("fold", ids)
+    strata = (
+        metadata.numbers(target, ids) if metadata.kinds[target] == "numeric" else metadata.values(target, ids)
+    )
+    for fold in "01234":
+        split = from_column(ids, folds, fold, groups, strata=strata, seed=0)
+        check_groups(split, dict(zip(ids, groups, strict=True)))
+        assert set(split.ids("test")) == {sample for sample, at in zip(ids, folds, strict=True) if at == fold}
+        held = len(split.ids("validation")) / (len(ids) - len(split.ids("test")))
+        assert 0.08 < held < 0.25
+
+
+@needs_data
+def test_studies_that_cross_their_folds_are_refused():
+    metadata = read_metadata(Path(str(BENCH)) / "oral-age" / "metadata.tsv")
+    ids = metadata.ids
+    folds, studies = metadata.values("fold", ids), metadata.values("study", ids)
+    assert "9 of 9 groups lie in several folds" in refusal(from_column, ids, folds, "0", studies)
+    assert len(from_column(ids, folds, "0", seed=0).ids("test")) > 400
+    assert [len(split.ids("test")) > 0 for split in kfold(ids, 4, studies, seed=0)] == [True] * 4
+
+
+@needs_data
+def test_grouped_folds_are_as_even_as_those_of_scikit_learn():
+    metadata = read_metadata(Path(str(BENCH)) / "mackerel-type" / "metadata.tsv")
+    ids = metadata.ids
+    fish, kinds = metadata.values("fish", ids), metadata.values("sample_type", ids)
+    of, total = dict(zip(ids, kinds, strict=True)), Counter(kinds)
+
+    def unevenness(folds):
+        counts = [Counter(of[sample] for sample in fold) for fold in folds]
+        return max(abs(count[kind] / total[kind] - 0.2) for count in counts for kind in total)
+
+    theirs = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(ids, kinds, fish)
+    ours = [split.ids("test") for split in kfold(ids, 5, fish, kinds, seed=0)]
+    assert unevenness(ours) <= unevenness([[ids[row] for row in rows] for _, rows in theirs]) + 0.005
