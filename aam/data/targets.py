@@ -7,17 +7,18 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from aam.data.metadata import Metadata, is_number
-from aam.data.target_spec import UNSCALED, Scale, TargetSpec, Transform, parsed
 from aam.errors import InputError, Problems, shown
 
+Kind = Literal["numeric", "class"]
+Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
 Floats = npt.NDArray[np.float64]
 
 MAX_CLASSES = 100
@@ -25,6 +26,56 @@ MAX_CLASSES = 100
 SMALLEST_SPREAD = 1e-12
 # A category whose standard deviation is a smaller share than this of the column's counts as constant.
 SMALLEST_CATEGORY = 1e-3
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An affine scale: encoded = (value - center) / spread."""
+
+    center: float
+    spread: float
+
+
+UNSCALED = Scale(0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """One metadata column as a target, with what was fitted on the training samples.
+
+    Attributes
+    ----------
+    name : str
+        Metadata column.
+    kind : str
+        ``numeric`` or ``class``.
+    labels : tuple of str
+        Names of the classes as the metadata writes them, sorted; empty for a numeric target.
+    transform : str
+        Transform of a numeric target; ``log`` ones take log(1 + x) first.
+    scale : Scale
+        Scale of the (logged) values.
+    normalize_by : str, optional
+        Metadata column whose categories have scales of their own (``zscore-category``).
+    categories : dict of str to Scale
+        Those scales; a category that is not here uses `scale`.
+    bounds : tuple of float, optional
+        Smallest and largest training value of a numeric target, in its own units.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    transform: Transform = "none"
+    scale: Scale = UNSCALED
+    normalize_by: str | None = None
+    categories: dict[str, Scale] = field(default_factory=dict)
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def logged(self) -> bool:
+        """Whether values are log(1 + x) before they are scaled."""
+        return self.transform.startswith("log-")
 
 
 @dataclass(frozen=True)
@@ -106,11 +157,10 @@ class Targets:
     def from_json(cls, value: object) -> Targets:
         """Targets from the parsed JSON that `to_json` gave; `InputError` for anything else."""
         try:
-            if not isinstance(value, list):
-                raise TypeError(f"{value!r} is no list")
-            return cls(tuple(parsed(entry) for entry in value))
+            targets = cls(tuple(map(_parsed, value if isinstance(value, list) else [value])))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"targets of the model: damaged description, {error}") from error
+        return targets
 
 
 @contextlib.contextmanager
@@ -152,7 +202,8 @@ def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Trans
 def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.NDArray[np.float32]:
     values = _numbers(metadata, spec.name, ids, spec.transform)
     center, spread = _scales(spec, metadata, ids, len(ids))
-    encoded = ((np.log1p(values) if spec.logged else values) - center) / spread
+    with np.errstate(over="ignore"):
+        encoded = ((np.log1p(values) if spec.logged else values) - center) / spread
     large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
     if large.size:
         raise InputError(
@@ -224,25 +275,19 @@ def _looks_numeric(metadata: Metadata, name: str) -> bool:
     return 2 * sum(map(is_number, values)) >= len(values)
 
 
-def _nothing(metadata: Metadata, name: str, train_ids: Sequence[str]) -> InputError:
-    return InputError(
-        f"{metadata.source}: column {name!r} is missing for all {len(train_ids)} training samples; fill it "
-        "or choose another --metadata-column"
-    )
-
-
-def _constant(metadata: Metadata, name: str, value: object) -> InputError:
-    return InputError(
-        f"{metadata.source}: column {name!r} is {value!r} for every training sample, there is nothing to "
-        "learn; choose another --metadata-column or another split"
-    )
+def _check_varied(values: Sequence[object], where: str, n: int) -> None:
+    """Refuse sorted, distinct training values of `n` samples if they are none or one."""
+    if len(values) < 2:
+        found = repr(values[0]) if values else "missing"
+        raise InputError(
+            f"{where} is {found} for all {n} training samples, there is nothing to learn; choose another "
+            "--metadata-column or another split"
+        )
 
 
 def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> TargetSpec:
     counts = Counter(value for value in metadata.values(name, train_ids) if value is not None)
     where = f"{metadata.source}: column {name!r}"
-    if not counts:
-        raise _nothing(metadata, name, train_ids)
     labels = sorted(counts)
     if metadata.kinds[name] == "numeric":
         labels.sort(key=float)
@@ -250,17 +295,11 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
         if same:
             raise InputError(f"{where} writes one number in two ways: {shown(same)}; write it in one")
     if len(labels) > MAX_CLASSES:
-        mend = (
-            "drop --classifier to predict a number"
-            if metadata.kinds[name] == "numeric"
-            else "is it free text?"
-        )
         raise InputError(
             f"{where} has {len(labels)} different values on the training samples ({shown(labels, 3)}), "
-            f"expected at most {MAX_CLASSES} classes; {mend}"
+            f"expected at most {MAX_CLASSES} classes; numbers are predicted as such without --classifier"
         )
-    if len(labels) == 1:
-        raise _constant(metadata, name, labels[0])
+    _check_varied(labels, where, len(train_ids))
     single = [label for label in labels if counts[label] == 1]
     if single:
         raise InputError(
@@ -276,16 +315,14 @@ def _fitted_number(
     values = _numbers(metadata, name, train_ids, transform)
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
     present = np.sort(values[~np.isnan(values)])
-    if not present.size:
-        raise _nothing(metadata, name, train_ids)
+    where = f"{metadata.source}: column {name!r}"
+    _check_varied(np.unique(present).tolist(), where, len(train_ids))
     low, high = float(present[0]), float(present[-1])
-    if low == high:
-        raise _constant(metadata, name, low)
     scale = _fitted_scale(np.log1p(present) if transform.startswith("log-") else present, transform)
     if scale is None:
         raise InputError(
-            f"{metadata.source}: column {name!r} goes from {low!r} to {high!r} on the training samples, "
-            f"which {transform} cannot resolve; choose another unit or --target-transform"
+            f"{where} goes from {low!r} to {high!r} on the training samples, which {transform} cannot "
+            "resolve; choose another unit or --target-transform"
         )
     categories: dict[str, Scale] = {}
     if normalize_by is not None:
@@ -323,3 +360,31 @@ def _fitted_categories(values: Floats, categories: Sequence[str | None], whole: 
         if scale is not None and scale.spread > SMALLEST_CATEGORY * whole.spread:
             scales[category] = scale
     return scales
+
+
+def _parsed(entry: Any) -> TargetSpec:
+    """A target from its JSON object; anything unexpected raises KeyError, TypeError or ValueError."""
+    spec = TargetSpec(
+        **{
+            **entry,
+            "labels": tuple(entry["labels"]),
+            "scale": Scale(**entry["scale"]),
+            "categories": {name: Scale(**scale) for name, scale in dict(entry["categories"]).items()},
+            "bounds": None if entry["bounds"] is None else tuple(entry["bounds"]),
+        }
+    )
+    scales = [spec.scale, *spec.categories.values()]
+    numbers = [number for scale in scales for number in asdict(scale).values()] + list(spec.bounds or ())
+    words = [spec.name, *spec.labels] + ([] if spec.normalize_by is None else [spec.normalize_by])
+    n = len(set(spec.labels))
+    if (
+        asdict(spec).keys() != entry.keys()
+        or spec.kind not in get_args(Kind)
+        or spec.transform not in get_args(Transform)
+        or not all(isinstance(word, str) for word in words)
+        or not all(isinstance(number, float) and math.isfinite(number) for number in numbers)
+        or not all(scale.spread > 0 for scale in scales)
+        or (not 1 < n == len(spec.labels) if spec.kind == "class" else len(spec.bounds or ()) != 2)
+    ):
+        raise ValueError(f"the values of {spec.name!r} do not belong together")
+    return spec
