@@ -102,11 +102,21 @@ class Predictions:
         }
         return replace(self, sample_ids=ids, **chosen)
 
+    @property
+    def complete(self) -> npt.NDArray[np.bool_]:
+        """Which samples have both a truth and a prediction, [N]."""
+        truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
+        return truth & predicted_rows(self.predicted)
+
     def known(self) -> Predictions:
         """The samples that have both a truth and a prediction."""
-        predicted = np.isfinite(self.predicted)
-        rows = predicted.all(axis=1) if self.labels else predicted
-        return self.at(rows & ((self.truth >= 0) if self.labels else np.isfinite(self.truth)))
+        return self.at(self.complete)
+
+
+def predicted_rows(predicted: Array) -> npt.NDArray[np.bool_]:
+    """Which samples have a prediction, [N], from values [N] or probabilities [N, K]."""
+    finite = np.isfinite(predicted)
+    return np.asarray(finite.all(axis=1) if finite.ndim == 2 else finite)
 
 
 # --- numeric targets ---------------------------------------------------------------------------------------
@@ -170,7 +180,7 @@ def _share(part: Array, whole: Array) -> Array:
     return result
 
 
-def _mean(values: Array) -> float:
+def mean_known(values: Array) -> float:
     """Mean of what is not NaN, without complaint when nothing is left."""
     kept = values[~np.isnan(values)]
     return float(kept.mean()) if len(kept) else math.nan
@@ -188,10 +198,10 @@ def classification_metrics(truth: Array, probabilities: Array) -> dict[str, floa
     scored = [1] if classes == 2 else range(classes)
     return {
         "accuracy": float(hits.sum() / len(truth)) if len(truth) else math.nan,
-        "balanced_accuracy": _mean(_share(hits, members)),
-        "macro_f1": _mean(_share(2 * hits, members + chosen)),
-        "auroc": _mean(np.array([auroc(truth == k, probabilities[:, k]) for k in scored])),
-        "auprc": _mean(np.array([average_precision(truth == k, probabilities[:, k]) for k in scored])),
+        "balanced_accuracy": mean_known(_share(hits, members)),
+        "macro_f1": mean_known(_share(2 * hits, members + chosen)),
+        "auroc": mean_known(np.array([auroc(truth == k, probabilities[:, k]) for k in scored])),
+        "auprc": mean_known(np.array([average_precision(truth == k, probabilities[:, k]) for k in scored])),
     }
 
 
@@ -211,18 +221,25 @@ def per_class(truth: Array, probabilities: Array, labels: Sequence[str]) -> tupl
 # --- intervals and paired tests ----------------------------------------------------------------------------
 
 
-def _resampled(figures_at: Callable[[Array], Array], groups: Array, seed: int, repeats: int) -> Array:
-    """Rows of figures [repeats, F], each computed on as many groups as there are, drawn with replacement."""
+def resampled_figures(
+    measure: Measure, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
+) -> Array:
+    """Rows of figures [repeats, F], each on as many groups as there are, drawn with replacement.
+
+    The draws depend on the groups and the seed only, so that rows of two predictions are paired. With fewer
+    than two groups there is one row of NaN.
+    """
     _, group = np.unique(groups, return_inverse=True)
     count = int(group.max()) + 1 if len(group) else 0
     if count < 2:
-        return np.full((1, len(figures_at(np.arange(len(group))))), math.nan)
+        return np.full((1, len(measure(truth, predicted))), math.nan)
     draws = generator(seed, "bootstrap")
     everyone = np.arange(len(group))
     rows = []
     for _ in range(repeats):
         times = np.bincount(draws.integers(count, size=count), minlength=count)
-        rows.append(figures_at(np.repeat(everyone, times[group])))
+        at = np.repeat(everyone, times[group])
+        rows.append([*measure(truth[at], predicted[at]).values()])
     return np.array(rows)
 
 
@@ -235,40 +252,39 @@ def _limits(values: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def intervals(values: dict[str, float], rows: Array) -> dict[str, Interval]:
+    """Figures with 95 % percentile limits from their resampled rows [repeats, F]."""
+    return {name: Interval(value, *_limits(rows[:, i])) for i, (name, value) in enumerate(values.items())}
+
+
+def differences(values: dict[str, float], others: dict[str, float], rows: Array) -> dict[str, Difference]:
+    """Figures minus others, with limits and p value from the differences of paired rows [repeats, F].
+
+    p is twice the smaller share of resamples on one side of zero, each share counted as (k + 1) / (n + 1).
+    """
+    result = {}
+    for i, name in enumerate(values):
+        low, high = _limits(rows[:, i])
+        fewer = min(int((rows[:, i] <= 0).sum()), int((rows[:, i] >= 0).sum()))
+        p = math.nan if math.isnan(low) else min(1.0, 2 * (fewer + 1) / (len(rows) + 1))
+        result[name] = Difference(values[name] - others[name], low, high, p)
+    return result
+
+
 def bootstrap_intervals(
     measure: Measure, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
 ) -> dict[str, Interval]:
     """Figures with 95 % percentile intervals over resampled groups; no limits with fewer than two groups."""
-
-    def figures_at(rows: Array) -> Array:
-        return np.array([*measure(truth[rows], predicted[rows]).values()])
-
-    rows = _resampled(figures_at, groups, seed, repeats)
-    values = measure(truth, predicted)
-    return {name: Interval(value, *_limits(rows[:, i])) for i, (name, value) in enumerate(values.items())}
+    rows = resampled_figures(measure, truth, predicted, groups, seed, repeats)
+    return intervals(measure(truth, predicted), rows)
 
 
 def paired_differences(
     measure: Measure, truth: Array, pair: tuple[Array, Array], groups: Array, seed: int, repeats: int = 1000
 ) -> dict[str, Difference]:
-    """Figures of the first prediction minus those of the second, both on the same resampled groups.
-
-    p is twice the smaller share of resamples on one side of zero, each share counted as (k + 1) / (n + 1).
-    """
-
-    def difference(at: Array) -> Array:
-        first, second = (np.array([*measure(truth[at], one[at]).values()]) for one in pair)
-        return np.asarray(first - second)
-
-    rows = _resampled(difference, groups, seed, repeats)
-    values = difference(np.arange(len(truth)))
-    result = {}
-    for i, name in enumerate(measure(truth, pair[0])):
-        low, high = _limits(rows[:, i])
-        sides = (rows[:, i] <= 0).sum(), (rows[:, i] >= 0).sum()
-        p = min(1.0, 2 * (int(min(sides)) + 1) / (len(rows) + 1)) if not math.isnan(low) else math.nan
-        result[name] = Difference(float(values[i]), low, high, p)
-    return result
+    """Figures of the first prediction minus those of the second, both on the same resampled groups."""
+    first, second = (resampled_figures(measure, truth, one, groups, seed, repeats) for one in pair)
+    return differences(measure(truth, pair[0]), measure(truth, pair[1]), first - second)
 
 
 def figures(predictions: Predictions, seed: int, repeats: int = 1000) -> dict[str, Interval]:
@@ -296,54 +312,6 @@ def figures_by(
         part = predictions.at(levels == level).known()
         result[str(level)] = (len(part.truth), figures(part, seed, repeats))
     return result
-
-
-# --- batches -----------------------------------------------------------------------------------------------
-
-
-def held_out_whole(predictions: Predictions) -> bool:
-    """Whether no batch has samples in two folds, so that each was predicted without any sample of its own."""
-    if predictions.fold is None or predictions.batch is None:
-        return False
-    pairs = {(str(fold), str(batch)) for fold, batch in zip(predictions.fold, predictions.batch, strict=True)}
-    return len(pairs) == len({batch for _, batch in pairs}) and len({fold for fold, _ in pairs}) > 1
-
-
-def within_batches(predictions: Predictions) -> dict[str, float]:
-    """What is predicted beyond the batch itself: differences among samples of one batch.
-
-    For a numeric target the R2 against each batch's own mean and the Pearson correlation of truth and
-    prediction after subtracting their batch means; for classes the AUROC of the pairs that lie in one batch.
-    """
-    known = predictions.known()
-    if known.batch is None:
-        raise ValueError("predictions hold no batch")
-    parts = [known.batch == level for level in np.unique(known.batch)]
-    if known.labels:
-        return {"auroc": _mean(np.array([_auroc_within(known, k, parts) for k in _scored(known)]))}
-    truth, predicted = known.truth.astype(np.float64), known.predicted.astype(np.float64)
-    for rows in parts:
-        truth[rows] -= truth[rows].mean()
-        predicted[rows] -= predicted[rows].mean()
-    error, spread = known.predicted - known.truth, float(truth @ truth)
-    r2 = 1 - float(error @ error) / spread if spread else math.nan
-    return {"r2": r2, "pearson": pearson(truth, predicted)}
-
-
-def _scored(predictions: Predictions) -> Sequence[int]:
-    return [1] if len(predictions.labels) == 2 else range(len(predictions.labels))
-
-
-def _auroc_within(known: Predictions, label: int, parts: Sequence[Array]) -> float:
-    """Share of ordered pairs over the pairs of all batches."""
-    ordered = pairs = 0.0
-    for rows in parts:
-        positive = known.truth[rows] == label
-        number = float(positive.sum()) * float((~positive).sum())
-        if number:
-            ordered += number * auroc(positive, known.predicted[rows, label])
-            pairs += number
-    return ordered / pairs if pairs else math.nan
 
 
 # --- distances ---------------------------------------------------------------------------------------------

@@ -268,55 +268,6 @@ def test_the_paired_test_keeps_its_level():
     assert 2 <= called <= 22
 
 
-# --- batches -----------------------------------------------------------------------------------------------
-
-
-def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
-    draw = np.random.default_rng(0)
-    batch = np.repeat(["a", "b", "c"], 50)
-    centre = np.repeat([0.0, 30.0, 60.0], 50)
-    truth = centre + draw.normal(size=150)
-    means = np.repeat([truth[batch == one].mean() for one in "abc"], 50)
-    ids = tuple(map(str, range(150)))
-    found = metrics.within_batches(Predictions(ids, truth, means, batch=batch))
-    assert sklearn.metrics.r2_score(truth, means) > 0.99
-    assert found["r2"] == pytest.approx(0, abs=1e-12)
-    half = Predictions(ids, truth, means + (truth - means) / 2, batch=batch)
-    assert metrics.within_batches(half)["r2"] == pytest.approx(0.75)
-    shifted = Predictions(ids, truth, truth + centre, batch=batch)
-    assert metrics.within_batches(shifted)["pearson"] == pytest.approx(1.0)
-    assert metrics.within_batches(shifted)["r2"] < 0
-
-
-@pytest.mark.parametrize("number", [2, 3])
-def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
-    truth, probabilities = classes(0, samples=60, number=number)
-    batch = np.arange(60) % 4
-    labels = tuple("abc"[:number])
-    given_ = Predictions(tuple(map(str, range(60))), truth, probabilities, labels=labels, batch=batch)
-    expected = []
-    for k in [1] if number == 2 else range(number):
-        pairs = [
-            (probabilities[i, k] > probabilities[j, k]) + 0.5 * (probabilities[i, k] == probabilities[j, k])
-            for i, j in itertools.product(range(60), range(60))
-            if truth[i] == k != truth[j] and batch[i] == batch[j]
-        ]
-        expected.append(np.mean(pairs))
-    assert metrics.within_batches(given_)["auroc"] == pytest.approx(np.mean(expected))
-
-
-def test_whether_batches_were_held_out_whole():
-    def held_out(fold: list[int], batch: list[str]) -> bool:
-        values = np.zeros(len(fold))
-        given_ = Predictions(tuple(batch), values, values, fold=np.array(fold), batch=np.array(batch))
-        return metrics.held_out_whole(given_)
-
-    assert held_out([0, 0, 1, 1], ["a", "b", "c", "c"])
-    assert not held_out([0, 0, 1, 1], ["a", "b", "b", "c"])
-    assert not held_out([0, 0, 0, 0], ["a", "b", "b", "c"])
-    assert not metrics.held_out_whole(Predictions(("a",), np.zeros(1), np.zeros(1)))
-
-
 # --- distances ---------------------------------------------------------------------------------------------
 
 
