@@ -27,9 +27,11 @@ class Problems:
         self.found: list[str] = []
 
     def add(self, problem: str) -> None:
+        """Note one problem."""
         self.found.append(problem)
 
     def extend(self, error: InputError) -> None:
+        """Note every problem of an error that was caught."""
         self.found.extend(error.problems)
 
     def raise_if_any(self) -> None:

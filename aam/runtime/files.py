@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import uuid
@@ -57,7 +58,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _sync(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
         _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -76,7 +77,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         _sync(temporary)
         if path.exists():
             shutil.rmtree(path)
-        os.replace(temporary, path)
+        temporary.replace(path)
         _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -86,3 +87,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file, whole or not at all."""
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,170 @@
+"""Every option, its default and its help text: the one page that the command line, TOML files and saved runs share."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized", "faith_pd"]
+
+
+def option(default: Any, help: str, *, rare: bool = False, metavar: str | None = None) -> Any:
+    """A field of a configuration: its default, its help text and whether only ``--help-all`` shows it."""
+    return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar})
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Table, tree, metadata and how samples are drawn and divided"""
+
+    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.")
+    sequences: Path | None = option(None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.")
+    tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza); without it no UniFrac term.")
+    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).")
+    unifrac_matrix: Path | None = option(
+        None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree."
+    )
+    unifrac_metric: Metric = option("unifrac", "Distance that the sample vectors learn.")
+    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.", rare=True)
+    root_length: Literal["include", "exclude"] = option(
+        "include", "Count the root's own branch, as scikit-bio does and ssu does not.", rare=True
+    )
+    missing_tips: Literal["error", "drop"] = option(
+        "error", "Features without a tip: refuse, or leave them out of the UniFrac target (they remain inputs)."
+    )
+    midpoint_root: bool = option(False, "Root the tree at its midpoint first.", rare=True)
+    rarefy_depth: int | None = option(
+        None, "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class."
+    )
+    trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
+    token_limit: int = option(1024, "Most ASVs of a sample that the model reads.")
+    asv_sampling: Literal["abundance", "random", "first"] = option(
+        "abundance", "Which ASVs are read when a sample has more than --token-limit."
+    )
+    missing: Literal["error", "drop"] = option(
+        "error", "Samples without metadata or with a missing target: refuse or leave out."
+    )
+    split: Path | None = option(None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.")
+    split_column: str | None = option(None, "Metadata column that holds the folds.", metavar="COLUMN")
+    test_fold: str | None = option(None, "Value of --split-column that is held out as the test side.", metavar="FOLD")
+    cv: str | None = option(None, "Cross-validate: a number of folds, or the metadata column that holds them.")
+    group_column: str | None = option(
+        None, "Metadata column (subject, study) whose samples stay on one side of every split.", metavar="COLUMN"
+    )
+    batch_column: str | None = option(
+        None, "Metadata column (study, run, plate) reported beside the pooled figures.", metavar="COLUMN"
+    )
+    test_size: float = option(0.0, "Share of the groups (samples without --group-column) held out as the test side.")
+    validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes of the network; everything else is derived from them"""
+
+    asv_stem: Literal["patch", "nucleotide"] = option("patch", "One token per patch of bases, or per base.")
+    patch_size: int = option(5, "Bases per token of the patch stem.")
+    embedding_dim: int = option(96, "Width of every vector.")
+    attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.")
+    attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.")
+    dropout: float = option(0.0, "Dropout after attention and feed-forward layers.", rare=True)
+    max_bp: int = option(150, "Longest ASV in nucleotides; a longer one is an error unless --trim.")
+    count_embedding: bool = option(True, "Read abundances; without it only presence is read.")
+    count_embedding_method: Literal["add", "concat", "film"] = option(
+        "add", "How the embedded count joins the ASV vector.", rare=True
+    )
+
+    @property
+    def patch(self) -> int:
+        """Bases per token: 1 for the nucleotide stem."""
+        return self.patch_size if self.asv_stem == "patch" else 1
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Objective and optimization"""
+
+    epochs: int = option(60, "Passes over the training samples.")
+    batch_size: int = option(64, "Samples per step.")
+    lr: float = option(1e-3, "Peak learning rate.")
+    weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
+    warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
+    optimizer: Literal["adamw", "adam", "sgd"] = option("adamw", "Optimizer.", rare=True)
+    scheduler: Literal["warmup_cosine", "cosine", "constant"] = option(
+        "warmup_cosine", "Course of the learning rate after warm-up.", rare=True
+    )
+    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
+    patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.")
+    penalty: float = option(1.0, "Weight of the UniFrac loss.")
+    nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.")
+    count_penalty: float = option(1.0, "Weight of the masked-count loss.")
+    nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.")
+    nuc_mask_strategy: Literal["random", "span", "patch"] = option("random", "Mask single bases, spans, or patches.")
+    nuc_mask_asvs: float = option(
+        0.25, "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences."
+    )
+    count_mask_ratio: float = option(0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True)
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """What `aam train` predicts"""
+
+    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
+    classifier: bool = option(False, "Treat a numeric column as classes.")
+    target_transform: Literal["none", "minmax", "zscore", "log-minmax", "log-zscore"] = option(
+        "zscore", "Scale on which a numeric target is learned; outputs are in the column's own units."
+    )
+    loss_type: Literal["huber", "mse", "mae"] = option("huber", "Loss of numeric targets.")
+    target_penalty: float = option(1.0, "Weight of the target loss.")
+    pretrained_encoder: Path | None = option(
+        None, "Model folder of `aam pretrain` (or the folder of its folds) to start from."
+    )
+    freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
+    best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
+        "val_loss", "What decides which epoch is best."
+    )
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    """Machine, precision and output"""
+
+    output_dir: Path | None = option(None, "Folder of the run; must not hold one already.")
+    overwrite: bool = option(False, "Replace what stands at the output.")
+    seed: int = option(0, "Seed of every random draw.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True)
+    num_workers: int = option(0, "Processes that prepare batches beside the main one.")
+    mixed_precision: Literal["auto", "none", "bf16"] = option(
+        "auto", "bf16 where the device has it in hardware (not on CPU), else float32."
+    )
+    tf32: bool = option(False, "Allow TF32 products of the network (never of UniFrac targets).", rare=True)
+    asv_chunk_size: int | None = option(
+        None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
+    )
+    gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Pretrain an encoder on a table and a tree, without labels."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True)
+class FineTuneConfig:
+    """Fine-tune on metadata columns, from a pretrained encoder or from nothing."""
+
+    data: DataConfig = DataConfig()
+    targets: TargetConfig = TargetConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig(nuc_penalty=0.0, count_penalty=0.0, lr=5e-4)
+    runtime: RuntimeConfig = RuntimeConfig()

@@ -1,0 +1,127 @@
+"""Configurations to and from plain data: TOML files, saved runs and saved models."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aam.errors import InputError, Problems, shown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Config = TypeVar("Config")
+MAX_BYTES = 4 << 20
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The configuration tree as plain JSON data; paths become text."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {
+        name: to_dict(value)
+        if dataclasses.is_dataclass(value)
+        else str(value)
+        if isinstance(value, Path)
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+        for name, value in values.items()
+    }
+
+
+def from_dict(default: Config, data: dict[str, Any], where: str) -> Config:
+    """`default` with the values of `data` laid over it.
+
+    Raises
+    ------
+    InputError
+        Lists every unknown key (with its nearest known one) and every value of a wrong type.
+    """
+    problems = Problems()
+    config = _merge(default, data, where, problems)
+    problems.raise_if_any()
+    return config  # type: ignore[no-any-return]
+
+
+def _merge(default: Any, data: dict[str, Any], where: str, problems: Problems) -> Any:
+    hints = typing.get_type_hints(type(default))
+    changes: dict[str, Any] = {}
+    for key, value in data.items():
+        name = key.replace("-", "_")
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else f"known are {shown(hints, 40)}"
+            problems.add(f"{where}: unknown key {key!r}; {meant}")
+        elif dataclasses.is_dataclass(hints[name]):
+            if isinstance(value, dict):
+                changes[name] = _merge(getattr(default, name), value, f"{where}, [{name}]", problems)
+            else:
+                problems.add(f"{where}: {key!r} is {value!r}, expected a section")
+        else:
+            try:
+                changes[name] = _coerce(value, hints[name])
+            except (TypeError, ValueError):
+                problems.add(f"{where}: {key!r} is {value!r}, expected {_type_name(hints[name])}")
+    return dataclasses.replace(default, **changes)
+
+
+def _type_name(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + shown(typing.get_args(hint), 20)
+    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+
+
+def _coerce(value: Any, hint: Any) -> Any:
+    """`value` from JSON or TOML as the annotated type; TypeError or ValueError when it is not one."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _coerce(value, next(a for a in arguments if a is not type(None)))
+    if origin is typing.Literal:
+        if value not in arguments:
+            raise ValueError(value)
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise TypeError(value)
+        return tuple(_coerce(item, arguments[0]) for item in value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is not hint:
+        raise TypeError(value)
+    return value
+
+
+def read_config(path: Path, default: Config) -> Config:
+    """`default` overlaid with a TOML file or the ``config`` of a run.json.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read or parsed, or holds unknown keys or wrong types.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB, expected a configuration")
+        text = path.read_text(encoding="utf-8-sig")
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid TOML or JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: holds {type(data).__name__}, expected sections of options")
+    if path.suffix == ".json":
+        data = data.get("config", data)
+    return from_dict(default, data, str(path))

@@ -1,0 +1,84 @@
+"""Batches of an epoch, in an order that depends on the seed and the epoch alone."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import DataLoader, Dataset
+
+from aam.data.batch import Batch
+from aam.data.study import Study, draw_batch
+from aam.runtime.rng import generator
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Batches(Dataset[Batch]):
+    """The batches of one epoch, drawn when asked for, in this process or another."""
+
+    loader: Loader
+    rows: list[Rows]
+    draw: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.loader.draw(self.rows[index], self.draw)
+
+
+@dataclass(frozen=True, eq=False)
+class Loader:
+    """Draws the samples at `rows` in batches of nearly equal size, at most `batch_size`.
+
+    Attributes
+    ----------
+    study : Study
+    rows : int64 [n]
+    batch_size : int
+    shuffle : bool
+        A new order each epoch; otherwise sorted by sample id.
+    workers : int
+        Processes that draw ahead; their number changes no bit.
+    tokens, distances : bool
+        What the batches carry, see `draw_batch`.
+    """
+
+    study: Study
+    rows: Rows
+    batch_size: int
+    shuffle: bool = False
+    workers: int = 0
+    tokens: bool = True
+    distances: bool = True
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def draw(self, rows: Rows, draw: int) -> Batch:
+        """One batch of given rows."""
+        return draw_batch(self.study, rows, draw, self.tokens, self.distances)
+
+    def order(self, draw: int) -> list[Rows]:
+        """Rows of each batch of an epoch; the order of the table changes nothing."""
+        names = self.study.table.sample_ids
+        rows = np.array(sorted(self.rows.tolist(), key=names.__getitem__), np.int64)
+        if self.shuffle:
+            rows = rows[generator(self.study.seed, "order", draw).permutation(len(rows))]
+        return np.array_split(rows, len(self)) if len(rows) else []
+
+    def epoch(self, draw: int, skip: int = 0) -> Iterator[Batch]:
+        """The batches of epoch `draw` after the first `skip`."""
+        batches = _Batches(self, self.order(draw)[skip:], draw)
+        if not self.workers:
+            yield from (batches[index] for index in range(len(batches)))
+            return
+        with warnings.catch_warnings():
+            # torch warns when there are more workers than cores; the user asked for them.
+            warnings.filterwarnings("ignore", message="This DataLoader will create")
+            yield from DataLoader(batches, batch_size=None, num_workers=self.workers)

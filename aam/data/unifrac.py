@@ -1,0 +1,357 @@
+"""UniFrac and Faith PD from a tree and counts: for one batch, or tile by tile for a whole table.
+
+Tips stand in post-order, so the reads below a branch are a difference of two cumulative sums, exact in
+integers. Legend for shapes: B or N samples, F features, U features present, E branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+
+from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges
+from aam.errors import InputError
+
+Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
+RootLength = Literal["include", "exclude"]
+Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
+Reads: TypeAlias = npt.NDArray[np.integer[Any]]
+Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
+Tile: TypeAlias = tuple[slice, slice, Matrix]
+
+TILE = 512
+# Branches taken at once in the weighted forms, so that they stay in the processor's cache.
+BLOCK = 512
+# Bytes per branch and sample of a pair of tiles, all temporaries of the greediest metric included.
+CELL = 40
+
+
+@dataclass(frozen=True)
+class UnifracOptions:
+    """Which distance, and its precision.
+
+    Attributes
+    ----------
+    metric : str
+        ``unifrac`` (unweighted; Lozupone & Knight 2005), ``weighted`` and ``weighted-normalized``
+        (Lozupone et al. 2007), ``generalized`` (Chen et al. 2012).
+    alpha : float
+        Weight of abundant branches in ``generalized``: 0 to 1, 1 is ``weighted-normalized``.
+    root_length : str
+        Whether the root's own length counts: scikit-bio includes it, ssu excludes it; most trees give none.
+    double : bool
+        Return float64 instead of float32; sums are float64 either way.
+    """
+
+    metric: Metric = "unifrac"
+    alpha: float = 0.5
+    root_length: RootLength = "include"
+    double: bool = False
+
+
+@dataclass(frozen=True)
+class Branches:
+    """The distinct branches above some tips, up to the original root.
+
+    Attributes
+    ----------
+    lo, hi : int64 [E]
+        Each branch stands above the tips ``lo:hi``, counted among those present.
+    length : float64 [E]
+        Summed over branches above the same tips, so E < 2 U whatever the size of the tree.
+    tips : int
+        U, the tips present.
+    """
+
+    lo: Ints
+    hi: Ints
+    length: Floats
+    tips: int
+
+    def above(self, tips: Ints) -> Branches:
+        """The branches above some of the tips (sorted, distinct)."""
+        kept, lo, hi = present_ranges(self.lo, self.hi, tips, self.tips)
+        # Branches above the same tips are neighbours now: those between them lost all theirs.
+        first = np.ones(len(lo), bool)
+        first[1:] = (lo[1:] != lo[:-1]) | (hi[1:] != hi[:-1])
+        starts = np.flatnonzero(first)
+        length = np.add.reduceat(self.length[kept], starts) if len(starts) else np.zeros(0)
+        return Branches(lo[starts], hi[starts], length, len(tips))
+
+
+def _on_tree(
+    phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength
+) -> tuple[Branches, sparse.csr_matrix]:
+    """All branches of the tree, and the counts of the features with a tip, one column per tip."""
+    table = sparse.coo_matrix(counts)
+    kept = (tips[table.col] >= 0) & (table.data != 0)
+    data = table.data[kept]
+    if not (np.isfinite(data).all() and (data > 0).all() and (data == np.rint(data)).all()):
+        raise InputError(
+            "the counts hold values that are negative, not finite or not whole, expected reads; pass a table "
+            "of counts instead of relative abundances or transformed values"
+        )
+    shape = (table.shape[0], len(phylogeny.tips))
+    placed = sparse.csr_matrix((data.astype(np.int64), (table.row[kept], tips[table.col[kept]])), shape=shape)
+    end = len(phylogeny.parent) - (root_length == "exclude")
+    whole = Branches(phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips))
+    present = np.unique(placed.indices).astype(np.int64)
+    placed = placed[:, present]
+    if placed.shape[0] and placed.sum(axis=1).max() < 2**31:
+        placed = placed.astype(np.int32)
+    return whole.above(present), placed
+
+
+def _reads_below(branches: Branches, counts: sparse.csr_matrix) -> tuple[Floats, Reads, Reads]:
+    """Lengths [E] of the branches above these samples, reads below each [E, B], reads in all [B]."""
+    present = np.unique(counts.indices).astype(np.int64)
+    local = branches.above(present)
+    sums = np.zeros((len(present) + 1, counts.shape[0]), counts.dtype)
+    sums[1:] = counts[:, present].T.toarray()
+    # A tenth of the time of np.cumsum(axis=0), which walks down one column after the other.
+    for above, row in pairwise(sums):
+        row += above
+    reads = sums[local.hi]
+    reads -= sums[local.lo]
+    return local.length, reads, sums[-1]
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """``part / whole`` with 0 / 0 = 0."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+def _shared(length: Floats, left: Bools, right: Bools, device: torch.device) -> Floats:
+    """``left.T diag(length) right``, the length that each pair shares, in float64 and never in TF32."""
+    both = left.any(axis=1) & right.any(axis=1)
+    left, right, length = left[both], right[both], length[both, None]
+    if device.type == "cpu":
+        return (left * length).T @ right.astype(np.float64)
+    a, b, c = (torch.from_numpy(side).to(device).double() for side in (left, right, length))
+    return np.asarray(((a * c).T @ b).cpu().numpy(), np.float64)
+
+
+def _unweighted(length: Floats, left: Bools, right: Bools, device: torch.device) -> Floats:
+    """``1 - shared / union`` of the branch lengths, as ``(union - shared) / union``."""
+    shared = _shared(length, left, right, device)
+    # NumPy multiplies booleans slowly unless they are converted first.
+    union = (length @ left.astype(np.float64))[:, None] + length @ right.astype(np.float64) - shared
+    return _ratio(union - shared, union)
+
+
+def _by_sample(samples: int, work: Callable[[int], None]) -> None:
+    """Run `work` for each sample, on as many threads as torch would use (NumPy frees the interpreter)."""
+    threads = torch.get_num_threads()
+    if threads == 1 or samples < TILE // 2:
+        for sample in range(samples):
+            work(sample)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(samples)))
+
+
+def _overlap(p: Floats, q: Floats) -> Floats:
+    """Sum over branches of ``min(p, q)``: p [I, E], q [E, J], result [I, J].
+
+    Only the branches of sample i are visited: about 1 in 16 in a table of ASVs.
+    """
+    result = np.zeros((len(p), q.shape[1]))
+
+    def work(i: int) -> None:
+        rows = np.flatnonzero(p[i])
+        for start in range(0, len(rows), BLOCK):
+            part = rows[start : start + BLOCK]
+            common = q.take(part, axis=0)
+            np.minimum(common, p[i, part, None], out=common)
+            result[i] += common.sum(axis=0)
+
+    _by_sample(len(p), work)
+    return result
+
+
+def _weighted(length: Floats, p: Floats, q: Floats, normalized: bool) -> Floats:
+    """``sum l |p - q|`` as ``sum l (p + q) - 2 sum l min(p, q)``, and divided by ``sum l (p + q)``."""
+    p, q = p * length[:, None], q * length[:, None]
+    both = p.sum(axis=0)[:, None] + q.sum(axis=0)
+    apart = both - 2 * _overlap(np.ascontiguousarray(p.T), np.ascontiguousarray(q))
+    return _ratio(apart, both) if normalized else apart
+
+
+def _generalized(length: Floats, p: Floats, q: Floats, alpha: float) -> Floats:
+    """``sum l (p + q)^alpha |p - q| / (p + q)`` over ``sum l (p + q)^alpha``.
+
+    A branch that sample i lacks adds ``l q^alpha`` to both sums, so again only its own are visited.
+    """
+    p, q = np.ascontiguousarray(p.T), np.ascontiguousarray(q)
+    alone = np.where(q > 0, np.sqrt(q) if alpha == 0.5 else q**alpha, 0.0) * length[:, None]
+    above = (p == 0).astype(np.float64) @ alone
+    below = above.copy()
+
+    def work(i: int) -> None:
+        rows = np.flatnonzero(p[i])
+        for start in range(0, len(rows), BLOCK):
+            part = rows[start : start + BLOCK]
+            apart = q.take(part, axis=0)
+            both = apart + p[i, part, None]
+            weight = np.sqrt(both) if alpha == 0.5 else both**alpha
+            weight *= length[part, None]
+            below[i] += weight.sum(axis=0)
+            apart -= p[i, part, None]
+            np.abs(apart, out=apart)
+            apart /= both
+            apart *= weight
+            above[i] += apart.sum(axis=0)
+
+    _by_sample(len(p), work)
+    return _ratio(above, below)
+
+
+def _tile(
+    branches: Branches, counts: sparse.csr_matrix, first: int, options: UnifracOptions, device: torch.device
+) -> Matrix:
+    """Distances between the first samples and the rest, or among all where `first` is their number."""
+    length, reads, total = _reads_below(branches, counts)
+    whole = first == counts.shape[0]
+    left, right = (slice(None), slice(None)) if whole else (slice(first), slice(first, None))
+    if options.metric == "unifrac":
+        present = reads > 0
+        result = _unweighted(length, present[:, left], present[:, right], device)
+    else:
+        share = _ratio(reads.astype(np.float64), total.astype(np.float64))
+        p, q = share[:, left], share[:, right]
+        if options.metric == "generalized":
+            result = _generalized(length, p, q, options.alpha)
+        else:
+            result = _weighted(length, p, q, options.metric == "weighted-normalized")
+    if whole:
+        result = np.triu(result, 1)
+        result += result.T
+    np.maximum(result, 0.0, out=result)
+    return result if options.double else result.astype(np.float32)
+
+
+def batch_unifrac(
+    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = UnifracOptions()
+) -> Matrix:
+    """Distances between all samples of one batch.
+
+    Parameters
+    ----------
+    phylogeny : Phylogeny
+    tips : int64 [F]
+        Tip of each feature from `match_tips`; features at -1 are left out, so proportions refer to the rest.
+    counts : [B, F]
+        Reads, dense or CSR.
+    options : UnifracOptions
+
+    Returns
+    -------
+    float32 or float64 [B, B]
+        Symmetric, zero diagonal. As in scikit-bio a sample without reads on the tree is at distance 1 from
+        any other (for ``weighted``: at the other's mean height) and at 0 from another such sample.
+
+    Raises
+    ------
+    InputError
+        Counts that are not whole numbers of 0 or more.
+    """
+    branches, placed = _on_tree(phylogeny, tips, counts, options.root_length)
+    return _tile(branches, placed, placed.shape[0], options, torch.device("cpu"))
+
+
+def faith_pd(phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include") -> Floats:
+    """Faith's phylogenetic diversity (Faith 1992): length of all branches above each sample's features.
+
+    Parameters are those of `batch_unifrac`; returns float64 [N].
+    """
+    branches, placed = _on_tree(phylogeny, tips, counts, root_length)
+    result = np.zeros(placed.shape[0])
+    for start in range(0, len(result), TILE):
+        length, reads, _ = _reads_below(branches, placed[start : start + TILE])
+        result[start : start + TILE] = length @ (reads > 0)
+    return result
+
+
+def _tile_size(branches: Branches, counts: sparse.csr_matrix, memory_limit: int) -> int:
+    """Samples per tile so that a pair of tiles and its temporaries stay within `memory_limit` bytes."""
+    size = TILE
+    while True:
+        starts = range(0, counts.shape[0], size)
+        widest = max((len(np.unique(counts[start : start + size].indices)) for start in starts), default=0)
+        needed = CELL * min(len(branches.length), 4 * widest) * 2 * size
+        if needed <= memory_limit:
+            return size
+        if size == 1:
+            raise InputError(f"the memory limit is {memory_limit} bytes, expected at least {needed}")
+        size //= 2
+
+
+def unifrac_tiles(
+    phylogeny: Phylogeny,
+    tips: Ints,
+    counts: Counts,
+    options: UnifracOptions = UnifracOptions(),
+    device: torch.device | None = None,
+    memory_limit: int = 1 << 29,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Tile]:
+    """Distances between all samples of a table, tile by tile on and above the diagonal.
+
+    Parameters
+    ----------
+    phylogeny, tips, counts, options
+        As for `batch_unifrac`.
+    device : torch.device, optional
+        Where the products of ``unifrac`` run; MPS has no float64, so there and for the weighted forms it
+        is the CPU.
+    memory_limit : int
+        Bytes for one pair of tiles with all temporaries, table and result not counted.
+    progress : callable, optional
+        Called with the pairs of samples done and their number.
+
+    Yields
+    ------
+    rows, columns, tile
+        Two slices of samples and the distances between them; `columns` never begin before `rows`, and the
+        mirror image below the diagonal is left to whoever stores the tile.
+
+    Raises
+    ------
+    InputError
+        As `batch_unifrac`, and a memory limit too low for the table.
+    """
+    branches, placed = _on_tree(phylogeny, tips, counts, options.root_length)
+    samples = placed.shape[0]
+    size = _tile_size(branches, placed, memory_limit)
+    where = torch.device("cpu") if device is None or device.type == "mps" else device
+    done = 0
+    for i in range(0, samples, size):
+        rows = slice(i, min(i + size, samples))
+        for j in range(i, samples, size):
+            columns = slice(j, min(j + size, samples))
+            pair = placed[rows] if i == j else sparse.vstack([placed[rows], placed[columns]], format="csr")
+            tile = _tile(branches, pair, rows.stop - i, options, where)
+            yield rows, columns, tile
+            done += tile.size if i == j else 2 * tile.size
+            if progress:
+                progress(done, samples * samples)
+
+
+def unifrac_matrix(
+    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = UnifracOptions()
+) -> Matrix:
+    """All tiles of `unifrac_tiles` put together in memory: float32 or float64 [N, N]."""
+    samples = counts.shape[0]
+    result = np.zeros((samples, samples), np.float64 if options.double else np.float32)
+    for rows, columns, tile in unifrac_tiles(phylogeny, tips, counts, options):
+        result[rows, columns] = tile
+        result[columns, rows] = tile.T
+    return result

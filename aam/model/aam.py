@@ -1,0 +1,149 @@
+"""The whole network: a batch in, vectors and predictions out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid, pad
+from torch.utils.checkpoint import checkpoint
+
+from aam.config import ModelConfig
+from aam.data.batch import Batch
+from aam.model.asv import AsvEncoder
+from aam.model.heads import DistanceHead, HeadConfig, Readout
+from aam.model.sample import SampleEncoder
+
+SIZE_GROUPS = 4
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What is withheld from the network in one step.
+
+    Attributes
+    ----------
+    rows : int64 [M]
+        ASVs of the batch of which a masked copy is read.
+    tokens : uint8 [M, L]
+        The masked copies.
+    where : bool [M, L]
+        The masked positions.
+    counts : bool [B, S], optional
+        Slots whose count is withheld.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    where: Tensor
+    counts: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Vectors and predictions of one batch; a head that the model lacks leaves None.
+
+    `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4] (logits
+    of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
+    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column.
+    """
+
+    samples: Tensor
+    asvs: Tensor
+    distance: Tensor | None = None
+    faith_pd: Tensor | None = None
+    nucleotides: Tensor | None = None
+    counts: Tensor | None = None
+    target: Tensor | None = None
+    labels: tuple[Tensor, ...] = ()
+
+
+class Aam(nn.Module):
+    """ASV encoder, sample encoder and the heads named by `heads`.
+
+    `asv_chunk` (ASVs encoded at a time, set from outside) bounds memory and changes no result.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    depth : int
+        Rarefaction depth in reads; relative abundance divides by it.
+    heads : HeadConfig
+    """
+
+    def __init__(self, config: ModelConfig, depth: int, heads: HeadConfig) -> None:
+        super().__init__()
+        width = config.embedding_dim
+        self.asv = AsvEncoder(config)
+        self.sample = SampleEncoder(config, depth)
+        metric = heads.metric
+        self.distance = None if metric in (None, "faith_pd") else DistanceHead(width, metric != "weighted")
+        self.faith_pd = Readout(width, 1) if metric == "faith_pd" else None
+        self.scale = heads.scale
+        self.count = Readout(width, 1) if heads.counts else None
+        self.target = Readout(width, heads.n_targets) if heads.n_targets else None
+        self.labels = nn.ModuleList(Readout(width, n) for n in heads.n_classes)
+        self.asv_chunk: int | None = None
+
+    def encode_asvs(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
+        """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
+        if self.asv_chunk is None or len(tokens) <= self.asv_chunk:
+            return self.asv(tokens, padded)  # type: ignore[no-any-return]
+        parts = []
+        for chunk in tokens.split(self.asv_chunk):
+            if torch.is_grad_enabled() and self.asv.stack.recompute:
+                parts.append(checkpoint(self.asv, chunk, padded, use_reentrant=False))
+            else:
+                parts.append(self.asv(chunk, padded))
+        return torch.cat([patches for patches, _ in parts]), torch.cat([vectors for _, vectors in parts])
+
+    def encode_samples(
+        self, asvs: Tensor, batch: Batch, hidden: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
+
+        Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
+        """
+        n, slots = batch.asv.shape
+        step = -(-n // SIZE_GROUPS)
+        contexts, samples = [], []
+        for start in range(0, n, step):
+            rows, longest = slice(start, start + step), batch.sizes[start]
+            part = None if hidden is None else hidden[rows, :longest]
+            vectors = asvs[batch.asv[rows, :longest]]
+            context, sample = self.sample(vectors, batch.counts[rows, :longest], part)
+            contexts.append(pad(context, (0, 0, 0, slots - longest)))
+            samples.append(sample)
+        return torch.cat(contexts), torch.cat(samples)
+
+    def forward(self, batch: Batch, masks: Masks | None = None, asvs: Tensor | None = None) -> Outputs:
+        """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""
+        n_unique = len(batch.tokens)
+        nucleotides = None
+        if asvs is None:
+            tokens = batch.tokens if masks is None else torch.cat([batch.tokens, masks.tokens])
+            patches, vectors = self.encode_asvs(tokens, batch.padded)
+            asvs = vectors[:n_unique]
+            if masks is not None:
+                logits = self.asv.nucleotide_logits(patches[n_unique:], batch.tokens.shape[1])
+                nucleotides = logits[masks.where]
+        hidden = None if masks is None else masks.counts
+        context, samples = self.encode_samples(asvs, batch, hidden)
+        projected = None if self.distance is None else self.distance.vectors(samples)
+        return Outputs(
+            samples=samples,
+            asvs=asvs,
+            distance=None if projected is None else self.distance(projected, projected),  # type: ignore[misc]
+            faith_pd=self._diversity(samples),
+            nucleotides=nucleotides,
+            counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
+            target=None if self.target is None else self.target(samples),
+            labels=tuple(head(samples) for head in self.labels),
+        )
+
+    def _diversity(self, samples: Tensor) -> Tensor | None:
+        if self.faith_pd is None:
+            return None
+        mean, spread = self.scale
+        return self.faith_pd(samples).squeeze(-1) * spread + mean  # type: ignore[no-any-return]

@@ -1,0 +1,51 @@
+"""Nucleotides to one vector per ASV, and masked nucleotides back from it."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aam.config import ModelConfig
+from aam.model.layers import AttentionPool, Stack
+
+PAD, MASK, N_TOKENS, N_BASES = 0, 6, 7, 4
+
+
+class AsvEncoder(nn.Module):
+    """Embeds uint8 tokens ``[U, L]``, attends along the sequence and pools to ``[U, D]``.
+
+    The stem makes one token of `patch` consecutive bases (a convolution whose kernel equals its
+    stride); the nucleotide stem is the patch of one base. The tail patch is padded; patches that
+    hold no base are masked.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        width = config.embedding_dim
+        self.patch = config.patch
+        self.max_bp = config.max_bp
+        n_patches = -(-config.max_bp // self.patch)
+        self.stem = nn.Linear(self.patch * N_TOKENS, width, bias=False)
+        self.position = nn.Parameter(0.02 * torch.randn(n_patches, width))
+        self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
+        self.pool = AttentionPool(width, config.attention_heads)
+        self.nucleotide_head = nn.Linear(width, self.patch * N_BASES)
+
+    def forward(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
+        """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]`` of `tokens`.
+
+        `padded` says whether any row is shorter than L; without padding no mask is needed.
+        """
+        tail = -tokens.shape[1] % self.patch
+        patches = F.pad(tokens, (0, tail), value=PAD).unflatten(1, (-1, self.patch))
+        one_hot = F.one_hot(patches.long(), N_TOKENS).to(self.stem.weight.dtype)
+        x = self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]]
+        keep = (patches != PAD).sum(dim=2) > 0 if padded else None
+        x = self.stack(x, None if keep is None else keep[:, None, None, :])
+        return x, self.pool(x, keep)
+
+    def nucleotide_logits(self, patches: Tensor, length: int) -> Tensor:
+        """Scores of A, C, G, T at each position, ``[U, L, 4]``, from patch vectors ``[U, P, D]``."""
+        scores: Tensor = self.nucleotide_head(patches)
+        return scores.unflatten(2, (self.patch, N_BASES)).flatten(1, 2)[:, :length]

@@ -1,0 +1,49 @@
+"""Which device computes, with how many threads and in which precision."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import torch
+
+from aam.config import RuntimeConfig
+from aam.errors import InputError
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device meant by `name`; ``hip`` is another name of ``cuda`` and ``auto`` takes the best.
+
+    Raises
+    ------
+    InputError
+        The device is unknown or not there.
+    """
+    kind, _, index = name.partition(":")
+    kind = {"hip": "cuda"}.get(kind, kind)
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind == "auto" and not index:
+        return torch.device(next(k for k in ("cuda", "mps", "cpu") if present[k]))
+    if kind not in present or (index and not index.isdigit()):
+        raise InputError(f"--device: {name!r} is unknown, expected auto, cpu, cuda[:N], hip[:N] or mps")
+    if not present[kind]:
+        raise InputError(f"--device: {name!r} is not available here; --device auto takes what is")
+    if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
+        raise InputError(f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible")
+    return torch.device(f"{kind}:{index}" if index else kind)
+
+
+def prepare(config: RuntimeConfig) -> torch.device:
+    """Choose the device and set threads and product precision for this process."""
+    device = choose_device(config.device)
+    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+    return device
+
+
+def autocast(config: RuntimeConfig, device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """The context in which the network runs: bf16 where asked for or, on ``auto``, where in hardware."""
+    wanted = config.mixed_precision == "bf16"
+    if config.mixed_precision == "auto" and device.type == "cuda":
+        wanted = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.autocast(device.type, dtype=torch.bfloat16) if wanted else contextlib.nullcontext()

@@ -1,0 +1,80 @@
+"""What a run writes down while it goes: metrics.jsonl, TensorBoard, and progress on the terminal or in a log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+log = logging.getLogger("aam")
+
+Record = dict[str, Any]
+SHOWN = ("train_loss", "val_loss", "val_mae", "val_r2", "val_accuracy", "samples_per_s")
+
+
+class Journal:
+    """Takes the records of a training loop; a context manager that closes its files.
+
+    Parameters
+    ----------
+    folder : Path
+        Run directory; gets ``metrics.jsonl`` and ``tensorboard/``.
+    title : str
+        What is trained, for the progress line.
+    steps, epochs : int
+        Length of the run.
+    """
+
+    def __init__(self, folder: Path, title: str, steps: int, epochs: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self.title, self.epochs, self.steps = title, epochs, 0
+        self.started = time.perf_counter()
+        self.file = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+        self.board = SummaryWriter(str(folder / "tensorboard"))
+        console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps, {task.fields[rate]} samples/s,"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.bar = self.progress.add_task(title, total=steps, rate="-")
+
+    def __enter__(self) -> Journal:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+        self.file.close()
+        self.board.close()
+
+    def report(self, record: Record) -> None:
+        """Take one record of the loop: ``event`` is ``step`` or ``epoch``."""
+        if record["event"] == "step":
+            self.steps = record["step"]
+            self.progress.update(self.bar, completed=self.steps)
+            return
+        record = {**record, "step": self.steps, "seconds": round(time.perf_counter() - self.started, 3)}
+        self.file.write(json.dumps(record) + "\n")
+        self.file.flush()
+        for name, value in record.items():
+            if isinstance(value, float):
+                self.board.add_scalar(name, value, self.steps)
+        self.progress.update(self.bar, rate=f"{record['samples_per_s']:.0f}")
+        figures = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
+        left = record["seconds"] / (record["epoch"] + 1) * (self.epochs - record["epoch"] - 1)
+        log.info("%s epoch %d/%d: %s, %.0f s left at most", self.title, record["epoch"] + 1, self.epochs, figures, left)

@@ -1,0 +1,283 @@
+"""A whole run, from configuration to saved models: `aam pretrain` and `aam train` are both this."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import platform
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import aam
+from aam.config import FineTuneConfig
+from aam.config_file import to_dict
+from aam.data.loader import Loader
+from aam.data.split import Split, check_groups, from_column, kfold, make_split, read_split, restricted, write_split
+from aam.data.study import Study, draw_batch, load_study
+from aam.data.targets import Targets, fit_targets
+from aam.data.tokens import RegionProfile
+from aam.errors import InputError, Problems
+from aam.model.aam import Aam
+from aam.model.heads import HeadConfig
+from aam.runtime.device import prepare
+from aam.runtime.files import file_digest, write_text
+from aam.training.inference import AsvVectors, encode_table
+from aam.training.journal import Journal
+from aam.training.loop import Trainer
+from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model
+from aam.training.predictions import PredictionTable, predict_rows
+
+log = logging.getLogger("aam")
+
+SCALE_SAMPLES = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Inputs of a run, read and checked."""
+
+    config: FineTuneConfig
+    study: Study
+    splits: tuple[Split, ...]
+    device: torch.device
+
+
+def _fold_column(config: FineTuneConfig) -> str | None:
+    cv = config.data.cv
+    return config.data.split_column if cv is None else None if cv.isdigit() else cv
+
+
+def _check_options(config: FineTuneConfig) -> None:
+    """Refuse, together, options that contradict each other or lie outside their range."""
+    data, train, model, problems = config.data, config.train, config.model, Problems()
+    given = [name for name, value in (("--split", data.split), ("--split-column", data.split_column), ("--cv", data.cv)) if value is not None]  # fmt: skip
+    if len(given) > 1:
+        problems.add(f"{' and '.join(given)} all choose the split; give one of them")
+    if (data.split_column is None) != (data.test_fold is None):
+        problems.add("--split-column and --test-fold need each other")
+    if config.runtime.output_dir is None:
+        problems.add("--output-dir: not given; name the folder of the run")
+    for name, value, low in (
+        ("--epochs", train.epochs, 1), ("--batch-size", train.batch_size, 1), ("--patch-size", model.patch_size, 1),
+        ("--attention-layers", model.attention_layers, 1), ("--token-limit", data.token_limit, 1), ("--max-bp", model.max_bp, 1),
+    ):  # fmt: skip
+        if value < low:
+            problems.add(f"{name} is {value}, expected {low} or more")
+    if not train.lr > 0:
+        problems.add(f"--lr is {train.lr}, expected a number above 0")
+    if model.attention_heads < 1 or model.embedding_dim % model.attention_heads:
+        problems.add(f"--embedding-dim {model.embedding_dim} is not divisible by --attention-heads {model.attention_heads}")
+    problems.raise_if_any()
+
+
+def _encoder_of(config: FineTuneConfig, fold: str) -> Path | None:
+    """Model folder of the pretrained encoder: itself, its ``model``, or that of the same fold."""
+    path = config.targets.pretrained_encoder
+    if path is None:
+        return None
+    for candidate in (path, path / f"fold-{fold}" / "model", path / "model"):
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    raise InputError(f"--pretrained-encoder: {path} holds no model (expected {MANIFEST}, model/ or fold-{fold}/model/); run `aam pretrain` first")  # fmt: skip
+
+
+def load_inputs(config: FineTuneConfig) -> Prepared:
+    """Read every input of a run and divide the samples.
+
+    Raises
+    ------
+    InputError
+        Problems of options, files or splits, before any long work.
+    """
+    _check_options(config)
+    device = prepare(config.runtime)
+    data, targets = config.data, config.targets
+    first = _encoder_of(config, "0")
+    if targets.pretrained_encoder is not None and first is not None:
+        start = load_model(first, device)
+        depth = data.rarefy_depth or start.depth
+        config = dataclasses.replace(config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth))
+        data = config.data
+    asked = [*targets.metadata_column, data.group_column, data.batch_column, _fold_column(config)]
+    columns = [name for name in asked if name is not None]
+    study = load_study(data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column))
+    return Prepared(config, study, _splits(config, study), device)
+
+
+def _splits(config: FineTuneConfig, study: Study) -> tuple[Split, ...]:
+    data, ids, seed = config.data, study.table.sample_ids, config.runtime.seed
+    groups = None
+    if study.metadata is not None and data.group_column is not None:
+        groups = study.metadata.values(data.group_column, ids)
+    size = data.validation_size
+    if data.split is not None:
+        split = restricted(read_split(data.split), ids)
+        if groups is not None:
+            check_groups(split, dict(zip(ids, groups, strict=True)))
+        return (split,)
+    column = _fold_column(config)
+    if column is not None and study.metadata is not None:
+        folds = study.metadata.values(column, ids)
+        wanted = sorted({fold for fold in folds if fold is not None}) if data.cv else [str(data.test_fold)]
+        return tuple(from_column(ids, folds, fold, groups, size, seed=seed) for fold in wanted)
+    if data.cv is not None:
+        return tuple(kfold(ids, int(data.cv), groups, None, size, seed=seed))
+    return (make_split(ids, groups=groups, test_size=data.test_size, validation_size=size, seed=seed),)
+
+
+def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
+    """Mean and standard deviation of the distance, or of Faith PD, in one draw of the training samples."""
+    batch = draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, tokens=False)
+    values = batch.faith_pd
+    if batch.distance is not None:
+        rows, columns = torch.triu_indices(*batch.distance.shape, offset=1)
+        values = batch.distance[rows, columns]
+    if values is None or len(values) < 2 or not values.std() > 0:
+        return 0.0, 1.0
+    return float(values.double().mean()), float(values.double().std())
+
+
+def _heads(config: FineTuneConfig, study: Study, targets: Targets, train_ids: Sequence[str]) -> HeadConfig:
+    metric = study.metric if config.train.penalty > 0 else None
+    return HeadConfig(
+        metric=metric,
+        scale=(0.0, 1.0) if metric is None else _scale(study, train_ids),
+        counts=config.train.count_penalty > 0,
+        n_targets=len(targets.numeric),
+        n_classes=tuple(len(spec.labels) for spec in targets.classes),
+    )
+
+
+def _take_weights(network: Aam, start: Aam, source: Path) -> None:
+    """Copy what fits from `start`, and say what was loaded, what is new and what was ignored."""
+    have, own = start.state_dict(), network.state_dict()
+    loaded = [name for name in own if name in have and own[name].shape == have[name].shape]
+    if not loaded:
+        raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")
+    network.load_state_dict({**own, **{name: have[name] for name in loaded}})
+    parts = {"loaded": loaded, "new": own.keys() - set(loaded), "ignored": have.keys() - set(loaded)}
+    for title, names in parts.items():
+        heads = sorted({name.split(".")[0] for name in names})
+        log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
+
+
+def _freeze(network: Aam) -> None:
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name.startswith(("target", "labels")))
+
+
+def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> SavedModel:
+    """Train on one split and write its part of the run directory."""
+    config, study, device = prepared.config, prepared.study, prepared.device
+    train_ids, wanted = split.ids("train"), config.targets.metadata_column
+    targets = Targets(())
+    if wanted and study.metadata is not None:
+        targets = fit_targets(
+            study.metadata, wanted, train_ids,
+            classifier=config.targets.classifier, transform=config.targets.target_transform,
+        )  # fmt: skip
+        target, label = targets.encode(study.metadata, study.table.sample_ids)
+        study = dataclasses.replace(study, target=target, label=label)
+    heads = _heads(config, study, targets, train_ids)
+    torch.manual_seed(config.runtime.seed)
+    network = Aam(config.model, study.depth, heads)
+    seen = set(train_ids) | set(split.ids("validation"))
+    source = _encoder_of(config, split.test_fold)
+    if source is not None:
+        start = load_model(source, torch.device("cpu"))
+        _take_weights(network, start.network, source)
+        seen |= set(start.notes["seen_samples"])
+    network.to(device)
+    asvs: AsvVectors | None = None
+    if config.targets.freeze_base:
+        _freeze(network)
+        asvs = encode_table(network, study, device, config.runtime)
+    network.asv_chunk = config.runtime.asv_chunk_size
+    network.asv.stack.recompute = network.sample.stack.recompute = config.runtime.gradient_checkpointing
+    sides = {side: study.rows(split.ids(side)) for side in ("train", "validation")}  # type: ignore[arg-type]
+    size, workers = config.train.batch_size, config.runtime.num_workers
+    loaders = [
+        Loader(study, rows, size, side == "train", workers, asvs is None, heads.metric is not None)
+        for side, rows in sides.items()
+    ]
+    write_split(folder / "split.tsv", split)
+    steps = len(loaders[0]) * config.train.epochs
+    with Journal(folder, title, steps, config.train.epochs) as journal:
+        trainer = Trainer(network, config, loaders[0], loaders[1], device, journal.report, asvs)
+        trainer.fit()
+    log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch + 1, trainer.progress.epoch)
+    profile = RegionProfile.fit([study.table.sequences[c] for c in _columns_of(study, sides["train"])])
+    notes = {"seen_samples": sorted(seen), "command": "train" if wanted else "pretrain", "best_epoch": trainer.progress.best_epoch}
+    saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
+    save_model(folder / "model", saved)
+    return saved
+
+
+def _columns_of(study: Study, rows: np.ndarray) -> np.ndarray:
+    return np.unique(study.table.counts[rows].indices)
+
+
+def _describe(prepared: Prepared, command: str) -> str:
+    """run.json: resolved options, versions, machine and checksums of the inputs."""
+    config = prepared.config
+    inputs = {
+        name: {"path": str(path), "sha256": file_digest(path)}
+        for name, path in dataclasses.asdict(config.data).items()
+        if isinstance(path, Path)
+    }
+    return json.dumps(
+        {
+            "command": command,
+            "config": to_dict(config),
+            "inputs": inputs,
+            "versions": {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()},
+            "device": str(prepared.device),
+            "machine": platform.processor() or platform.machine(),
+            "threads": torch.get_num_threads(),
+            "depth": prepared.study.depth,
+            "dropped_samples": list(prepared.study.dropped),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        },
+        indent=1,
+    ) + "\n"  # fmt: skip
+
+
+def open_output(folder: Path, overwrite: bool) -> None:
+    """Make the run directory, refusing one that holds something unless `overwrite`."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not overwrite:
+            raise InputError(f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite")
+        shutil.rmtree(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output-dir: {folder} cannot be made ({error.strerror})") from None
+
+
+def run(config: FineTuneConfig, command: str) -> list[PredictionTable]:
+    """Train on every split of `config`; returns the held-out predictions of a supervised run."""
+    prepared = load_inputs(config)
+    config = prepared.config
+    output = config.runtime.output_dir
+    if output is None:
+        raise InputError("--output-dir: not given")
+    open_output(output, config.runtime.overwrite)
+    write_text(output / "run.json", _describe(prepared, command))
+    held_out = []
+    for split in prepared.splits:
+        fold = split.test_fold
+        folder = output / f"fold-{fold}" if config.data.cv is not None else output
+        title = f"{command} fold {fold}" if config.data.cv is not None else command
+        saved = train_one(prepared, split, folder, title)
+        ids = split.ids("test") or split.ids("validation")
+        if saved.targets.specs and ids:
+            held_out.append(predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, fold))
+    return held_out
