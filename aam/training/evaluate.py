@@ -16,7 +16,7 @@ from aam.data.metadata import Metadata
 from aam.data.split import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.table import rarefied_row
-from aam.data.target_spec import TargetSpec
+from aam.data.targets import TargetSpec
 from aam.runtime.files import write_text
 from aam.training.baselines import Baseline, Fold, Task, trivial_baselines
 from aam.training.metrics import Array, Predictions

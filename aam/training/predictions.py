@@ -15,7 +15,7 @@ import torch
 
 from aam.config import RuntimeConfig
 from aam.data.study import EVALUATION, Study
-from aam.data.target_spec import TargetSpec
+from aam.data.targets import TargetSpec
 from aam.errors import InputError
 from aam.runtime.files import write_text
 from aam.training.inference import encode_table, run_model
