@@ -249,13 +249,14 @@ def summary_lines(results: ReportData) -> list[str]:
 # --- HTML --------------------------------------------------------------------------------------------------
 
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 70rem; margin: auto; padding: 1rem }
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 80rem; margin: auto; padding: 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.25rem; border-top: 1px solid #ccc; padding-top: 1rem }
 h3 { font-size: 1rem; margin-bottom: .3rem }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #e5e5e5 }
 th:first-child, td:first-child { text-align: left } th { font-weight: 600; vertical-align: bottom }
-.wide { overflow-x: auto } .facts td { text-align: left; vertical-align: top }
+.wide { overflow-x: auto } .wide td { white-space: nowrap }
+.facts td { text-align: left; vertical-align: top }
 .verdict { background: #f2f6fa; border-left: 4px solid #4477aa; padding: .5rem 1rem .5rem 2rem }
 .warning { background: #fff4e5; border-left: 4px solid #dd8452; padding: .5rem 1rem .5rem 2rem }
 .swatch { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 1em } img { max-width: 28rem }

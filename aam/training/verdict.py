@@ -223,7 +223,7 @@ def _not_beaten(comparison: Comparison, constant: Comparison, key: str) -> str:
         return f"{_does(comparison.name, 'tie', 'practically ')} the model ({beside}): {gain}."
     if found == "untested":
         return f"Whether the model beats {comparison.name} cannot be tested within one group ({beside})."
-    signal = ": no signal was found." if comparison.constant else "."
+    signal = ": what it learned cannot be told from chance." if comparison.constant else "."
     return f"{_does(comparison.name, 'tie')} the model ({beside}; {limits}, includes 0){signal}"
 
 

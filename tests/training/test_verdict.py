@@ -114,7 +114,7 @@ def test_a_model_without_signal_is_said_to_tie_the_median():
     empty = Predictions(given.sample_ids, given.truth, shuffled)
     (only,) = said(empty, median(empty))
     assert only.startswith("The training median ties the model (MAE 0.")
-    assert only.endswith("includes 0): no signal was found.")
+    assert only.endswith("includes 0): what it learned cannot be told from chance.")
 
 
 def test_a_model_that_is_better_is_said_to_be():
