@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -123,6 +122,7 @@ class TargetConfig:
         None, "Model folder of `aam pretrain` (or the folder of its folds) to start from."
     )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
+    val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.")
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
         "val_loss", "What decides which epoch is best."
     )
@@ -167,4 +167,71 @@ class FineTuneConfig:
     targets: TargetConfig = TargetConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig(nuc_penalty=0.0, count_penalty=0.0, lr=5e-4)
+    runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True)
+class UnifracConfig:
+    """Write the UniFrac matrix or Faith PD of a whole table."""
+
+    table: Path | None = option(None, "Feature table: .biom, .qza or .tsv; feature ids are the tips of the tree.")
+    tree: Path | None = option(None, "Rooted phylogeny (Newick or .qza).")
+    output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
+    unifrac_metric: Metric = option("unifrac", "Which distance, or faith_pd.")
+    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.")
+    missing_tips: Literal["error", "drop"] = option(
+        "error", "Features without a tip: refuse, or drop them before anything else."
+    )
+    root_length: Literal["include", "exclude"] = option(
+        "include", "Count the root's own branch, as scikit-bio does and ssu does not."
+    )
+    midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
+    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.")
+    seed: int = option(0, "Seed of the rarefaction.")
+    memory_limit: float = option(1.0, "Memory of the computation in GiB.")
+    device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    overwrite: bool = option(False, "Replace the output if it exists.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """Predict samples of a new table in the target's own units."""
+
+    model: Path | None = option(None, "Model folder that `aam train` wrote.")
+    table: Path | None = option(None, "Feature table of the new samples; no tree is needed.")
+    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
+    output: Path | None = option(None, "Predictions to write (.tsv): one row per sample of the table.")
+    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
+    prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.")
+    runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """Write the vectors of samples and ASVs."""
+
+    model: Path | None = option(None, "Model folder.")
+    table: Path | None = option(None, "Feature table.")
+    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
+    format: Literal["tsv", "npy"] = option("tsv", "samples.tsv and asvs.tsv, or .npy with ids beside them.")
+    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
+    runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Compare predictions with the truth: figures, intervals, baselines, report."""
+
+    model: Path | None = option(None, "Model folder; predicts --table first.")
+    table: Path | None = option(None, "Feature table of the samples.")
+    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
+    predictions: Path | None = option(None, "Predictions to evaluate instead of a model.")
+    metadata: Path | None = option(None, "Sample metadata with the true values.")
+    split: Path | None = option(None, "split.tsv of the run: only its test samples count, and baselines learn from the rest.")
+    group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
+    batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
+    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
+    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
     runtime: RuntimeConfig = RuntimeConfig()

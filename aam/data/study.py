@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +58,10 @@ class Study:
     matrix : DistanceMatrix, optional
         Precomputed distances, in the order of the table.
     metadata : Metadata, optional
-    dropped : tuple of str
-        Samples of the file below the depth.
+    all_sample_ids : tuple of str
+        Samples of the file, in its order.
+    dropped : dict of str to int
+        Samples below the depth, and their reads.
     target, label : float32 [N, T] and int64 [N, K], optional
     """
 
@@ -73,7 +75,8 @@ class Study:
     tips: npt.NDArray[np.int64] | None = None
     matrix: DistanceMatrix | None = None
     metadata: Metadata | None = None
-    dropped: tuple[str, ...] = ()
+    all_sample_ids: tuple[str, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
     target: npt.NDArray[np.float32] | None = None
     label: npt.NDArray[np.int64] | None = None
 
@@ -121,12 +124,12 @@ def _read_inputs(config: DataConfig, max_bp: int, columns: Sequence[str]) -> tup
     return table, metadata
 
 
-def _deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, tuple[str, ...]]:
+def _deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:
     if depth < 1:
         raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
     kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
-    kept_set = set(kept)
-    dropped = tuple(name for name in table.sample_ids if name not in kept_set)
+    reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
+    dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if not kept:
         raise InputError(
             f"no sample has {depth} reads (the deepest has {table.depths.max()}); lower --rarefy-depth"
@@ -165,6 +168,7 @@ def load_study(
     table, metadata = _read_inputs(config, max_bp, columns)
     if metadata is not None:
         table = select_samples(table, align(metadata, table.sample_ids, columns, config.missing))
+    all_sample_ids = table.sample_ids
     depth = config.rarefy_depth
     if depth is None:
         classes = list(zip(*(metadata.values(c, table.sample_ids) for c in class_columns), strict=True)) if metadata else []
@@ -191,6 +195,7 @@ def load_study(
         tips=tips,
         matrix=matrix,
         metadata=metadata,
+        all_sample_ids=all_sample_ids,
         dropped=dropped,
     )
 

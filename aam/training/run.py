@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 import platform
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import aam
 from aam.config import FineTuneConfig
 from aam.config_file import to_dict
 from aam.data.loader import Loader
-from aam.data.split import Split, check_groups, from_column, kfold, make_split, read_split, restricted, write_split
+from aam.data.split import SIDES, Split, check_groups, from_column, kfold, make_split, read_split, restricted, write_split
 from aam.data.study import Study, draw_batch, load_study
 from aam.data.targets import Targets, fit_targets
 from aam.data.tokens import RegionProfile
@@ -33,7 +32,11 @@ from aam.training.inference import AsvVectors, encode_table
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model
-from aam.training.predictions import PredictionTable, predict_rows
+from aam.training.encoder_report import evaluate_encoder
+from aam.training.evaluate import Columns, evaluate_targets, write_results
+from aam.training.output import open_output
+from aam.training.predictions import PredictionTable, joined, predict_rows, write_predictions
+from aam.training.report import ReportData, Table
 
 log = logging.getLogger("aam")
 
@@ -243,27 +246,19 @@ def _describe(prepared: Prepared, command: str) -> str:
             "machine": platform.processor() or platform.machine(),
             "threads": torch.get_num_threads(),
             "depth": prepared.study.depth,
-            "dropped_samples": list(prepared.study.dropped),
+            "dropped_samples": prepared.study.dropped,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         },
         indent=1,
     ) + "\n"  # fmt: skip
 
 
-def open_output(folder: Path, overwrite: bool) -> None:
-    """Make the run directory, refusing one that holds something unless `overwrite`."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not overwrite:
-            raise InputError(f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite")
-        shutil.rmtree(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--output-dir: {folder} cannot be made ({error.strerror})") from None
+def run(config: FineTuneConfig, command: str) -> None:
+    """Train on every split of `config` and report on the held-out samples.
 
-
-def run(config: FineTuneConfig, command: str) -> list[PredictionTable]:
-    """Train on every split of `config`; returns the held-out predictions of a supervised run."""
+    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/ and model/ (below fold-K/ when
+    cross-validating), then predictions.tsv, metrics.json and report.html.
+    """
     prepared = load_inputs(config)
     config = prepared.config
     output = config.runtime.output_dir
@@ -271,13 +266,50 @@ def run(config: FineTuneConfig, command: str) -> list[PredictionTable]:
         raise InputError("--output-dir: not given")
     open_output(output, config.runtime.overwrite)
     write_text(output / "run.json", _describe(prepared, command))
-    held_out = []
+    many = config.data.cv is not None
+    held_out: list[PredictionTable] = []
+    tables: list[Table] = []
+    transductive = False
     for split in prepared.splits:
-        fold = split.test_fold
-        folder = output / f"fold-{fold}" if config.data.cv is not None else output
-        title = f"{command} fold {fold}" if config.data.cv is not None else command
+        folder = output / f"fold-{split.test_fold}" if many else output
+        title = f"{command} fold {split.test_fold}" if many else command
         saved = train_one(prepared, split, folder, title)
         ids = split.ids("test") or split.ids("validation")
+        transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
-            held_out.append(predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, fold))
-    return held_out
+            passes, fold = config.targets.val_prediction_passes, split.test_fold
+            held_out.append(predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, passes, fold))
+        elif ids:
+            tables.extend(evaluate_encoder(saved, prepared.study, split, config.runtime, prepared.device))
+    _report(prepared, command, output, held_out, tables, transductive)
+
+
+def _report(
+    prepared: Prepared,
+    command: str,
+    output: Path,
+    held_out: Sequence[PredictionTable],
+    tables: Sequence[Table],
+    transductive: bool,
+) -> None:
+    config, study, targets = prepared.config, prepared.study, ()
+    if held_out and study.metadata is not None:
+        table = joined(held_out)
+        write_predictions(output / "predictions.tsv", table)
+        columns = Columns(config.data.group_column, config.data.batch_column)
+        targets = evaluate_targets(table, study.metadata, columns, study, prepared.splits)
+    sides = {side: len(prepared.splits[0].ids(side)) for side in SIDES}
+    results = ReportData(
+        title=f"aam {command}",
+        task={"command": command, "targets": ", ".join(config.targets.metadata_column) or "none"},
+        data={
+            "table": config.data.table, "samples": len(study.table.sample_ids), "ASVs": len(study.table.sequences),
+            "rarefaction depth": study.depth, "samples below the depth": len(study.dropped),
+        },
+        split={"splits": len(prepared.splits), "held out": "test" if sides["test"] else "validation", **sides},
+        targets=targets,
+        tables=tuple(tables),
+        transductive=transductive,
+        configuration=to_dict(config),
+    )  # fmt: skip
+    write_results(output, results)

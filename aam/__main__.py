@@ -1,0 +1,8 @@
+"""``python -m aam`` is the command ``aam``."""
+
+import sys
+
+from aam.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

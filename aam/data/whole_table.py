@@ -1,0 +1,92 @@
+"""`aam unifrac`: the distances of a whole table, tile by tile, or its Faith PD."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from rich.progress import Progress
+from scipy import sparse
+
+from aam.config import RuntimeConfig, UnifracConfig
+from aam.data.distances import SUFFIXES, write_distances, write_faith_pd
+from aam.data.phylogeny import match_tips, prune, read_tree
+from aam.data.table import SampleTable, make_table, rarefied_row, read_table, select_samples
+from aam.data.unifrac import UnifracOptions, faith_pd, unifrac_tiles
+from aam.errors import InputError, Problems, shown
+from aam.runtime.device import prepare
+from aam.runtime.files import check_writable
+
+log = logging.getLogger("aam")
+
+
+def _check(config: UnifracConfig) -> tuple[Path, Path, Path]:
+    problems = Problems()
+    for name, path in (("--table", config.table), ("--tree", config.tree), ("--output", config.output)):
+        if path is None:
+            problems.add(f"{name}: not given")
+    known = (".tsv", ".qza") if config.unifrac_metric == "faith_pd" else SUFFIXES
+    if config.output is not None:
+        if config.output.suffix not in known:
+            problems.add(f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(known)}")
+        try:
+            check_writable(config.output, config.overwrite)
+        except InputError as error:
+            problems.extend(error)
+    if not 0 <= config.alpha <= 1:
+        problems.add(f"--alpha is {config.alpha}, expected 0 to 1")
+    if not config.memory_limit > 0:
+        problems.add(f"--memory-limit is {config.memory_limit} GiB, expected more than 0")
+    problems.raise_if_any()
+    if config.table is None or config.tree is None or config.output is None:
+        raise InputError("--table, --tree and --output are needed")
+    return config.table, config.tree, config.output
+
+
+def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
+    kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
+    if not kept:
+        raise InputError(f"--rarefy-depth: no sample has {depth} reads (the deepest has {table.depths.max()})")
+    if len(kept) < len(table.sample_ids):
+        dropped = sorted(set(table.sample_ids) - set(kept))
+        log.warning("%d samples have fewer than %d reads and are left out: %s", len(dropped), depth, shown(dropped, 10))
+    table = select_samples(table, kept)
+    rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(kept))]
+    starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
+    counts = sparse.csr_array(
+        (np.concatenate([reads for _, reads in rows]), np.concatenate([columns for columns, _ in rows]), starts),
+        shape=table.counts.shape,
+    )
+    return make_table(counts, table.sample_ids, table.feature_ids)
+
+
+def write_unifrac(config: UnifracConfig) -> None:
+    """Compute what `config` asks for and write it, whole or not at all.
+
+    Raises
+    ------
+    InputError
+        Problems of options, table or tree; features without a tip unless ``--missing-tips drop``.
+    """
+    table_path, tree_path, output = _check(config)
+    device = prepare(RuntimeConfig(device=config.device, threads=config.threads))
+    table = read_table(table_path, need_sequences=False)
+    if config.rarefy_depth is not None:
+        table = _rarefied(table, config.rarefy_depth, config.seed)
+    tree = read_tree(tree_path, config.midpoint_root)
+    tips = match_tips(tree, table.feature_ids, config.missing_tips)
+    present = np.unique(tips[tips >= 0])
+    tree, tips = prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
+    if config.unifrac_metric == "faith_pd":
+        write_faith_pd(output, table.sample_ids, faith_pd(tree, tips, table.counts, config.root_length))
+        return
+    options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("pairs of samples", total=len(table.sample_ids) ** 2)
+        tiles = unifrac_tiles(
+            tree, tips, table.counts, options, device, int(config.memory_limit * 2**30),
+            lambda done, total: progress.update(bar, completed=done, total=total),
+        )  # fmt: skip
+        write_distances(output, table.sample_ids, tiles)
+    log.info("%s: %s of %d samples", output, config.unifrac_metric, len(table.sample_ids))

@@ -1,0 +1,164 @@
+"""A saved model applied to a table: `aam predict`, `aam embed` and `aam evaluate`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.config import DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig
+from aam.data.metadata import Metadata, align, read_metadata
+from aam.data.split import Split, read_split
+from aam.data.study import Study, load_study
+from aam.errors import InputError, Problems
+from aam.runtime.device import prepare
+from aam.runtime.files import check_writable, whole_file, write_text
+from aam.training.evaluate import Columns, evaluate_targets, write_results
+from aam.training.inference import encode_table, run_model
+from aam.training.model_folder import SavedModel, load_model
+from aam.training.output import open_output
+from aam.training.predictions import PredictionTable, predict_rows, read_predictions, write_predictions
+from aam.training.report import ReportData
+
+log = logging.getLogger("aam")
+
+
+def _need(**options: Path | None) -> None:
+    problems = Problems()
+    for name, value in options.items():
+        if value is None:
+            problems.add(f"--{name.replace('_', '-')}: not given")
+    problems.raise_if_any()
+
+
+def _load(
+    model: Path, table: Path, sequences: Path | None, trim: bool, runtime: RuntimeConfig
+) -> tuple[SavedModel, Study, list[str]]:
+    """The model, the table drawn as the model was trained, and warnings about its ASVs."""
+    saved = load_model(model, prepare(runtime))
+    data = DataConfig(
+        table=table,
+        sequences=sequences,
+        trim=trim,
+        rarefy_depth=saved.depth,
+        token_limit=saved.data.token_limit,
+        asv_sampling=saved.data.asv_sampling,
+    )
+    study = load_study(data, saved.model.max_bp, saved.seed)
+    warnings = saved.profile.compare(study.table.sequences)
+    for warning in warnings:
+        log.warning("warning: %s", warning)
+    return saved, study, warnings
+
+
+def _predict(saved: SavedModel, study: Study, passes: int, runtime: RuntimeConfig) -> PredictionTable:
+    """One row per sample of the file; those below the depth are empty and say why."""
+    if not saved.targets.specs:
+        raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
+    if passes < 1:
+        raise InputError(f"--prediction-passes is {passes}, expected 1 or more")
+    device = next(saved.network.parameters()).device
+    table = predict_rows(saved, study, study.table.sample_ids, runtime, device, passes)
+    notes = {
+        name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()
+    }
+    return table.with_rows(study.all_sample_ids, notes)
+
+
+def predict_table(config: PredictConfig) -> None:
+    """Predict every sample of a table and write the predictions.
+
+    Raises
+    ------
+    InputError
+        Missing options, a damaged model, a bad table, an output that exists.
+    """
+    _need(model=config.model, table=config.table, output=config.output)
+    if config.model is None or config.table is None or config.output is None:
+        return
+    check_writable(config.output, config.runtime.overwrite)
+    saved, study, _ = _load(config.model, config.table, config.sequences, config.trim, config.runtime)
+    table = _predict(saved, study, config.prediction_passes, config.runtime)
+    write_predictions(config.output, table)
+    log.info("%s: %d samples, %d of them below the depth", config.output, len(table.sample_ids), len(study.dropped))
+
+
+def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str) -> None:
+    if form == "npy":
+        with whole_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, vectors, allow_pickle=False)
+        write_text(folder / f"{name}.ids.txt", "".join(f"{one}\n" for one in ids))
+        return
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
+    writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))])
+    writer.writerows([one, *(f"{value:.6g}" for value in row)] for one, row in zip(ids, vectors, strict=True))
+    write_text(folder / f"{name}.tsv", text.getvalue())
+
+
+def embed_table(config: EmbedConfig) -> None:
+    """Write the vectors of every sample that reaches the depth, and of every ASV."""
+    _need(model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    if config.model is None or config.table is None or config.runtime.output_dir is None:
+        return
+    saved, study, _ = _load(config.model, config.table, config.sequences, config.trim, config.runtime)
+    folder = config.runtime.output_dir
+    open_output(folder, config.runtime.overwrite)
+    device = next(saved.network.parameters()).device
+    asvs = encode_table(saved.network, study, device, config.runtime)
+    rows = np.arange(len(study.table.sample_ids))
+    samples = run_model(saved.network, study, rows, device, config.runtime, asvs=asvs)
+    _write_vectors(folder, "samples", samples.sample_ids, samples.samples.astype(np.float32), config.format)
+    _write_vectors(folder, "asvs", study.table.sequences, asvs.vectors.cpu().numpy(), config.format)
+    log.info("%s: %d samples and %d ASVs", folder, len(rows), len(study.table.sequences))
+
+
+def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str]) -> PredictionTable:
+    names = [spec.name for spec in table.specs]
+    known = set(wanted)
+    ids = align(metadata, [name for name in table.sample_ids if name in known], names, "drop")
+    return table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
+
+
+def evaluate_table(config: EvaluateConfig) -> None:
+    """Compare predictions with metadata and write metrics.json, report.html and predictions.tsv."""
+    _need(metadata=config.metadata, output_dir=config.runtime.output_dir)
+    if (config.model is None) == (config.predictions is None):
+        raise InputError("give --model and --table, or --predictions; one of the two")
+    if config.metadata is None or config.runtime.output_dir is None:
+        return
+    metadata = read_metadata(config.metadata)
+    split: Split | None = None if config.split is None else read_split(config.split)
+    study, warnings = None, []
+    if config.predictions is not None:
+        table = read_predictions(config.predictions)
+    else:
+        _need(table=config.table)
+        if config.model is None or config.table is None:
+            return
+        saved, study, warnings = _load(config.model, config.table, config.sequences, config.trim, config.runtime)
+        table = _predict(saved, study, config.prediction_passes, config.runtime)
+        study = replace(study, metadata=metadata)
+    metadata.require([n for n in (config.group_column, config.batch_column) if n is not None])
+    wanted = table.sample_ids if split is None else split.ids("test") or split.ids("validation")
+    table = _with_truth(table, metadata, wanted)
+    folder = config.runtime.output_dir
+    open_output(folder, config.runtime.overwrite)
+    columns = Columns(config.group_column, config.batch_column)
+    splits = () if split is None or study is None else (split,)
+    results = ReportData(
+        title="aam evaluate",
+        task={"targets": ", ".join(spec.name for spec in table.specs)},
+        data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
+        split={"split": config.split or "none: every sample counts, those of training too"},
+        targets=evaluate_targets(table, metadata, columns, study, splits),
+        warnings=tuple(warnings),
+    )
+    write_predictions(folder / "predictions.tsv", table)
+    write_results(folder, results)
