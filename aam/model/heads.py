@@ -44,11 +44,9 @@ class DistanceHead(nn.Module):
 
     def forward(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Distances ``[R, C]`` between projected vectors ``[R, D]`` and ``[C, D]``."""
-        rows, columns = rows.float(), columns.float()
-        squared = (
-            rows.square().sum(1, keepdim=True) + columns.square().sum(1) - 2 * rows @ columns.T
-        ).clamp_min(1e-6)
-        x = torch.exp(self.log_power.exp() * (0.5 * squared.log() - self.log_scale))
+        # Differences first: as squares and a product, near samples would differ by rounding alone.
+        apart = torch.cdist(rows.float(), columns.float(), compute_mode="donot_use_mm_for_euclid_dist")
+        x = torch.exp(self.log_power.exp() * (apart.clamp_min(1e-3).log() - self.log_scale))
         return -torch.expm1(-x) if self.bounded else x
 
 
@@ -64,4 +62,5 @@ class Readout(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Read ``[..., out]`` off ``[..., D]``."""
         return self.out(F.gelu(self.hidden(self.norm(x)), approximate="tanh"))  # type: ignore[no-any-return]
