@@ -91,7 +91,9 @@ class Study:
         return np.array([place[name] for name in sample_ids], np.int64)
 
 
-def _read_inputs(config: DataConfig, max_bp: int, columns: Sequence[str]) -> tuple[SampleTable, Metadata | None]:
+def _read_inputs(
+    config: DataConfig, max_bp: int, columns: Sequence[str]
+) -> tuple[SampleTable, Metadata | None]:
     """Table and metadata, with the problems of both in one message."""
     problems = Problems()
     table, metadata = None, None
@@ -171,7 +173,11 @@ def load_study(
     all_sample_ids = table.sample_ids
     depth = config.rarefy_depth
     if depth is None:
-        classes = list(zip(*(metadata.values(c, table.sample_ids) for c in class_columns), strict=True)) if metadata else []
+        classes = (
+            list(zip(*(metadata.values(c, table.sample_ids) for c in class_columns), strict=True))
+            if metadata
+            else []
+        )
         depth = choose_depth(table.depths, classes or None)
         log.info("rarefaction depth: %d reads, the largest that keeps 90 %% of the samples", depth)
     table, dropped = _deep_enough(table, depth)
@@ -254,7 +260,7 @@ def draw_batch(
     distances : bool
         Compute the UniFrac target.
     """
-    drawn = [rarefied_row(study.table, row, study.depth, study.seed, draw) for row in rows]
+    drawn = [rarefied_row(study.table, row, study.depth, study.seed, draw) for row in rows.tolist()]
     names = study.table.sample_ids
     limited = [_limited(study, row, names[at], draw) for row, at in zip(drawn, rows, strict=True)]
     order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
