@@ -11,7 +11,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -45,6 +47,76 @@ def bench_data() -> Path:
     folder = Path(named)
     assert folder.is_dir(), f"AAM_BENCH_DATA={named} is not a folder"
     return folder
+
+
+@pytest.fixture(scope="session")
+def study_of() -> Callable[..., Any]:
+    """Makes a `Study` in memory from dense counts [N, F], whose rows are called s0, s1, ... unless named."""
+    import torch
+    from scipy.sparse import csr_array
+
+    from aam.config import DataConfig
+    from aam.data.phylogeny import match_tips, parse_newick
+    from aam.data.study import Study
+    from aam.data.table import make_table
+    from aam.data.tokens import encode
+
+    def make(counts, sequences, *, names=None, depth=40, seed=0, newick=None, **config) -> Study:
+        names = [f"s{row}" for row in range(len(counts))] if names is None else names
+        table = make_table(csr_array(np.asarray(counts, np.uint32)), names, sequences, sequences)
+        tree = None if newick is None else parse_newick(newick)
+        return Study(
+            table=table,
+            tokens=torch.from_numpy(encode(table.sequences)),
+            lengths=np.array([len(sequence) for sequence in table.sequences], np.int64),
+            depth=depth,
+            seed=seed,
+            config=DataConfig(**config),
+            tree=tree,
+            tips=None if tree is None else match_tips(tree, table.feature_ids),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., dict[str, Any]]:
+    """Makes the arguments of `study_of`: sparse counts of at least 40 reads a sample, random ASVs, a tree."""
+
+    def make(samples=9, asvs=24, lengths=(20,), seed=1, tree=True) -> dict[str, Any]:
+        rng = np.random.default_rng(seed)
+        sequences = ["".join(rng.choice(list("ACGT"), lengths[each % len(lengths)])) for each in range(asvs)]
+        counts = rng.poisson(30, (samples, asvs)) * (rng.random((samples, asvs)) < 0.4)
+        counts[:, 0] += 50
+        nodes = [f"{name}:{length:.3f}" for name, length in zip(sequences, rng.random(asvs), strict=True)]
+        while len(nodes) > 2:
+            left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
+            nodes.append(f"({left},{right}):{rng.random():.3f}")
+        return {"counts": counts, "sequences": sequences, "newick": f"({','.join(nodes)});" if tree else None}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model_of() -> Callable[..., Any]:
+    """Makes a small network whose weights are so large that every input shows in every output."""
+    import torch
+
+    from aam.config import ModelConfig
+    from aam.model.aam import Aam
+    from aam.model.heads import HeadConfig
+
+    def make(heads=None, *, depth=40, seed=0, noise=0.2, **sizes) -> Aam:
+        sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, **sizes}
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = Aam(ModelConfig(**sizes), depth, heads or HeadConfig())
+            with torch.no_grad():
+                for parameter in network.parameters():
+                    parameter += noise * torch.randn_like(parameter)
+        return network.eval()
+
+    return make
 
 
 @pytest.fixture
