@@ -1,4 +1,4 @@
-"""Every option, its default and its help text: the one page that the command line, TOML files and saved runs share."""
+"""Every option, its default and its help text: the one page that the command line and saved runs share."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ def option(default: Any, help: str, *, rare: bool = False, metavar: str | None =
 class DataConfig:
     """Table, tree, metadata and how samples are drawn and divided"""
 
-    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.")
-    sequences: Path | None = option(None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.")
-    tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza); without it no UniFrac term.")
+    table: Path | None = option(
+        None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv."
+    )
+    sequences: Path | None = option(
+        None, "Sequences of the features (FASTA or .qza) when their ids are not DNA."
+    )
+    tree: Path | None = option(
+        None, "Rooted phylogeny of the ASVs (Newick or .qza); without it no UniFrac term."
+    )
     metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).")
     unifrac_matrix: Path | None = option(
         None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree."
@@ -31,11 +37,13 @@ class DataConfig:
         "include", "Count the root's own branch, as scikit-bio does and ssu does not.", rare=True
     )
     missing_tips: Literal["error", "drop"] = option(
-        "error", "Features without a tip: refuse, or leave them out of the UniFrac target (they remain inputs)."
+        "error",
+        "Features without a tip: refuse, or leave them out of the UniFrac target (they remain inputs).",
     )
     midpoint_root: bool = option(False, "Root the tree at its midpoint first.", rare=True)
     rarefy_depth: int | None = option(
-        None, "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class."
+        None,
+        "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class.",
     )
     trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
     token_limit: int = option(1024, "Most ASVs of a sample that the model reads.")
@@ -47,15 +55,23 @@ class DataConfig:
     )
     split: Path | None = option(None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.")
     split_column: str | None = option(None, "Metadata column that holds the folds.", metavar="COLUMN")
-    test_fold: str | None = option(None, "Value of --split-column that is held out as the test side.", metavar="FOLD")
-    cv: str | None = option(None, "Cross-validate: a number of folds, or the metadata column that holds them.")
+    test_fold: str | None = option(
+        None, "Value of --split-column that is held out as the test side.", metavar="FOLD"
+    )
+    cv: str | None = option(
+        None, "Cross-validate: a number of folds, or the metadata column that holds them."
+    )
     group_column: str | None = option(
-        None, "Metadata column (subject, study) whose samples stay on one side of every split.", metavar="COLUMN"
+        None,
+        "Metadata column (subject, study) whose samples stay on one side of every split.",
+        metavar="COLUMN",
     )
     batch_column: str | None = option(
         None, "Metadata column (study, run, plate) reported beside the pooled figures.", metavar="COLUMN"
     )
-    test_size: float = option(0.0, "Share of the groups (samples without --group-column) held out as the test side.")
+    test_size: float = option(
+        0.0, "Share of the groups (samples without --group-column) held out as the test side."
+    )
     validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.")
 
 
@@ -66,7 +82,9 @@ class ModelConfig:
     asv_stem: Literal["patch", "nucleotide"] = option("patch", "One token per patch of bases, or per base.")
     patch_size: int = option(5, "Bases per token of the patch stem.")
     embedding_dim: int = option(96, "Width of every vector.")
-    attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.")
+    attention_layers: int = option(
+        2, "Transformer layers of the ASV encoder, and again of the sample encoder."
+    )
     attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.")
     dropout: float = option(0.0, "Dropout after attention and feed-forward layers.", rare=True)
     max_bp: int = option(150, "Longest ASV in nucleotides; a longer one is an error unless --trim.")
@@ -89,7 +107,9 @@ class TrainConfig:
     batch_size: int = option(64, "Samples per step.")
     lr: float = option(1e-3, "Peak learning rate.")
     weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
-    warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
+    warmup_steps: int | None = option(
+        None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000."
+    )
     optimizer: Literal["adamw", "adam", "sgd"] = option("adamw", "Optimizer.", rare=True)
     scheduler: Literal["warmup_cosine", "cosine", "constant"] = option(
         "warmup_cosine", "Course of the learning rate after warm-up.", rare=True
@@ -100,18 +120,25 @@ class TrainConfig:
     nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.")
     count_penalty: float = option(1.0, "Weight of the masked-count loss.")
     nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.")
-    nuc_mask_strategy: Literal["random", "span", "patch"] = option("random", "Mask single bases, spans, or patches.")
-    nuc_mask_asvs: float = option(
-        0.25, "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences."
+    nuc_mask_strategy: Literal["random", "span", "patch"] = option(
+        "random", "Mask single bases, spans, or patches."
     )
-    count_mask_ratio: float = option(0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True)
+    nuc_mask_asvs: float = option(
+        0.25,
+        "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences.",
+    )
+    count_mask_ratio: float = option(
+        0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True
+    )
 
 
 @dataclass(frozen=True)
 class TargetConfig:
     """What `aam train` predicts"""
 
-    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
+    metadata_column: tuple[str, ...] = option(
+        (), "Metadata column or columns to predict.", metavar="COLUMN ..."
+    )
     classifier: bool = option(False, "Treat a numeric column as classes.")
     target_transform: Literal["none", "minmax", "zscore", "log-minmax", "log-zscore"] = option(
         "zscore", "Scale on which a numeric target is learned; outputs are in the column's own units."
@@ -174,7 +201,9 @@ class FineTuneConfig:
 class UnifracConfig:
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
-    table: Path | None = option(None, "Feature table: .biom, .qza or .tsv; feature ids are the tips of the tree.")
+    table: Path | None = option(
+        None, "Feature table: .biom, .qza or .tsv; feature ids are the tips of the tree."
+    )
     tree: Path | None = option(None, "Rooted phylogeny (Newick or .qza).")
     output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
     unifrac_metric: Metric = option("unifrac", "Which distance, or faith_pd.")
@@ -186,7 +215,9 @@ class UnifracConfig:
         "include", "Count the root's own branch, as scikit-bio does and ssu does not."
     )
     midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
-    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.")
+    rarefy_depth: int | None = option(
+        None, "Rarefy to this many reads first; unset: use the counts as they are."
+    )
     seed: int = option(0, "Seed of the rarefaction.")
     memory_limit: float = option(1.0, "Memory of the computation in GiB.")
     device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
@@ -229,9 +260,15 @@ class EvaluateConfig:
     sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
     predictions: Path | None = option(None, "Predictions to evaluate instead of a model.")
     metadata: Path | None = option(None, "Sample metadata with the true values.")
-    split: Path | None = option(None, "split.tsv of the run: only its test samples count, and baselines learn from the rest.")
-    group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
-    batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
+    split: Path | None = option(
+        None, "split.tsv of the run: only its test samples count, and baselines learn from the rest."
+    )
+    group_column: str | None = option(
+        None, "Metadata column over which intervals are drawn.", metavar="COLUMN"
+    )
+    batch_column: str | None = option(
+        None, "Metadata column reported beside the pooled figures.", metavar="COLUMN"
+    )
     trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
     prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
     runtime: RuntimeConfig = RuntimeConfig()

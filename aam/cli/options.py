@@ -41,10 +41,13 @@ def _shadow(default: Any, show_all: bool) -> Any:
             inner = _shadow(value, show_all)
             members.append((item.name, type(inner), dataclasses.field(default=inner)))
             continue
-        marker = tyro.conf.arg(help=item.metadata["help"], metavar=_metavar(hints[item.name], item.metadata["metavar"]))
-        annotated = Annotated[hints[item.name], marker]
+        metavar = _metavar(hints[item.name], item.metadata["metavar"])
+        markers = [tyro.conf.arg(help=item.metadata["help"], metavar=metavar)]
         if item.metadata["rare"] and not show_all:
-            annotated = tyro.conf.Suppress[annotated]  # type: ignore[valid-type]
+            markers.append(tyro.conf.Suppress)
+        annotated: Any = Annotated.__class_getitem__(  # type: ignore[attr-defined]
+            (hints[item.name], *markers)
+        )
         members.append((item.name, annotated, dataclasses.field(default=value)))
     shadow = dataclasses.make_dataclass(type(default).__name__, members, frozen=True)
     shadow.__doc__ = type(default).__doc__

@@ -58,7 +58,7 @@ class Loader:
     distances: bool = True
 
     def __len__(self) -> int:
-        return -(-len(self.rows) // self.batch_size)
+        return (len(self.rows) + self.batch_size - 1) // self.batch_size
 
     def draw(self, rows: Rows, draw: int) -> Batch:
         """One batch of given rows."""

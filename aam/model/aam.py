@@ -137,7 +137,9 @@ class Aam(nn.Module):
             distance=None if projected is None else self.distance(projected, projected),  # type: ignore[misc]
             faith_pd=self._diversity(samples),
             nucleotides=nucleotides,
-            counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
+            counts=None
+            if self.count is None or hidden is None
+            else logsigmoid(self.count(context).squeeze(-1)),
             target=None if self.target is None else self.target(samples),
             labels=tuple(head(samples) for head in self.labels),
         )

@@ -48,4 +48,5 @@ class AsvEncoder(nn.Module):
     def nucleotide_logits(self, patches: Tensor, length: int) -> Tensor:
         """Scores of A, C, G, T at each position, ``[U, L, 4]``, from patch vectors ``[U, P, D]``."""
         scores: Tensor = self.nucleotide_head(patches)
-        return scores.unflatten(2, (self.patch, N_BASES)).flatten(1, 2)[:, :length]
+        by_base: Tensor = scores.unflatten(2, (self.patch, N_BASES)).flatten(1, 2)
+        return by_base[:, :length]

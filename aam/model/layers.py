@@ -20,6 +20,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen."""
         batch, length, width = x.shape
         projected = self.project(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
@@ -40,6 +41,7 @@ class Block(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Transform ``[batch, length, D]``."""
         x = x + self._drop(self.attention(self.norm_attention(x), mask))
         return x + self._drop(self.narrow(F.gelu(self.widen(self.norm_feed(x)), approximate="tanh")))
 
@@ -61,6 +63,7 @@ class Stack(nn.Module):
         self.recompute = False
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Transform ``[batch, length, D]``."""
         for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, mask, use_reentrant=False)

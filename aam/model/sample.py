@@ -26,6 +26,7 @@ class CountEmbedding(nn.Module):
         self.join = nn.Linear(2 * width, width) if method == "concat" else None
 
     def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None) -> Tensor:
+        """Join `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
         share = counts / self.depth
         log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
         features = torch.stack([share, share.sqrt(), log_count], dim=-1).to(vectors.dtype)
@@ -48,9 +49,7 @@ class SampleEncoder(nn.Module):
         super().__init__()
         width = config.embedding_dim
         self.count = (
-            CountEmbedding(width, depth, config.count_embedding_method)
-            if config.count_embedding
-            else None
+            CountEmbedding(width, depth, config.count_embedding_method) if config.count_embedding else None
         )
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)

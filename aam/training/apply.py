@@ -60,13 +60,16 @@ def _load(
 def _predict(saved: SavedModel, study: Study, passes: int, runtime: RuntimeConfig) -> PredictionTable:
     """One row per sample of the file; those below the depth are empty and say why."""
     if not saved.targets.specs:
-        raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
+        raise InputError(
+            "--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first"
+        )
     if passes < 1:
         raise InputError(f"--prediction-passes is {passes}, expected 1 or more")
     device = next(saved.network.parameters()).device
     table = predict_rows(saved, study, study.table.sample_ids, runtime, device, passes)
     notes = {
-        name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()
+        name: f"{reads} reads, below the model's depth of {study.depth}"
+        for name, reads in study.dropped.items()
     }
     return table.with_rows(study.all_sample_ids, notes)
 
@@ -86,10 +89,14 @@ def predict_table(config: PredictConfig) -> None:
     saved, study, _ = _load(config.model, config.table, config.sequences, config.trim, config.runtime)
     table = _predict(saved, study, config.prediction_passes, config.runtime)
     write_predictions(config.output, table)
-    log.info("%s: %d samples, %d of them below the depth", config.output, len(table.sample_ids), len(study.dropped))
+    log.info(
+        "%s: %d samples, %d of them below the depth", config.output, len(table.sample_ids), len(study.dropped)
+    )
 
 
-def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str) -> None:
+def _write_vectors(
+    folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str
+) -> None:
     if form == "npy":
         with whole_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
@@ -97,7 +104,9 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDA
         return
     text = io.StringIO(newline="")
     writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))])
+    writer.writerow(
+        ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))]
+    )
     writer.writerows([one, *(f"{value:.6g}" for value in row)] for one, row in zip(ids, vectors, strict=True))
     write_text(folder / f"{name}.tsv", text.getvalue())
 
@@ -135,14 +144,17 @@ def evaluate_table(config: EvaluateConfig) -> None:
         return
     metadata = read_metadata(config.metadata)
     split: Split | None = None if config.split is None else read_split(config.split)
-    study, warnings = None, []
+    study: Study | None = None
+    warnings: list[str] = []
     if config.predictions is not None:
         table = read_predictions(config.predictions)
     else:
         _need(table=config.table)
         if config.model is None or config.table is None:
             return
-        saved, study, warnings = _load(config.model, config.table, config.sequences, config.trim, config.runtime)
+        saved, study, warnings = _load(
+            config.model, config.table, config.sequences, config.trim, config.runtime
+        )
         table = _predict(saved, study, config.prediction_passes, config.runtime)
         study = replace(study, metadata=metadata)
     metadata.require([n for n in (config.group_column, config.batch_column) if n is not None])
@@ -155,7 +167,11 @@ def evaluate_table(config: EvaluateConfig) -> None:
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
-        data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
+        data={
+            "samples with truth": len(table.sample_ids),
+            "table": config.table,
+            "predictions": config.predictions,
+        },
         split={"split": config.split or "none: every sample counts, those of training too"},
         targets=evaluate_targets(table, metadata, columns, study, splits),
         warnings=tuple(warnings),

@@ -38,7 +38,9 @@ def _truth(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
     if spec.kind == "numeric":
         return metadata.numbers(spec.name, ids)
     place = {label: index for index, label in enumerate(spec.labels)}
-    return np.array([-1 if value is None else place.get(value, -1) for value in metadata.values(spec.name, ids)])
+    return np.array(
+        [-1 if value is None else place.get(value, -1) for value in metadata.values(spec.name, ids)]
+    )
 
 
 def _levels(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
@@ -47,7 +49,9 @@ def _levels(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array
     return np.array([value or "" for value in metadata.values(column, ids)], dtype=object).astype(str)
 
 
-def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns) -> Predictions:
+def _predictions(
+    table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns
+) -> Predictions:
     ids = table.sample_ids
     return Predictions(
         sample_ids=ids,
@@ -77,7 +81,9 @@ def _baselines(
         folds=tuple(_fold(study, split) for split in splits),
         depth=study.table.depths,
         richness=richness,
-        levels={name: levels for name in sorted(named) if (levels := _levels(metadata, name, ids)) is not None},
+        levels={
+            name: levels for name in sorted(named) if (levels := _levels(metadata, name, ids)) is not None
+        },
     )
     rows = study.rows(table.sample_ids)
     found = trivial_baselines(task, study.seed, len(os.sched_getaffinity(0)))
@@ -147,7 +153,10 @@ def write_results(folder: Path, results: ReportData) -> None:
         }
         for result in results.targets
     }
-    tables = {table.title: [dict(zip(table.header, row, strict=True)) for row in table.rows] for table in results.tables}
+    tables = {
+        table.title: [dict(zip(table.header, row, strict=True)) for row in table.rows]
+        for table in results.tables
+    }
     write_text(folder / "metrics.json", json.dumps({"targets": figures, "tables": tables}, indent=1) + "\n")
     for line in summary_lines(results):
         log.info("%s", line)

@@ -55,7 +55,7 @@ def encode_table(model: Aam, study: Study, device: torch.device, config: Runtime
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions of samples: `target` [N, T] in transformed units, one [N, classes] for each class column."""
+    """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column."""
 
     sample_ids: tuple[str, ...]
     target: Array

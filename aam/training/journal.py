@@ -1,4 +1,4 @@
-"""What a run writes down while it goes: metrics.jsonl, TensorBoard, and progress on the terminal or in a log."""
+"""What a run writes down while it goes: metrics.jsonl, TensorBoard, and progress to look at."""
 
 from __future__ import annotations
 
@@ -77,4 +77,11 @@ class Journal:
         self.progress.update(self.bar, rate=f"{record['samples_per_s']:.0f}")
         figures = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
         left = record["seconds"] / (record["epoch"] + 1) * (self.epochs - record["epoch"] - 1)
-        log.info("%s epoch %d/%d: %s, %.0f s left at most", self.title, record["epoch"] + 1, self.epochs, figures, left)
+        log.info(
+            "%s epoch %d/%d: %s, %.0f s left at most",
+            self.title,
+            record["epoch"] + 1,
+            self.epochs,
+            figures,
+            left,
+        )

@@ -63,7 +63,7 @@ def train_step(
     """One step of the optimizer on one batch; returns the loss terms, detached."""
     optimizer.zero_grad(set_to_none=True)
     terms = objective.terms(model, batch, objective.masks(batch, step), asvs)
-    objective.total(terms).backward()  # type: ignore[no-untyped-call]
+    objective.total(terms).backward()
     trained = [p for p in model.parameters() if p.grad is not None]
     nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm)
     optimizer.step()
@@ -90,8 +90,9 @@ class Means:
         self.counts: dict[str, Tensor] = {}
 
     def add(self, terms: Terms) -> None:
+        """Take the terms of one batch."""
         for name, (total, count) in terms.items():
-            self.sums[name] = self.sums.get(name, 0) + total.double()  # type: ignore[operator]
+            self.sums[name] = self.sums.get(name, 0) + total.double()
             self.counts[name] = self.counts.get(name, 0) + count
 
     def read(self, weights: dict[str, float]) -> Figures:
@@ -151,7 +152,8 @@ class Trainer:
             self.report({"event": "step", "step": self.progress.step, "lr": rate})
         figures = means.read(self.weights)
         if not np.isfinite(figures["loss"]):
-            raise InputError(f"epoch {self.progress.epoch}: the loss is {figures['loss']}; lower --lr (now {self.config.train.lr})")  # fmt: skip
+            rate = self.config.train.lr
+            raise InputError(f"epoch {self.progress.epoch}: the loss is {figures['loss']}; lower --lr {rate}")
         seconds = time.perf_counter() - started
         result = {f"train_{name}": value for name, value in figures.items()}
         return {**result, "samples_per_s": samples / seconds, **self._validate()}
@@ -163,7 +165,9 @@ class Trainer:
         means, parts = Means(), []
         with torch.inference_mode():
             for batch, asvs in self._batches(self.validation, EVALUATION):
-                means.add(self.objective.terms(self.model, batch, self.objective.masks(batch, EVALUATION), asvs))
+                means.add(
+                    self.objective.terms(self.model, batch, self.objective.masks(batch, EVALUATION), asvs)
+                )
                 if self.model.target is not None or len(self.model.labels):
                     with autocast(self.config.runtime, self.device):
                         parts.append(collect(self.model(batch, None, asvs), batch))

@@ -15,7 +15,7 @@ Terms = dict[str, tuple[Tensor, Tensor]]
 
 def unifrac_loss(predicted: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
     """Squared error over the pairs of samples above the diagonal; counts finite pairs."""
-    rows, columns = torch.triu_indices(*distance.shape, offset=1, device=distance.device)
+    rows, columns = torch.triu_indices(len(distance), len(distance), 1, device=distance.device)
     truth = distance[rows, columns]
     return _masked_sum((predicted[rows, columns] - truth).square(), torch.isfinite(truth))
 

@@ -50,7 +50,7 @@ def _positions(keys: Tensor, tokens: Tensor, config: TrainConfig, patch: int) ->
         start = draw < 1 - (1 - config.nuc_mask_ratio) ** (1 / SPAN)
         reach = start.cumsum(dim=1)
         before = torch.nn.functional.pad(reach, (SPAN, 0))[:, : tokens.shape[1]]
-        where = reach > before
+        where: Tensor = reach > before
     else:
         where = draw < config.nuc_mask_ratio
     return where & (tokens > PAD) & (tokens <= N_BASES)

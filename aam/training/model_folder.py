@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +50,9 @@ class SavedModel:
 def write_manifest(folder: Path) -> None:
     """Record name, size and SHA-256 of every file in `folder`, last of all."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    entries = {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": file_digest(p)} for p in files}
+    entries = {
+        str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": file_digest(p)} for p in files
+    }
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n")
 
 
@@ -89,7 +90,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "torch": torch.__version__,
         "data": to_dict(saved.data),
         "model": to_dict(saved.model),
-        "heads": dataclasses.asdict(saved.heads),
+        "heads": to_dict(saved.heads),
         "depth": saved.depth,
         "seed": saved.seed,
         "targets": saved.targets.to_json(),
@@ -119,9 +120,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if description["format"] != FORMAT:
             raise InputError(f"{path}: model format {description['format']}, this aam reads {FORMAT}")
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
-        heads = HeadConfig(
-            **{k: tuple(v) if isinstance(v, list) else v for k, v in description["heads"].items()}
-        )
+        heads = from_dict(HeadConfig(), description["heads"], str(path))
         network = Aam(model, description["depth"], heads)
         network.load_state_dict(safetensors.torch.load_file(path / WEIGHTS))
         profile = safetensors.numpy.load_file(path / PROFILE)

@@ -12,7 +12,9 @@ def open_output(folder: Path, overwrite: bool) -> None:
     """Make the run directory, refusing one that holds something unless `overwrite`."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not overwrite:
-            raise InputError(f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite")
+            raise InputError(
+                f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite"
+            )
         shutil.rmtree(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,9 @@ def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
             parts = []
             for table in tables:
                 part = np.zeros((len(table.sample_ids), len(spec.labels)))
-                part[:, [spec.labels.index(name) for name in table.specs[column].labels]] = table.probabilities[spec.name]
+                part[:, [spec.labels.index(name) for name in table.specs[column].labels]] = (
+                    table.probabilities[spec.name]
+                )
                 parts.append(part)
             probabilities[spec.name] = np.concatenate(parts)
     return PredictionTable(
@@ -125,7 +127,9 @@ def predict_rows(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
         values={name: numbers.mean(axis=0)[:, column] for column, name in enumerate(numeric)},
-        spreads={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)} if passes > 1 else {},
+        spreads={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)}
+        if passes > 1
+        else {},
         probabilities={
             name: np.mean([draw.probabilities[column] for draw in draws], axis=0)
             for column, name in enumerate(classes)
@@ -152,7 +156,9 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
             continue
         probabilities = table.probabilities[spec.name]
         header.append(spec.name)
-        columns.append(["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities])
+        columns.append(
+            ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities]
+        )
         for column, label in enumerate(spec.labels):
             header.append(f"{spec.name}={label}")
             columns.append([_number(value) for value in probabilities[:, column]])
@@ -182,7 +188,8 @@ def read_predictions(path: Path) -> PredictionTable:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read as predictions ({error})") from None
     if not rows or rows[0][:1] != ["sample-id"] or any(len(row) != len(rows[0]) for row in rows):
-        raise InputError(f"{path}: no predictions; expected rows of equal length below a header that begins with sample-id")  # fmt: skip
+        expected = "rows of equal length below a header that begins with sample-id"
+        raise InputError(f"{path}: no predictions; expected {expected}")
     header, body = rows[0], rows[1:]
     columns = {name: [row[place] for row in body] for place, name in enumerate(header)}
     if len(columns) < len(header) or len(set(columns["sample-id"])) < len(body) or not body:
@@ -192,7 +199,13 @@ def read_predictions(path: Path) -> PredictionTable:
         target, found, label = name.partition("=")
         if found and target in columns:
             labels.setdefault(target, []).append(label)
-    derived = {"sample-id", "fold", "note", *(f"{name}.sd" for name in header), *(f"{t}={x}" for t in labels for x in labels[t])}
+    derived = {
+        "sample-id",
+        "fold",
+        "note",
+        *(f"{name}.sd" for name in header),
+        *(f"{t}={x}" for t in labels for x in labels[t]),
+    }
     targets = [name for name in header if name not in derived]
     if not targets:
         raise InputError(f"{path}: no target column beside {header}")
@@ -204,7 +217,8 @@ def read_predictions(path: Path) -> PredictionTable:
             raise InputError(f"{path}: column {name!r} holds text where numbers belong ({error})") from None
 
     specs = tuple(
-        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ()))) for name in targets
+        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
+        for name in targets
     )
     empty = [""] * len(body)
     return PredictionTable(

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,17 @@ import aam
 from aam.config import FineTuneConfig
 from aam.config_file import to_dict
 from aam.data.loader import Loader
-from aam.data.split import SIDES, Split, check_groups, from_column, kfold, make_split, read_split, restricted, write_split
+from aam.data.split import (
+    SIDES,
+    Split,
+    check_groups,
+    from_column,
+    kfold,
+    make_split,
+    read_split,
+    restricted,
+    write_split,
+)
 from aam.data.study import Study, draw_batch, load_study
 from aam.data.targets import Targets, fit_targets
 from aam.data.tokens import RegionProfile
@@ -28,15 +37,15 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare
 from aam.runtime.files import file_digest, write_text
+from aam.training.encoder_report import evaluate_encoder
+from aam.training.evaluate import Columns, evaluate_targets, write_results
 from aam.training.inference import AsvVectors, encode_table
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model
-from aam.training.encoder_report import evaluate_encoder
-from aam.training.evaluate import Columns, evaluate_targets, write_results
 from aam.training.output import open_output
 from aam.training.predictions import PredictionTable, joined, predict_rows, write_predictions
-from aam.training.report import ReportData, Table
+from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")
 
@@ -61,23 +70,30 @@ def _fold_column(config: FineTuneConfig) -> str | None:
 def _check_options(config: FineTuneConfig) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
     data, train, model, problems = config.data, config.train, config.model, Problems()
-    given = [name for name, value in (("--split", data.split), ("--split-column", data.split_column), ("--cv", data.cv)) if value is not None]  # fmt: skip
+    chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
+    given = [name for name, value in chosen.items() if value is not None]
     if len(given) > 1:
         problems.add(f"{' and '.join(given)} all choose the split; give one of them")
     if (data.split_column is None) != (data.test_fold is None):
         problems.add("--split-column and --test-fold need each other")
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
-    for name, value, low in (
-        ("--epochs", train.epochs, 1), ("--batch-size", train.batch_size, 1), ("--patch-size", model.patch_size, 1),
-        ("--attention-layers", model.attention_layers, 1), ("--token-limit", data.token_limit, 1), ("--max-bp", model.max_bp, 1),
-    ):  # fmt: skip
-        if value < low:
-            problems.add(f"{name} is {value}, expected {low} or more")
+    at_least_one = {
+        "--epochs": train.epochs,
+        "--batch-size": train.batch_size,
+        "--patch-size": model.patch_size,
+        "--attention-layers": model.attention_layers,
+        "--token-limit": data.token_limit,
+        "--max-bp": model.max_bp,
+    }
+    for name, value in at_least_one.items():
+        if value < 1:
+            problems.add(f"{name} is {value}, expected 1 or more")
     if not train.lr > 0:
         problems.add(f"--lr is {train.lr}, expected a number above 0")
     if model.attention_heads < 1 or model.embedding_dim % model.attention_heads:
-        problems.add(f"--embedding-dim {model.embedding_dim} is not divisible by --attention-heads {model.attention_heads}")
+        width, heads = model.embedding_dim, model.attention_heads
+        problems.add(f"--embedding-dim {width} is not divisible by --attention-heads {heads}")
     problems.raise_if_any()
 
 
@@ -89,7 +105,8 @@ def _encoder_of(config: FineTuneConfig, fold: str) -> Path | None:
     for candidate in (path, path / f"fold-{fold}" / "model", path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
-    raise InputError(f"--pretrained-encoder: {path} holds no model (expected {MANIFEST}, model/ or fold-{fold}/model/); run `aam pretrain` first")  # fmt: skip
+    expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
+    raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first")
 
 
 def load_inputs(config: FineTuneConfig) -> Prepared:
@@ -107,7 +124,9 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
     if targets.pretrained_encoder is not None and first is not None:
         start = load_model(first, device)
         depth = data.rarefy_depth or start.depth
-        config = dataclasses.replace(config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth))
+        config = dataclasses.replace(
+            config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth)
+        )
         data = config.data
     asked = [*targets.metadata_column, data.group_column, data.batch_column, _fold_column(config)]
     columns = [name for name in asked if name is not None]
@@ -141,7 +160,7 @@ def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
     batch = draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, tokens=False)
     values = batch.faith_pd
     if batch.distance is not None:
-        rows, columns = torch.triu_indices(*batch.distance.shape, offset=1)
+        rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1)
         values = batch.distance[rows, columns]
     if values is None or len(values) < 2 or not values.std() > 0:
         return 0.0, 1.0
@@ -205,7 +224,7 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
         asvs = encode_table(network, study, device, config.runtime)
     network.asv_chunk = config.runtime.asv_chunk_size
     network.asv.stack.recompute = network.sample.stack.recompute = config.runtime.gradient_checkpointing
-    sides = {side: study.rows(split.ids(side)) for side in ("train", "validation")}  # type: ignore[arg-type]
+    sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
     size, workers = config.train.batch_size, config.runtime.num_workers
     loaders = [
         Loader(study, rows, size, side == "train", workers, asvs is None, heads.metric is not None)
@@ -218,8 +237,14 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
         trainer.fit()
     log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch + 1, trainer.progress.epoch)
     profile = RegionProfile.fit([study.table.sequences[c] for c in _columns_of(study, sides["train"])])
-    notes = {"seen_samples": sorted(seen), "command": "train" if wanted else "pretrain", "best_epoch": trainer.progress.best_epoch}
-    saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
+    notes = {
+        "seen_samples": sorted(seen),
+        "command": "train" if wanted else "pretrain",
+        "best_epoch": trainer.progress.best_epoch,
+    }
+    saved = SavedModel(
+        network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes
+    )
     save_model(folder / "model", saved)
     return saved
 
@@ -236,21 +261,25 @@ def _describe(prepared: Prepared, command: str) -> str:
         for name, path in dataclasses.asdict(config.data).items()
         if isinstance(path, Path)
     }
-    return json.dumps(
-        {
-            "command": command,
-            "config": to_dict(config),
-            "inputs": inputs,
-            "versions": {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()},
-            "device": str(prepared.device),
-            "machine": platform.processor() or platform.machine(),
-            "threads": torch.get_num_threads(),
-            "depth": prepared.study.depth,
-            "dropped_samples": prepared.study.dropped,
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        },
-        indent=1,
-    ) + "\n"  # fmt: skip
+    versions = {
+        "aam": aam.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    described = {
+        "command": command,
+        "config": to_dict(config),
+        "inputs": inputs,
+        "versions": versions,
+        "device": str(prepared.device),
+        "machine": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "depth": prepared.study.depth,
+        "dropped_samples": prepared.study.dropped,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    return json.dumps(described, indent=1) + "\n"
 
 
 def run(config: FineTuneConfig, command: str) -> None:
@@ -278,7 +307,9 @@ def run(config: FineTuneConfig, command: str) -> None:
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
             passes, fold = config.targets.val_prediction_passes, split.test_fold
-            held_out.append(predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, passes, fold))
+            held_out.append(
+                predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, passes, fold)
+            )
         elif ids:
             tables.extend(evaluate_encoder(saved, prepared.study, split, config.runtime, prepared.device))
     _report(prepared, command, output, held_out, tables, transductive)
@@ -292,24 +323,32 @@ def _report(
     tables: Sequence[Table],
     transductive: bool,
 ) -> None:
-    config, study, targets = prepared.config, prepared.study, ()
+    config, study = prepared.config, prepared.study
+    targets: tuple[TargetResult, ...] = ()
     if held_out and study.metadata is not None:
         table = joined(held_out)
         write_predictions(output / "predictions.tsv", table)
         columns = Columns(config.data.group_column, config.data.batch_column)
         targets = evaluate_targets(table, study.metadata, columns, study, prepared.splits)
-    sides = {side: len(prepared.splits[0].ids(side)) for side in SIDES}
+    sides = {str(side): len(prepared.splits[0].ids(side)) for side in SIDES}
     results = ReportData(
         title=f"aam {command}",
         task={"command": command, "targets": ", ".join(config.targets.metadata_column) or "none"},
         data={
-            "table": config.data.table, "samples": len(study.table.sample_ids), "ASVs": len(study.table.sequences),
-            "rarefaction depth": study.depth, "samples below the depth": len(study.dropped),
+            "table": config.data.table,
+            "samples": len(study.table.sample_ids),
+            "ASVs": len(study.table.sequences),
+            "rarefaction depth": study.depth,
+            "samples below the depth": len(study.dropped),
         },
-        split={"splits": len(prepared.splits), "held out": "test" if sides["test"] else "validation", **sides},
+        split={
+            "splits": len(prepared.splits),
+            "held out": "test" if sides["test"] else "validation",
+            **sides,
+        },
         targets=targets,
         tables=tuple(tables),
         transductive=transductive,
         configuration=to_dict(config),
-    )  # fmt: skip
+    )
     write_results(output, results)
