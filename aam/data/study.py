@@ -148,6 +148,7 @@ def load_study(
     seed: int,
     columns: Sequence[str] = (),
     class_columns: Sequence[str] = (),
+    classifier: bool = False,
 ) -> Study:
     """Read and align all inputs.
 
@@ -161,6 +162,8 @@ def load_study(
         Metadata columns in which every sample needs a value.
     class_columns : sequence of str
         Those whose classes must keep 90 % of their samples when the depth is chosen.
+    classifier : bool
+        The values of a numeric column are classes too.
 
     Raises
     ------
@@ -173,12 +176,12 @@ def load_study(
     all_sample_ids = table.sample_ids
     depth = config.rarefy_depth
     if depth is None:
-        classes = (
-            list(zip(*(metadata.values(c, table.sample_ids) for c in class_columns), strict=True))
-            if metadata
-            else []
-        )
-        depth = choose_depth(table.depths, classes or None)
+        classes = [
+            metadata.values(name, table.sample_ids)
+            for name in class_columns
+            if metadata is not None and (classifier or metadata.kinds[name] != "numeric")
+        ]
+        depth = min(choose_depth(table.depths, labels) for labels in (None, *classes))
         log.info("rarefaction depth: %d reads, the largest that keeps 90 %% of the samples", depth)
     table, dropped = _deep_enough(table, depth)
     tree = tips = matrix = None
