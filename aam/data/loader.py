@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from aam.data.batch import Batch
@@ -81,4 +82,6 @@ class Loader:
         with warnings.catch_warnings():
             # torch warns when there are more workers than cores; the user asked for them.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
-            yield from DataLoader(batches, batch_size=None, num_workers=self.workers)
+            # Without a generator of its own it would advance the one that dropout draws from.
+            own = torch.Generator()
+            yield from DataLoader(batches, batch_size=None, num_workers=self.workers, generator=own)
