@@ -1,0 +1,120 @@
+"""The loader's batches: the same whatever the order of the table and the number of workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from aam.data.batch import Batch
+from aam.data.loader import Loader
+
+NAMES = ["s3", "07", "s10", "a", "s2", "7", "b", "s1", "s0"]
+
+
+def tensors(batch: Batch) -> dict[str, Tensor]:
+    return {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+
+
+def same(found: Batch, expected: Batch) -> None:
+    one, other = tensors(found), tensors(expected)
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        assert torch.equal(one[name], value), name
+    assert (found.sizes, found.padded, found.sample_ids) == (
+        expected.sizes,
+        expected.padded,
+        expected.sample_ids,
+    )
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny(), names=NAMES)
+
+
+def test_each_sample_once_an_epoch_in_batches_of_nearly_one_size(study):
+    loader = Loader(study, np.arange(9), 4, shuffle=True)
+    batches = list(loader.epoch(0))
+    assert len(loader) == len(batches) == 3
+    assert sorted(len(batch.sample_ids) for batch in batches) == [3, 3, 3]
+    assert sorted(name for batch in batches for name in batch.sample_ids) == sorted(NAMES)
+    assert [len(rows) for rows in Loader(study, np.arange(9), 9).order(0)] == [9]
+    assert [len(rows) for rows in Loader(study, np.arange(9), 5).order(0)] == [5, 4]
+    assert [len(rows) for rows in Loader(study, np.arange(3), 64).order(0)] == [3]
+
+
+def test_no_samples_no_batches(study):
+    loader = Loader(study, np.zeros(0, np.int64), 4)
+    assert len(loader) == 0
+    assert list(loader.epoch(0)) == []
+
+
+def test_order_depends_on_seed_and_epoch_alone(study, study_of, tiny):
+    def order(loader: Loader, epoch: int) -> list[list[str]]:
+        return [[loader.study.table.sample_ids[row] for row in rows] for rows in loader.order(epoch)]
+
+    loader = Loader(study, np.arange(9), 4, shuffle=True)
+    assert order(loader, 0) == order(loader, 0)
+    assert order(loader, 0) != order(loader, 1)
+    other_seed = Loader(study_of(**tiny(), names=NAMES, seed=1), np.arange(9), 4, shuffle=True)
+    assert order(loader, 0) != order(other_seed, 0)
+    shuffled_rows = Loader(study, np.random.default_rng(0).permutation(9), 4, shuffle=True)
+    assert order(loader, 0) == order(shuffled_rows, 0)
+    still = Loader(study, np.arange(9), 4)
+    assert order(still, 0) == order(still, 5)
+    assert [name for batch in order(still, 0) for name in batch] == sorted(NAMES)
+
+
+def test_the_order_of_the_table_changes_no_bit(study, study_of, tiny):
+    """Rows, columns and names are shuffled together: every draw, mask of padding and distance stays."""
+    made = tiny()
+    rng = np.random.default_rng(7)
+    rows, columns = rng.permutation(9), rng.permutation(24)
+    shuffled = study_of(
+        made["counts"][rows][:, columns],
+        [made["sequences"][column] for column in columns],
+        names=[NAMES[row] for row in rows],
+        newick=made["newick"],
+    )
+    for shuffle in (True, False):
+        loaders = [Loader(one, np.arange(9), 4, shuffle) for one in (shuffled, study)]
+        for found, expected in zip(*(loader.epoch(3) for loader in loaders), strict=True):
+            same(found, expected)
+
+
+def test_one_more_worker_changes_no_bit(study):
+    state = torch.random.get_rng_state()
+    epochs = [list(Loader(study, np.arange(9), 2, True, workers).epoch(1)) for workers in (0, 1, 2)]
+    for batches in epochs[1:]:
+        for found, expected in zip(batches, epochs[0], strict=True):
+            same(found, expected)
+    assert torch.equal(state, torch.random.get_rng_state()), (
+        "the draws of dropout would depend on the workers"
+    )
+
+
+def test_an_epoch_goes_on_where_it_was_left(study):
+    loader = Loader(study, np.arange(9), 2, True)
+    whole = list(loader.epoch(2))
+    for found, expected in zip(loader.epoch(2, skip=3), whole[3:], strict=True):
+        same(found, expected)
+    assert list(loader.epoch(2, skip=len(loader))) == []
+
+
+def test_what_a_batch_carries(study):
+    with_all = next(Loader(study, np.arange(9), 4).epoch(0))
+    bare = next(Loader(study, np.arange(9), 4, tokens=False, distances=False).epoch(0))
+    assert bare.distance is None
+    assert bare.tokens.shape == (len(with_all.tokens), 0)
+    assert torch.equal(bare.column, with_all.column)
+    assert torch.equal(study.tokens[with_all.column], with_all.tokens)
+
+
+def test_moving_a_batch_keeps_everything(study):
+    batch = next(Loader(study, np.arange(9), 4).epoch(0))
+    same(batch.to(torch.device("cpu")), batch)
+    assert batch.to(torch.device("meta")).counts.is_meta
+    sizes = {"tokens": 1, "asv": 8, "counts": 4, "distance": 4, "column": 8}
+    assert batch.n_bytes == sum(tensors(batch)[name].numel() * size for name, size in sizes.items())

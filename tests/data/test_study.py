@@ -1,0 +1,298 @@
+"""Studies: what is read, which samples stay, and that each drawn batch is what its rarefied counts say."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from skbio import TreeNode
+from skbio.diversity import alpha_diversity, beta_diversity
+
+from aam.config import DataConfig
+from aam.data.distances import write_distances
+from aam.data.study import EVALUATION, Study, draw_batch, load_study
+from aam.data.table import make_table, rarefied_row, write_biom
+from aam.errors import InputError
+
+DEPTH = 40
+SKBIO = {
+    "unifrac": "unweighted_unifrac",
+    "weighted": "weighted_unifrac",
+    "weighted-normalized": "weighted_unifrac",
+}
+
+
+def rarefied(study: Study, names: list[str], draw: int) -> np.ndarray:
+    """Dense rarefied counts of the samples named, [B, F]."""
+    counts = np.zeros((len(names), len(study.table.feature_ids)), np.int64)
+    for place, row in enumerate(study.rows(names).tolist()):
+        columns, reads = rarefied_row(study.table, row, study.depth, study.seed, draw)
+        counts[place, columns] = reads
+    return counts
+
+
+def seen(study: Study, batch) -> np.ndarray:
+    """Dense counts that the model reads, [B, F]."""
+    counts = np.zeros((len(batch.sample_ids), len(study.table.feature_ids)))
+    columns = batch.column[batch.asv].numpy()
+    rows, slots = np.nonzero(batch.counts.numpy())
+    np.add.at(counts, (rows, columns[rows, slots]), batch.counts.numpy()[rows, slots])
+    return counts
+
+
+# --- draws -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study(study_of, tiny) -> Study:
+    return study_of(**tiny(lengths=(20, 17)), depth=DEPTH)
+
+
+def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
+    batch = draw_batch(study, np.array([5, 2, 8, 0]), 3)
+    assert sorted(batch.sample_ids) == ["s0", "s2", "s5", "s8"]
+    assert (batch.counts.sum(dim=1) == DEPTH).all()
+    np.testing.assert_array_equal(seen(study, batch), rarefied(study, list(batch.sample_ids), 3))
+    assert batch.sizes == tuple((batch.counts > 0).sum(1).tolist())
+    assert list(batch.sizes) == sorted(batch.sizes, reverse=True)
+    assert batch.counts.shape == (4, max(batch.sizes))
+    assert (batch.asv[batch.counts == 0] == 0).all()
+    assert batch.column.tolist() == sorted(set(batch.column.tolist())), "each distinct ASV once"
+    assert batch.tokens.shape[1] == study.lengths[batch.column.numpy()].max()
+    assert batch.padded
+    assert batch.tokens.dtype == torch.uint8
+
+
+def test_epochs_are_drawn_differently_and_reproducibly(study, study_of, tiny):
+    def draw(one: Study, epoch: int) -> np.ndarray:
+        return seen(one, draw_batch(one, np.array([4]), epoch))
+
+    np.testing.assert_array_equal(draw(study, 0), draw(study, 0))
+    assert (draw(study, 0) != draw(study, 1)).any()
+    assert (draw(study, 0) != draw(study, EVALUATION)).any()
+    assert (draw(study, 0) != draw(study_of(**tiny(lengths=(20, 17)), seed=1), 0)).any()
+    alone = draw(study, 1)
+    both = draw_batch(study, np.array([1, 4]), 1)
+    np.testing.assert_array_equal(seen(study, both)[both.sample_ids.index("s4")], alone[0])
+
+
+@pytest.mark.parametrize("metric", [*SKBIO, "faith_pd"])
+def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric):
+    made = tiny()
+    study = study_of(**made, depth=DEPTH, unifrac_metric=metric)
+    batch = draw_batch(study, np.array([3, 1, 7, 0, 5]), 2)
+    counts = rarefied(study, list(batch.sample_ids), 2)
+    tree = TreeNode.read([made["newick"]])
+    names = {"tree": tree, "taxa": list(study.table.feature_ids)}
+    if metric == "faith_pd":
+        expected = alpha_diversity("faith_pd", counts, list(batch.sample_ids), **names)
+        np.testing.assert_allclose(batch.faith_pd.numpy(), expected.to_numpy(), rtol=1e-6)
+        assert batch.distance is None
+        return
+    if metric != "unifrac":
+        names["normalized"] = metric == "weighted-normalized"
+    expected = beta_diversity(SKBIO[metric], counts, list(batch.sample_ids), **names).data
+    assert expected[0, 1] > 0.05
+    np.testing.assert_allclose(batch.distance.numpy(), expected, atol=1e-6)
+    assert batch.faith_pd is None
+
+
+@pytest.mark.parametrize("sampling", ["abundance", "random", "first"])
+def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sampling):
+    """Rarefied, then UniFrac, then the limit; what is left out is not made up for."""
+    made, rows = tiny(), np.arange(9)
+    whole = draw_batch(study_of(**made), rows, 0)
+    limited_study = study_of(**made, token_limit=5, asv_sampling=sampling)
+    limited = draw_batch(limited_study, rows, 0)
+    assert limited.counts.shape == (9, 5)
+    assert max(whole.sizes) > 5
+    place = [whole.sample_ids.index(name) for name in limited.sample_ids]
+    assert torch.equal(limited.distance, whole.distance[place][:, place])
+    full, cut = seen(limited_study, whole)[place], seen(limited_study, limited)
+    assert ((cut == full) | (cut == 0)).all()
+    for all_of_it, kept in zip(full, cut, strict=True):
+        if sampling == "abundance":
+            assert sorted(kept[kept > 0]) == sorted(all_of_it)[-5:]
+        if sampling == "first":
+            assert np.flatnonzero(kept).tolist() == np.flatnonzero(all_of_it)[:5].tolist()
+    if sampling == "random":
+        again, later = draw_batch(limited_study, rows, 0), draw_batch(limited_study, rows, 1)
+        np.testing.assert_array_equal(seen(limited_study, again), cut)
+        assert (seen(limited_study, later) != cut).any()
+        first = seen(
+            limited_study, draw_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0)
+        )
+        assert (np.sort(first) != np.sort(cut)).any()
+
+
+def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):
+    """Not of the reads that the token limit leaves: an ASV at 10 of 40 is nearly as one at 20 of 80."""
+    limited = draw_batch(study_of(**tiny(), token_limit=1), np.arange(9), 0)
+    assert limited.sizes == (1,) * 9
+    assert (limited.counts < DEPTH).all()
+    other = dataclasses.replace(limited, counts=2 * limited.counts)
+    with torch.no_grad():
+        found, doubled = (model_of(depth=depth)(limited).samples for depth in (DEPTH, 2 * DEPTH))
+        expected = model_of(depth=2 * DEPTH)(other).samples
+    assert (found - expected).abs().max() < (found - doubled).abs().max() / 3
+
+
+def test_targets_follow_their_samples(study):
+    target = np.arange(9, dtype=np.float32)[:, None]
+    label = np.arange(9)[:, None] % 4 - 1
+    batch = draw_batch(dataclasses.replace(study, target=target, label=label), np.array([6, 2, 7]), 0)
+    assert [f"s{int(value)}" for value in batch.target[:, 0]] == list(batch.sample_ids)
+    assert batch.label[:, 0].tolist() == [int(name[1:]) % 4 - 1 for name in batch.sample_ids]
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+SEQUENCES = ["ACGTA", "ACGTC", "CCGTAAG", "GGGTA"]
+NEWICK = "((ACGTA:1,ACGTC:2):0.5,(CCGTAAG:1,(GGGTA:0.25,TTTTT:1):3):1);"
+COUNTS = np.array([[10, 0, 3, 0], [5, 5, 5, 5], [0, 0, 0, 2], [0, 30, 1, 0], [7, 7, 0, 0]])
+NAMES = ["e", "d", "c", "b", "a"]
+METADATA = "sample-id\tage\tsite\na\t1\tgut\nb\t2\tgut\nc\t3\toral\nd\t4\toral\ne\t5\toral\nf\t6\tskin\n"
+
+
+@pytest.fixture
+def files(tmp_path) -> dict[str, Path]:
+    from scipy.sparse import csr_array
+
+    table = make_table(csr_array(COUNTS.astype(np.uint32)), NAMES, SEQUENCES, SEQUENCES)
+    write_biom(table, tmp_path / "table.biom")
+    (tmp_path / "tree.nwk").write_text(NEWICK)
+    (tmp_path / "metadata.tsv").write_text(METADATA)
+    return {
+        "table": tmp_path / "table.biom",
+        "tree": tmp_path / "tree.nwk",
+        "metadata": tmp_path / "metadata.tsv",
+    }
+
+
+def load(files: dict[str, Path], *columns: str, classes: tuple[str, ...] = (), **config) -> Study:
+    return load_study(DataConfig(**{**files, **config}), config.pop("max_bp", 150), 0, columns, classes)
+
+
+def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
+    with caplog.at_level(logging.INFO, "aam"):
+        study = load(files, rarefy_depth=14)
+    assert study.table.sample_ids == ("d", "b", "a")
+    assert study.dropped == {"e": 13, "c": 2}
+    assert study.depth == 14
+    assert "2 of 5 samples have fewer than 14 reads and are left out: 'e', 'c'" in caplog.text
+    assert load(files, rarefy_depth=2).dropped == {}
+    with pytest.raises(
+        InputError, match=r"no sample has 32 reads \(the deepest has 31\); lower --rarefy-depth"
+    ):
+        load(files, rarefy_depth=32)
+    with pytest.raises(InputError, match="--rarefy-depth is 0, expected 1 or more"):
+        load(files, rarefy_depth=0)
+
+
+def test_the_depth_keeps_nine_tenths_of_every_class(study_of, tmp_path, caplog):
+    """Depths 101, 102, ... 120: gut is the shallow half. Overall 18 of 20 may stay, of gut 9 of 10."""
+    from scipy.sparse import csr_array
+
+    names = [f"s{row:02d}" for row in range(20)]
+    table = make_table(csr_array(np.arange(101, 121, dtype=np.uint32)[:, None]), names, ["ACGT"], ["ACGT"])
+    write_biom(table, tmp_path / "t.biom")
+    rows = [f"{name}\t{'gut' if row < 10 else 'oral'}\t{row / 7:.3f}" for row, name in enumerate(names)]
+    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tsite\tage", *rows, ""]))
+    files = {"table": tmp_path / "t.biom", "metadata": tmp_path / "m.tsv"}
+    with caplog.at_level(logging.INFO, "aam"):
+        assert load(files).depth == 103
+    assert "rarefaction depth: 103 reads" in caplog.text
+    assert load(files, "site", classes=("site",)).depth == 102
+    assert load(files, "age", classes=("age",)).depth == 103, "numbers are no classes"
+    assert load_study(DataConfig(**files), 150, 0, ["age"], ["age"], classifier=True).depth == 101
+
+
+def test_samples_are_aligned_with_their_metadata(files):
+    study = load(files, "age", "site", rarefy_depth=2)
+    assert study.metadata.values("age", study.table.sample_ids) == ("5", "4", "3", "2", "1")
+    assert study.metric == "unifrac"
+    assert study.rows(["a", "e"]).tolist() == [4, 0]
+    files["metadata"].write_text(METADATA.replace("a\t1\tgut\n", "").replace("b\t2", "b\t"))
+    with pytest.raises(InputError, match="--missing drop") as caught:
+        load(files, "age", rarefy_depth=2)
+    assert "'a'" in str(caught.value)
+    assert "'b'" in str(caught.value)
+    assert load(files, "age", rarefy_depth=2, missing="drop").table.sample_ids == ("e", "d", "c")
+
+
+def test_tree_and_table_are_matched_and_pruned(files):
+    study = load(files, rarefy_depth=2)
+    assert study.tree.tips == ("ACGTA", "ACGTC", "CCGTAAG", "GGGTA")
+    assert study.tips.tolist() == [0, 1, 2, 3]
+    before = draw_batch(study, np.arange(5), 0).distance
+    files["tree"].write_text(NEWICK.replace("CCGTAAG:1,", ""))
+    with pytest.raises(InputError, match="--missing-tips drop"):
+        load(files, rarefy_depth=2)
+    partly = load(files, rarefy_depth=2, missing_tips="drop")
+    assert partly.tips.tolist() == [0, 1, -1, 2]
+    batch = draw_batch(partly, np.arange(5), 0)
+    assert 2 in batch.column.tolist(), "a feature without a tip remains an input"
+    assert not torch.equal(batch.distance, before)
+
+
+def test_no_tree_no_distance(files):
+    study = load({"table": files["table"]}, rarefy_depth=2)
+    assert study.metric is None
+    batch = draw_batch(study, np.arange(5), 0)
+    assert batch.distance is None
+    assert batch.target is None
+
+
+def test_a_precomputed_matrix_is_matched_by_its_ids(files, tmp_path):
+    """A permuted matrix gives the same distances (failure 5 of the predecessor)."""
+    ids = ["a", "b", "c", "d", "e", "other"]
+    upper = np.triu(np.arange(36.0).reshape(6, 6) / 100, 1)
+    values = upper + upper.T
+    order = [3, 5, 0, 2, 4, 1]
+    path = tmp_path / "distances.tsv"
+    write_distances(path, [ids[row] for row in order], [(slice(0, 6), slice(0, 6), values[order][:, order])])
+    study = load({"table": files["table"]}, rarefy_depth=2, unifrac_matrix=path)
+    batch = draw_batch(study, np.array([1, 3, 0]), 0)
+    rows = [ids.index(name) for name in batch.sample_ids]
+    np.testing.assert_allclose(batch.distance.numpy(), values[rows][:, rows], rtol=1e-6)
+    with pytest.raises(InputError, match="distances come from one of them"):
+        load(files, unifrac_matrix=path)
+
+
+def test_long_sequences_are_refused_or_trimmed(files):
+    config = {**files, "rarefy_depth": 2}
+    with pytest.raises(InputError, match=r"longer than --max-bp 6.*--trim"):
+        load_study(DataConfig(**config), 6, 0)
+    del config["tree"]
+    assert load_study(DataConfig(**config, trim=True), 4, 0).table.sequences == ("ACGT", "CCGT", "GGGT")
+
+
+def test_all_problems_come_at_once(files):
+    with pytest.raises(InputError) as caught:
+        load(
+            {"table": files["tree"], "metadata": files["metadata"]}, "agee", unifrac_matrix=Path("nowhere.h5")
+        )
+    text = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) >= 3
+    assert str(files["tree"]) in text
+    assert "Did you mean 'age'" in text
+    assert "--unifrac-matrix: nowhere.h5 is no file" in text
+    with pytest.raises(InputError) as caught:
+        load({}, "age")
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["--table", "--metadata"]
+
+
+def test_hashed_ids_are_never_silent_padding(tmp_path):
+    """Failure 5 of the predecessor: it trained on nothing."""
+    from scipy.sparse import csr_array
+
+    table = make_table(
+        csr_array(np.ones((2, 1), np.uint32)), ["a", "b"], ["d41d8cd98f00b204e9800998ecf8427e"]
+    )
+    write_biom(table, tmp_path / "t.biom")
+    with pytest.raises(InputError, match="--sequences"):
+        load({"table": tmp_path / "t.biom"})
