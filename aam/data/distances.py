@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.artifact import read_artifact, write_artifact
-from aam.data.tsv import decoded, read_bytes
+from aam.data.readers import decoded, read_bytes
 from aam.data.unifrac import Matrix, Tile
 from aam.errors import InputError, Problems, shown
 from aam.runtime.files import whole_file, write_text
@@ -65,7 +66,7 @@ class DistanceMatrix:
 def _checked(ids: Sequence[str], values: Matrix, path: Path) -> DistanceMatrix:
     """Raise `InputError` with everything that keeps `values` from being distances."""
     problems = Problems()
-    repeated = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
+    repeated = [name for name, times in Counter(ids).items() if times > 1]
     if repeated:
         problems.add(f"{path}: sample ids occur more than once: {shown(repeated)}; expected each once")
     if "" in ids:
@@ -111,7 +112,7 @@ def _read_npy(path: Path) -> DistanceMatrix:
             f"{path}: no {beside.name} beside it, so nobody knows which row is which sample; expected the "
             "sample ids there, one per line in the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
         )
-    ids = decoded(read_bytes(beside), beside).splitlines()
+    ids = decoded(read_bytes(beside), beside).replace("\r\n", "\n").removesuffix("\n").split("\n")
     try:
         # Mapped first, so that a header that promises more than the file holds allocates nothing.
         values = np.load(path, mmap_mode="r", allow_pickle=False)

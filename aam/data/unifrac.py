@@ -129,17 +129,17 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
-def _shared(length: Floats, left: Bools, right: Bools, device: torch.device) -> Floats:
+def _shared(length: Floats, left: Bools, right: Bools, device: torch.device | None) -> Floats:
     """``left.T diag(length) right``, the length that each pair shares, in float64 and never in TF32."""
     both = left.any(axis=1) & right.any(axis=1)
     left, right, length = left[both], right[both], length[both, None]
-    if device.type == "cpu":
+    if device is None:
         return (left * length).T @ right.astype(np.float64)
     a, b, c = (torch.from_numpy(side).to(device).double() for side in (left, right, length))
     return np.asarray(((a * c).T @ b).cpu().numpy(), np.float64)
 
 
-def _unweighted(length: Floats, left: Bools, right: Bools, device: torch.device) -> Floats:
+def _unweighted(length: Floats, left: Bools, right: Bools, device: torch.device | None) -> Floats:
     """``1 - shared / union`` of the branch lengths, as ``(union - shared) / union``."""
     shared = _shared(length, left, right, device)
     # NumPy multiplies booleans slowly unless they are converted first.
@@ -215,7 +215,11 @@ def _generalized(length: Floats, p: Floats, q: Floats, alpha: float) -> Floats:
 
 
 def _tile(
-    branches: Branches, counts: sparse.csr_matrix, first: int, options: UnifracOptions, device: torch.device
+    branches: Branches,
+    counts: sparse.csr_matrix,
+    first: int,
+    options: UnifracOptions,
+    device: torch.device | None = None,
 ) -> Matrix:
     """Distances between the first samples and the rest, or among all where `first` is their number."""
     length, reads, total = _reads_below(branches, counts)
@@ -264,7 +268,7 @@ def batch_unifrac(
         Counts that are not whole numbers of 0 or more.
     """
     branches, placed = _on_tree(phylogeny, tips, counts, options.root_length)
-    return _tile(branches, placed, placed.shape[0], options, torch.device("cpu"))
+    return _tile(branches, placed, placed.shape[0], options)
 
 
 def faith_pd(phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include") -> Floats:
@@ -310,8 +314,8 @@ def unifrac_tiles(
     phylogeny, tips, counts, options
         As for `batch_unifrac`.
     device : torch.device, optional
-        Where the products of ``unifrac`` run; MPS has no float64, so there and for the weighted forms it
-        is the CPU.
+        Where the products of ``unifrac`` run; without one NumPy does them, as it does for MPS (no float64)
+        and for the weighted forms.
     memory_limit : int
         Bytes for one pair of tiles with all temporaries, table and result not counted.
     progress : callable, optional
@@ -331,7 +335,7 @@ def unifrac_tiles(
     branches, placed = _on_tree(phylogeny, tips, counts, options.root_length)
     samples = placed.shape[0]
     size = _tile_size(branches, placed, memory_limit)
-    where = torch.device("cpu") if device is None or device.type == "mps" else device
+    where = None if device is None or device.type == "mps" else device
     done = 0
     for i in range(0, samples, size):
         rows = slice(i, min(i + size, samples))

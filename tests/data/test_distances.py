@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+import skbio
+
+from aam.data import distances
+from aam.data.artifact import read_artifact, write_artifact
+from aam.data.distances import SUFFIXES, DistanceMatrix, read_distances, write_distances, write_faith_pd
+from aam.errors import InputError
+
+IDS = ("s1", "007", "a b", "é,x")
+VALUES = np.array([[0, 0.1, 1 / 3, 1], [0.1, 0, 2e-9, 0.7], [1 / 3, 2e-9, 0, 12.5], [1, 0.7, 12.5, 0]])
+PLAIN = "\ts1\ts2\ns1\t0\t1\ns2\t1\t0\n"
+
+
+def tiles(values: np.ndarray, size: int = 3):
+    """Tiles on and above the diagonal, as UniFrac yields them."""
+    for i in range(0, len(values), size):
+        for j in range(i, len(values), size):
+            rows, columns = slice(i, min(i + size, len(values))), slice(j, min(j + size, len(values)))
+            yield rows, columns, values[rows, columns]
+
+
+def write_h5(path, ids, values):
+    """The layout of ssu, written by hand."""
+    with h5py.File(path, "w") as file:
+        file["format"], file["version"] = np.array([b"BDSM"]), np.array([b"2020.12"])
+        file.create_dataset("order", data=ids, dtype=h5py.string_dtype())
+        file["matrix"] = values
+
+
+# --- there and back ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("double", [False, True])
+def test_what_is_written_is_read_again(tmp_path, suffix, double):
+    path = tmp_path / "new" / f"D{suffix}"
+    write_distances(path, IDS, tiles(VALUES), double)
+    found = read_distances(path)
+    assert found.ids == IDS
+    expected = VALUES if double else VALUES.astype(np.float32)
+    np.testing.assert_array_equal(found.values.astype(expected.dtype), expected)
+    assert {entry.name for entry in path.parent.iterdir()} <= {path.name, "D.ids.txt"}
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".h5"])
+def test_scikit_bio_reads_what_is_written(tmp_path, suffix):
+    path = tmp_path / f"D{suffix}"
+    write_distances(path, ("s1", "s2", "s3", "s4"), tiles(VALUES), double=True)
+    found = skbio.DistanceMatrix.read(str(path), format="lsmat" if suffix == ".tsv" else "binary_dm")
+    assert found.ids == ("s1", "s2", "s3", "s4")
+    np.testing.assert_array_equal(found.data, VALUES)
+
+
+@pytest.mark.parametrize("form", ["lsmat", "binary_dm"])
+def test_what_scikit_bio_writes_is_read(tmp_path, form):
+    path = tmp_path / ("D.tsv" if form == "lsmat" else "D.h5")
+    skbio.DistanceMatrix(VALUES, IDS).write(str(path), format=form)
+    found = read_distances(path)
+    assert found.ids == IDS
+    np.testing.assert_array_equal(found.values, VALUES)
+
+
+def test_archives_have_the_types_of_qiime_2(tmp_path):
+    write_distances(tmp_path / "D.qza", IDS, tiles(VALUES))
+    archive = read_artifact(tmp_path / "D.qza", ("DistanceMatrix",))
+    assert archive.format == "DistanceMatrixDirectoryFormat"
+    assert archive.file("distance-matrix.tsv").startswith(b"\ts1\t007\t")
+
+
+def test_tables_with_comments_byte_order_mark_and_windows_lines(tmp_path):
+    path = tmp_path / "D.csv"
+    path.write_bytes(
+        b'\xef\xbb\xbf# made by hand\r\n# twice\r\n"",#1,"b,c"\r\n#1,0,.5\r\n\r\n"b,c",5e-1,0.0\r\n'
+    )
+    found = read_distances(path)
+    assert found.ids == ("#1", "b,c")
+    assert found.values.tolist() == [[0, 0.5], [0.5, 0]]
+
+
+def test_selecting_reorders_and_misses_none():
+    matrix = DistanceMatrix(IDS, VALUES)
+    chosen = matrix.select(["é,x", "s1"])
+    assert chosen.ids == ("é,x", "s1")
+    assert chosen.values.tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(InputError, match=r"--unifrac-matrix: 2 of 3 samples .* 'x', 'y'"):
+        matrix.select(["x", "s1", "y"])
+
+
+def test_a_failure_leaves_the_old_file(tmp_path):
+    def failing():
+        yield from tiles(VALUES)
+        raise RuntimeError("stopped")
+
+    for suffix in SUFFIXES:
+        path = tmp_path / f"D{suffix}"
+        write_distances(path, IDS, tiles(VALUES))
+        before = path.read_bytes()
+        with pytest.raises(RuntimeError, match="stopped"):
+            write_distances(path, IDS, failing())
+        assert path.read_bytes() == before
+        assert read_distances(path).ids == IDS
+    assert len(list(tmp_path.iterdir())) == len(SUFFIXES) + 1
+
+
+@pytest.mark.parametrize("ids", [(), ("a", ""), ("a\tb", "c"), ("a\n", "c")])
+def test_ids_that_no_file_can_hold_are_refused(tmp_path, ids):
+    with pytest.raises(InputError, match="empty or hold tabs or line breaks"):
+        write_distances(tmp_path / "D.npy", ids, tiles(np.zeros((len(ids), len(ids)))))
+
+
+def test_faith_pd_as_table_and_archive(tmp_path):
+    values = np.array([1 / 3, 2.0])
+    write_faith_pd(tmp_path / "pd.tsv", ("007", "b"), values)
+    assert (tmp_path / "pd.tsv").read_text() == f"sample-id\tfaith_pd\n007\t{1 / 3!r}\nb\t2.0\n"
+    write_faith_pd(tmp_path / "pd.qza", ("007", "b"), values)
+    archive = read_artifact(tmp_path / "pd.qza", ("SampleData[AlphaDiversity]",))
+    assert archive.format == "AlphaDiversityDirectoryFormat"
+    assert archive.file("alpha-diversity.tsv").decode() == f"\tfaith_pd\n007\t{1 / 3!r}\nb\t2.0\n"
+    with pytest.raises(InputError, match=r"ends in '.npy', expected one of .tsv, .qza"):
+        write_faith_pd(tmp_path / "pd.npy", ("007", "b"), values)
+
+
+# --- refusals ----------------------------------------------------------------------------------------------
+
+
+def changed(*changes: tuple[int, int, float]) -> np.ndarray:
+    values = VALUES.copy()
+    for row, column, value in changes:
+        values[row, column] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "messages"),
+    [
+        (changed((0, 1, 0.2)), ["differs from its transpose by up to 0.1"]),
+        (changed((2, 2, 0.5)), ["'a b' is 0.5 away from itself"]),
+        (changed((0, 1, np.nan), (1, 0, np.nan)), ["not finite"]),
+        (changed((0, 1, np.inf), (1, 0, np.inf)), ["not finite"]),
+        (changed((0, 1, -1), (1, 0, -1)), ["2 distances are negative"]),
+        (changed((0, 1, -1), (3, 3, 1)), ["1 distances are negative", "transpose", "away from itself"]),
+    ],
+)
+def test_values_that_are_no_distances(tmp_path, values, messages):
+    path = tmp_path / "D.h5"
+    write_h5(path, IDS, values)
+    with pytest.raises(InputError) as caught:
+        read_distances(path)
+    assert len(caught.value.problems) == len(messages)
+    for message, problem in zip(messages, caught.value.problems, strict=True):
+        assert message in problem
+
+
+def test_rounding_between_the_halves_is_tolerated(tmp_path):
+    write_h5(tmp_path / "D.h5", IDS, changed((0, 1, 0.1 + 5e-7)))
+    assert read_distances(tmp_path / "D.h5").ids == IDS
+
+
+@pytest.mark.parametrize("ids", [("a", "b", "a", "c"), ("a", "b", "", "c")])
+def test_ids_are_distinct_and_not_empty(tmp_path, ids):
+    write_h5(tmp_path / "D.h5", ids, VALUES)
+    with pytest.raises(InputError, match=r"more than once: 'a'|is empty"):
+        read_distances(tmp_path / "D.h5")
+
+
+def test_a_matrix_without_ids_is_refused(tmp_path):
+    path = tmp_path / "D.npy"
+    np.save(path, VALUES)
+    with pytest.raises(InputError, match=r"no D\.ids\.txt beside it"):
+        read_distances(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((4, 3)), "4 x 3 values of kind 'f' for 4 sample ids"),
+        (np.zeros((3, 3)), "3 x 3 values"),
+        (np.zeros(6), "6 values"),
+        (np.zeros((4, 4), np.int64), "kind 'i'"),
+        (np.zeros((4, 4), complex), "kind 'c'"),
+        (np.zeros((4, 4), object), "not a readable"),
+    ],
+)
+def test_arrays_of_other_shapes_and_types(tmp_path, array, message):
+    (tmp_path / "D.ids.txt").write_text("\n".join(IDS))
+    np.save(tmp_path / "D.npy", array, allow_pickle=True)
+    with pytest.raises(InputError, match=message):
+        read_distances(tmp_path / "D.npy")
+
+
+def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
+    ids = [str(number) for number in range(200_000)]
+    (tmp_path / "D.ids.txt").write_text("\n".join(ids))
+    with (tmp_path / "D.npy").open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (len(ids), len(ids))}
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(InputError, match="not a readable"):
+        read_distances(tmp_path / "D.npy")
+    with h5py.File(tmp_path / "D.h5", "w") as file:
+        file.create_dataset("order", data=ids, dtype=h5py.string_dtype())
+        file.create_dataset("matrix", (len(ids), len(ids)), np.float64, chunks=(1000, 1000))
+    with pytest.raises(InputError, match="'matrix' stores 0 of 320000000000 bytes"):
+        read_distances(tmp_path / "D.h5")
+    (tmp_path / "D.tsv").write_text("\t" + "\t".join(ids) + "\n0\t0\n")
+    with pytest.raises(InputError, match="200000 sample ids in the first line"):
+        read_distances(tmp_path / "D.tsv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "0 sample ids"),
+        ("\n\n", "0 sample ids"),
+        ("x\n", "0 sample ids"),
+        (PLAIN.replace("\ts1\ts2", "\ts2\ts1"), "row 1 is 's1' with 2 distances, expected 's2' with 2"),
+        (PLAIN.replace("s2\t1\t0", "s2\t1"), "row 2 is 's2' with 1 distances"),
+        (PLAIN + "s3\t1\t1\n", "row 3 is 's3' with 2 distances, expected 'no further line'"),
+        (PLAIN.replace("s2\t1\t0\n", ""), "ends after 1 rows, expected 2"),
+        (PLAIN.replace("s1\t0\t1", "s1\t0\tx"), "near row 2: could not convert string"),
+        (PLAIN.replace("s1\t0\t1", 's1\t0\t"1'), "near row"),
+    ],
+)
+def test_broken_tables(tmp_path, text, message):
+    path = tmp_path / "D.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_distances(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_broken_hdf5_files(tmp_path):
+    path = tmp_path / "D.h5"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(InputError, match="not a readable HDF5 file"):
+        read_distances(path)
+    with h5py.File(path, "w") as file:
+        file["matrix:0"] = VALUES
+        file.create_group("matrix")
+    with pytest.raises(InputError, match="expected the datasets 'order' and 'matrix'"):
+        read_distances(path)
+    for ids, values in ((IDS[:3], VALUES), (IDS, VALUES.astype(int)), (IDS, VALUES[:, :3])):
+        write_h5(path, ids, values)
+        with pytest.raises(InputError, match="sample ids; expected floating-point numbers"):
+            read_distances(path)
+    with h5py.File(path, "w") as file:
+        file["order"], file["matrix"] = np.arange(4), VALUES
+    with pytest.raises(InputError, match="no list of sample ids"):
+        read_distances(path)
+
+
+def test_other_archives_endings_and_absent_files(tmp_path):
+    write_artifact(
+        tmp_path / "D.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:1);"}
+    )
+    with pytest.raises(InputError, match="expected DistanceMatrix"):
+        read_distances(tmp_path / "D.qza")
+    with zipfile.ZipFile(tmp_path / "D.npz", "w"):
+        pass
+    with pytest.raises(InputError, match=r"ends in '.npz', expected one of .npy, .h5"):
+        read_distances(tmp_path / "D.npz")
+    for suffix in SUFFIXES:
+        with pytest.raises(InputError, match="no such file"):
+            read_distances(tmp_path / f"absent{suffix}")
+
+
+def test_a_zip_under_the_name_of_an_array(tmp_path):
+    (tmp_path / "D.ids.txt").write_text("a")
+    with (tmp_path / "D.npy").open("wb") as file:
+        np.savez(file, np.zeros((1, 1)))
+    with pytest.raises(InputError, match="holds several arrays"):
+        read_distances(tmp_path / "D.npy")
+
+
+def test_symmetry_is_checked_across_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(distances, "ROWS", 3)
+    rng = np.random.default_rng(0)
+    values = rng.random((10, 10))
+    values = np.triu(values, 1) + np.triu(values, 1).T
+    names = [f"s{number}" for number in range(10)]
+    write_h5(tmp_path / "D.h5", names, values)
+    np.testing.assert_array_equal(read_distances(tmp_path / "D.h5").values, values)
+    values[9, 0] += 0.25
+    write_h5(tmp_path / "D.h5", names, values)
+    with pytest.raises(InputError, match=r"by up to 0\.25"):
+        read_distances(tmp_path / "D.h5")

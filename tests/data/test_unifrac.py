@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import io
+import math
+
+import biom
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from skbio import DistanceMatrix, TreeNode
+from skbio.diversity import alpha_diversity, beta_diversity
+
+from aam.data import unifrac
+from aam.data.phylogeny import Phylogeny, match_tips, parse_newick, prune, read_tree
+from aam.data.unifrac import (
+    UnifracOptions,
+    batch_unifrac,
+    faith_pd,
+    unifrac_matrix,
+    unifrac_tiles,
+)
+from aam.errors import InputError
+
+METRICS = ("unifrac", "weighted", "weighted-normalized", "generalized")
+RIVALS = {
+    "unifrac": {"metric": "unweighted_unifrac"},
+    "weighted": {"metric": "weighted_unifrac"},
+    "weighted-normalized": {"metric": "weighted_unifrac", "normalized": True},
+}
+
+
+def random_newick(rng: np.random.Generator, tips: int) -> str:
+    parts = [f"t{index}:{rng.random() * (rng.random() > 0.1)}" for index in range(tips)]
+    while len(parts) > 1:
+        size = int(rng.integers(1, 4)) if len(parts) > 3 else 2
+        start = int(rng.integers(0, len(parts) - size + 1))
+        parts[start : start + size] = [f"({','.join(parts[start : start + size])}):{rng.random()}"]
+    return parts[0] + ";"
+
+
+def random_counts(rng: np.random.Generator, samples: int, features: int) -> np.ndarray:
+    return rng.integers(1, 50, (samples, features)) * (rng.random((samples, features)) < 0.3)
+
+
+def case(seed: int, samples: int = 9, features: int = 30) -> tuple[str, Phylogeny, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    text = random_newick(rng, features)
+    tree = parse_newick(text)
+    return (
+        text,
+        tree,
+        match_tips(tree, [f"t{i}" for i in range(features)]),
+        random_counts(rng, samples, features),
+    )
+
+
+def double(metric: str, alpha: float = 0.5, root_length: str = "include") -> UnifracOptions:
+    return UnifracOptions(metric, alpha, root_length, double=True)
+
+
+def naive(tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, alpha: float) -> np.ndarray:
+    """The published formulas, branch by branch and pair by pair."""
+    share = np.zeros((len(tree.parent), len(counts)))
+    for column, tip in enumerate(tips):
+        node = next(i for i in range(len(tree.parent)) if tree.lo[i] == tip and tree.hi[i] == tip + 1)
+        while node >= 0:
+            share[node] += counts[:, column]
+            node = tree.parent[node]
+    share /= np.maximum(counts.sum(axis=1), 1)
+    result = np.zeros((len(counts), len(counts)))
+    for i, p in enumerate(share.T):
+        for j, q in enumerate(share.T):
+            above = below = 0.0
+            for length, a, b in zip(tree.length, p, q, strict=True):
+                if a + b == 0:
+                    continue
+                if metric == "unifrac":
+                    above, below = above + length * ((a > 0) != (b > 0)), below + length
+                elif metric == "generalized":
+                    weight = length * (a + b) ** alpha
+                    above, below = above + weight * abs(a - b) / (a + b), below + weight
+                else:
+                    above, below = above + length * abs(a - b), below + length * (a + b)
+            result[i, j] = above if metric == "weighted" else above / below if below else 0.0
+    return result
+
+
+def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | None = None) -> np.ndarray:
+    tree = TreeNode.read(io.StringIO(text), format="newick", convert_underscores=False)
+    taxa = taxa or [f"t{i}" for i in range(counts.shape[1])]
+    ids = [str(i) for i in range(len(counts))]
+    return beta_diversity(counts=counts, ids=ids, taxa=taxa, tree=tree, **RIVALS[metric]).data
+
+
+# --- against formulas and scikit-bio -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("metric", "alpha"),
+    [(metric, 0.5) for metric in METRICS] + [("generalized", alpha) for alpha in (0.0, 0.3, 1.0)],
+)
+def test_batches_equal_the_formulas(seed, metric, alpha):
+    _, tree, tips, counts = case(seed)
+    found = batch_unifrac(tree, tips, counts, double(metric, alpha))
+    np.testing.assert_allclose(found, naive(tree, tips, counts, metric, alpha), atol=1e-13)
+    assert (found == found.T).all()
+    assert (np.diagonal(found) == 0).all()
+
+
+@pytest.mark.parametrize("metric", RIVALS)
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_equal_scikit_bio(seed, metric):
+    text, tree, tips, counts = case(seed, samples=20, features=60)
+    found = batch_unifrac(tree, tips, counts, double(metric))
+    np.testing.assert_allclose(found, scikit_bio(text, counts, metric), atol=1e-13)
+
+
+def test_faith_pd_equals_scikit_bio():
+    text, tree, tips, counts = case(5)
+    counts[3] = 0
+    rival = TreeNode.read(io.StringIO(text))
+    expected = alpha_diversity("faith_pd", counts, taxa=[f"t{i}" for i in range(30)], tree=rival)
+    np.testing.assert_allclose(faith_pd(tree, tips, counts), expected, atol=1e-13)
+
+
+def test_generalized_with_alpha_1_is_weighted_normalized():
+    _, tree, tips, counts = case(6)
+    found = batch_unifrac(tree, tips, counts, double("generalized", 1.0))
+    np.testing.assert_allclose(
+        found, batch_unifrac(tree, tips, counts, double("weighted-normalized")), atol=1e-13
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_single_precision_is_the_rounded_double(metric):
+    _, tree, tips, counts = case(7)
+    single = batch_unifrac(tree, tips, counts, UnifracOptions(metric))
+    assert single.dtype == np.float32
+    np.testing.assert_array_equal(
+        single, batch_unifrac(tree, tips, counts, double(metric)).astype(np.float32)
+    )
+
+
+@pytest.mark.parametrize("metric", RIVALS)
+def test_samples_without_reads_follow_scikit_bio(metric):
+    text, tree, tips, counts = case(8)
+    counts[[2, 5]] = 0
+    found = batch_unifrac(tree, tips, counts, double(metric))
+    np.testing.assert_allclose(found, scikit_bio(text, counts, metric), atol=1e-13)
+    assert found[2, 5] == 0
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_batch_without_any_read_is_at_distance_0(metric):
+    _, tree, tips, counts = case(8)
+    assert (batch_unifrac(tree, tips, 0 * counts, double(metric)) == 0).all()
+    assert (faith_pd(tree, tips, 0 * counts) == 0).all()
+
+
+@pytest.mark.parametrize("metric", ["unifrac", "weighted-normalized"])
+def test_the_length_of_the_root_counts_unless_excluded(metric):
+    text = "((t0:1,t1:2):0.5,(t2:1,t3:0.25):2):3;"
+    tree = parse_newick(text)
+    tips, counts = np.arange(4), np.array([[3, 1, 0, 0], [0, 1, 2, 0], [0, 0, 1, 5]])
+    included = batch_unifrac(tree, tips, counts, double(metric))
+    excluded = batch_unifrac(tree, tips, counts, double(metric, root_length="exclude"))
+    np.testing.assert_allclose(excluded, scikit_bio(text.replace(":3;", ";"), counts, metric), atol=1e-13)
+    np.testing.assert_allclose(included, naive(tree, tips, counts, metric, 0.5), atol=1e-13)
+    assert (included < excluded)[np.triu_indices(3, 1)].all()
+    difference = faith_pd(tree, tips, counts) - faith_pd(tree, tips, counts, "exclude")
+    np.testing.assert_allclose(difference, 3)
+
+
+# --- invariances -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_neither_order_nor_pruning_nor_absent_features_change_anything(metric):
+    _, tree, tips, counts = case(9)
+    expected = batch_unifrac(tree, tips, counts, double(metric))
+    rng = np.random.default_rng(0)
+    rows, columns = rng.permutation(9), rng.permutation(30)
+    moved = batch_unifrac(tree, tips[columns], counts[rows][:, columns], double(metric))
+    np.testing.assert_allclose(moved, expected[np.ix_(rows, rows)], atol=1e-13)
+
+    present = np.flatnonzero(counts[:4].any(axis=0))
+    pruned = prune(tree, tips[present])
+    new_tips = match_tips(pruned, [tree.tips[tip] for tip in tips[present]])
+    alone = batch_unifrac(pruned, new_tips, counts[:4, present], double(metric))
+    np.testing.assert_allclose(alone, expected[:4, :4], atol=1e-13)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_features_without_a_tip_are_left_out_of_the_proportions(metric):
+    _, tree, tips, counts = case(10)
+    some = np.where(np.arange(30) % 3 == 0, -1, tips)
+    found = batch_unifrac(tree, some, counts, double(metric))
+    np.testing.assert_array_equal(
+        found, batch_unifrac(tree, tips[some >= 0], counts[:, some >= 0], double(metric))
+    )
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32, sparse.csr_matrix, sparse.csr_array])
+def test_any_kind_of_counts(kind):
+    _, tree, tips, counts = case(11)
+    given = counts.astype(kind) if isinstance(kind, type) and issubclass(kind, np.generic) else kind(counts)
+    expected = batch_unifrac(tree, tips, counts, double("weighted"))
+    np.testing.assert_array_equal(batch_unifrac(tree, tips, given, double("weighted")), expected)
+
+
+def test_more_reads_than_32_bits_hold():
+    _, tree, tips, counts = case(12)
+    many = counts.astype(np.int64) * 10**9
+    np.testing.assert_allclose(
+        batch_unifrac(tree, tips, many, double("weighted")),
+        batch_unifrac(tree, tips, counts, double("weighted")),
+        atol=1e-13,
+    )
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, math.nan, math.inf])
+def test_counts_must_be_whole(value):
+    _, tree, tips, counts = case(13)
+    counts = counts.astype(float)
+    counts[1, 2] = value
+    with pytest.raises(InputError, match="pass a table of counts"):
+        batch_unifrac(tree, tips, counts)
+
+
+# --- whole tables ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_tiles_equal_one_batch(metric, threads, monkeypatch):
+    monkeypatch.setattr(unifrac, "TILE", 16)
+    monkeypatch.setattr(unifrac, "BLOCK", 7)
+    _, tree, tips, counts = case(14, samples=50, features=80)
+    before, seen, done = torch.get_num_threads(), np.zeros((50, 50), int), []
+    torch.set_num_threads(threads)
+    try:
+        expected = batch_unifrac(tree, tips, counts, double(metric))
+        table, options = sparse.csr_matrix(counts), double(metric)
+        for rows, columns, tile in unifrac_tiles(
+            tree, tips, table, options, progress=lambda *pairs: done.append(pairs)
+        ):
+            np.testing.assert_allclose(tile, expected[rows, columns], atol=1e-13)
+            seen[rows, columns] += 1
+            assert columns.start >= rows.start
+        whole = unifrac_matrix(tree, tips, table, options)
+    finally:
+        torch.set_num_threads(before)
+    assert (np.maximum(seen, seen.T) == 1).all()
+    assert len(done) == 10
+    assert done[-1] == (2500, 2500)
+    np.testing.assert_allclose(whole, expected, atol=1e-13)
+    assert (whole == whole.T).all()
+    np.testing.assert_allclose(faith_pd(tree, tips, table), faith_pd(tree, tips, counts))
+
+
+def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
+    _, tree, tips, counts = case(15, samples=40, features=80)
+    sizes = [tile.shape[0] for _, _, tile in unifrac_tiles(tree, tips, counts, memory_limit=100_000)]
+    assert 1 < max(sizes) < 40
+    with pytest.raises(InputError, match=r"memory limit is 1000 bytes, expected at least \d+"):
+        next(unifrac_tiles(tree, tips, counts, memory_limit=1000))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_products_on_a_device_equal_those_of_numpy(device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU that torch can use")
+    _, tree, tips, counts = case(16, samples=40, features=80)
+    tiles = list(unifrac_tiles(tree, tips, counts, double("unifrac"), torch.device(device)))
+    assert len(tiles) == 1
+    np.testing.assert_allclose(tiles[0][2], batch_unifrac(tree, tips, counts, double("unifrac")), atol=1e-13)
+
+
+# --- published matrices and real studies -------------------------------------------------------------------
+
+
+def check_published(tree, features, counts, samples, path, metric):
+    expected = DistanceMatrix.read(str(path))
+    kept = [name for name in samples if name in expected.ids]
+    assert len(kept) >= 8
+    rows = [samples.index(name) for name in kept]
+    found = unifrac_matrix(tree, match_tips(tree, features), counts, UnifracOptions(metric))
+    np.testing.assert_allclose(found[np.ix_(rows, rows)], expected.filter(kept).data, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [("unifrac", "unweighted"), ("weighted", "weighted"), ("weighted-normalized", "weighted_normalized")],
+)
+def test_qiime_1_9_1(bench_data, metric, name):
+    folder = bench_data / "unifrac-truth" / "skbio_qiime191_tt"
+    lines = [line.split("\t") for line in (folder / "otu-table.tsv").read_text().splitlines()[1:]]
+    counts = np.array([[float(cell) for cell in line[1:]] for line in lines[1:]]).T
+    features = [line[0] for line in lines[1:]]
+    path = folder / f"{name}_unifrac_dm.txt"
+    check_published(read_tree(folder / "tree.nwk"), features, counts, lines[0][1:], path, metric)
+
+
+@pytest.mark.parametrize(("metric", "name"), [("unifrac", "unweighted"), ("weighted", "weighted")])
+def test_qiime_2_moving_pictures(bench_data, metric, name):
+    folder = bench_data / "unifrac-truth" / "moving_pictures_q2mlab"
+    table = biom.load_table(str(folder / "table.biom"))
+    counts, features = table.matrix_data.T.tocsr(), list(table.ids("observation"))
+    path = folder / f"expected_{name}_unifrac.tsv"
+    check_published(read_tree(folder / "tree.nwk"), features, counts, list(table.ids()), path, metric)
+
+
+@pytest.mark.parametrize(
+    ("study", "tree_name", "table_name"),
+    [
+        ("infant-age", "tree.nwk", "table.biom"),
+        ("ibd", "tree.nwk", "table.biom"),
+        ("oral-age", "tree.nwk", "table.biom"),
+        ("unifrac-truth/crawford", "crawford.tre", "crawford.biom"),
+    ],
+)
+def test_real_studies_equal_scikit_bio(bench_data, study, tree_name, table_name):
+    folder = bench_data / study
+    table = biom.load_table(str(folder / table_name))
+    tree = read_tree(folder / tree_name)
+    tips = match_tips(tree, list(table.ids("observation")), "drop")
+    counts = table.matrix_data.T.tocsr()
+    rows = np.sort(np.random.default_rng(0).permutation(counts.shape[0])[:25])
+    known = np.flatnonzero(tips >= 0)
+    dense = counts[rows][:, known].toarray().astype(int)
+    dense, taxa = dense[:, dense.any(axis=0)], table.ids("observation")[known[dense.any(axis=0)]]
+    text = (folder / tree_name).read_text()
+    for metric in RIVALS:
+        found = unifrac_matrix(tree, tips, counts[rows], UnifracOptions(metric))
+        np.testing.assert_allclose(found, scikit_bio(text, dense, metric, list(taxa)), atol=1e-6)
