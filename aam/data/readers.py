@@ -1,11 +1,13 @@
-"""The classic TSV table and FASTA, and what every reader of tables checks."""
+"""Reading text: bytes, UTF-8, tab-separated rows, the classic table and FASTA; what every table must be."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import re
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,17 +16,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
-from aam.data.artifact import EXEMPT, MAX_RATIO, PIECE, ZIP_MAGIC, read_artifact
+from aam.data.artifact import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 from aam.errors import InputError, Problems, shown
 
 MAX_COUNT = 2**32 - 1
 MAX_TEXT = 2 << 30
 MOST_PROBLEMS = 10
-
 GZIP_MAGIC = b"\x1f\x8b"
-BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 TABLE_HEADERS = ("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id")
 TAXONOMY_HEADERS = ("taxonomy", "taxon", "consensus lineage", "consensuslineage")
@@ -34,6 +34,78 @@ NOT_DNA = re.compile("[^ACGTUNRYSWKMBDHVacgtunryswkmbdhv]")
 CLEAN = bytes.maketrans(b"URYSWKMBDHV", b"TNNNNNNNNNN")
 
 
+# --- bytes and text ----------------------------------------------------------------------------------------
+
+
+def read_bytes(path: Path, head: int = -1) -> bytes:
+    """Content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError` if unreadable."""
+    try:
+        with path.open("rb") as file:
+            if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
+                raise InputError(
+                    f"{path}: {size} bytes, expected at most {MAX_TEXT}; pass tables as BIOM HDF5"
+                )
+            return file.read(head)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def decoded(blob: bytes, where: Path | str) -> str:
+    """UTF-8 text without its byte order mark, if it has one.
+
+    Raises
+    ------
+    InputError
+        Another encoding, with the place of the first byte that shows it.
+    """
+    if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8")
+    text, position = "", blob.find(b"\0")
+    try:
+        text = blob.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        position = error.start
+    if position >= 0:
+        line = blob.count(b"\n", 0, position) + 1
+        raise InputError(
+            f"{where}: line {line}: byte 0x{blob[position]:02x} at byte position {position} is not UTF-8 "
+            "text; save as UTF-8, or convert Latin-1 with `iconv -f latin1 -t utf-8`"
+        )
+    return text
+
+
+def unix(text: str) -> str:
+    """The text with Unix line ends, whatever it has."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse_rows(text: str, where: Path | str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of each tab-separated row, quoted as csv has them; any line ends, no blank lines.
+
+    Raises
+    ------
+    InputError
+        Quotes that do not close, while the faulty row is read.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), dialect="excel-tab", strict=True)
+    line = 0
+    try:
+        for cells in reader:
+            line = reader.line_num
+            if cells:
+                yield line, cells
+    except csv.Error as error:
+        raise InputError(
+            f"{where}: the row that begins on line {line + 1} cannot be read ({error}); a double quote is "
+            'open or inside a cell: write it twice ("") in a quoted cell, or remove it'
+        ) from error
+
+
+# --- what every table must be ------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
 class RawTable:
     """A table of counts as a file holds it: uint32 `counts` [N, F] and the names of rows and columns."""
@@ -41,49 +113,6 @@ class RawTable:
     counts: csr_array
     sample_ids: list[str]
     feature_ids: list[str]
-
-
-# --- bytes and text ----------------------------------------------------------------------------------------
-
-
-def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
-    """Content of a file of at most `limit` bytes; `InputError` when it cannot be read."""
-    try:
-        size = path.stat().st_size
-        if size > limit:
-            raise InputError(
-                f"{path}: {size} bytes, expected at most {limit}; pass a BIOM HDF5 table instead"
-            )
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def decoded(blob: bytes, where: str) -> str:
-    """UTF-8 text with Unix line ends, or an `InputError` that says where it is something else."""
-    for mark, name in BYTE_ORDER_MARKS.items():
-        if blob.startswith(mark):
-            raise InputError(f"{where}: begins with a byte order mark ({name}); save as UTF-8 without BOM")
-    try:
-        text = blob.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = blob.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{where}: line {line}: byte 0x{blob[error.start]:02x} is not UTF-8 text; if it is Latin-1, "
-            "convert the file with `iconv -f latin1 -t utf-8`"
-        ) from error
-    if (place := text.find("\r")) >= 0:
-        line = text.count("\n", 0, place) + 1
-        raise InputError(
-            f"{where}: line {line} has a carriage return (Windows line end), expected Unix ones; convert "
-            "the file with `sed -i 's/\\r$//'`"
-        )
-    return text
-
-
-# --- what every table must be ------------------------------------------------------------------------------
 
 
 def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], str]) -> npt.NDArray[np.uint32]:
@@ -114,22 +143,6 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
     return values.astype(np.uint32)
 
 
-def _check_ids(ids: Sequence[str], kind: str, where: str, problems: Problems) -> None:
-    if not ids:
-        problems.add(f"{where}: the table is empty, it has no {kind}s")
-    empty = [place for place, name in enumerate(ids, start=1) if not name.strip()]
-    if empty:
-        problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
-    unprintable = [name for name in ids if not name.isprintable()]
-    if unprintable:
-        problems.add(
-            f"{where}: {kind} ids hold characters that cannot be printed: {shown(map(ascii, unprintable))}"
-        )
-    repeated = [name for name, times in Counter(ids).items() if times > 1]
-    if repeated:
-        problems.add(f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}")
-
-
 def finished(raw: RawTable, where: str) -> RawTable:
     """The table with checked ids, rows sorted by column, and zeros dropped.
 
@@ -139,16 +152,22 @@ def finished(raw: RawTable, where: str) -> RawTable:
         No samples or features, no reads at all, empty or duplicate ids, a count that is given twice.
     """
     problems = Problems()
-    _check_ids(raw.sample_ids, "sample", where, problems)
-    _check_ids(raw.feature_ids, "feature", where, problems)
+    for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
+        if not ids:
+            problems.add(f"{where}: the table is empty, it has no {kind}s")
+        if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
+            problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
+        if odd := [ascii(name) for name in ids if not name.isprintable()]:
+            problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
+        if repeated := [name for name, times in Counter(ids).items() if times > 1]:
+            problems.add(f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}")
     problems.raise_if_any()
     counts = raw.counts
     counts.sort_indices()
     if not counts.has_canonical_format:
-        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        twice = (np.diff(counts.indices) == 0) & (np.diff(rows) == 0)
-        first = int(np.argmax(twice))
-        sample, feature = raw.sample_ids[rows[first]], raw.feature_ids[counts.indices[first]]
+        entries = counts.tocoo()
+        first = int(np.argmax((np.diff(entries.col) == 0) & (np.diff(entries.row) == 0)))
+        sample, feature = raw.sample_ids[entries.row[first]], raw.feature_ids[entries.col[first]]
         raise InputError(f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one")
     counts.eliminate_zeros()
     if counts.nnz == 0:
@@ -173,67 +192,44 @@ def _header(lines: list[str], where: str) -> tuple[int, list[str]]:
     )
 
 
-def _row(cells: list[str], samples: list[str], place: str) -> tuple[list[int], npt.NDArray[np.uint32]]:
-    """Columns and counts of the cells that are not 0."""
-    problems = Problems()
-    columns, values = [], []
-    for column, cell in enumerate(cells):
-        if cell in ZEROS:
-            continue
-        try:
-            # Python also reads 1_000 as a number.
-            values.append(float(cell.replace("_", "?")))
-            columns.append(column)
-        except ValueError:
-            problems.add(f"{place}: sample {samples[column]!r} has {cell[:40]!r}, expected a count")
-    try:
-        counts = whole_counts(np.array(values), place, lambda k: f"sample {samples[columns[k]]!r}")
-    except InputError as error:
-        problems.extend(error)
-    problems.raise_if_any()
-    return columns, counts
-
-
 def read_tsv(blob: bytes, where: str) -> RawTable:
     """A classic table: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
 
     Raises
     ------
     InputError
-        Not UTF-8 with Unix line ends, no header, a row of another length, a cell that is no count.
+        Not UTF-8, no header, a row of another length, a cell that is no count.
     """
-    lines = decoded(blob, where).split("\n")
-    while len(lines) > 1 and not lines[-1]:
-        del lines[-1]
+    lines = unix(decoded(blob, where)).rstrip("\n").split("\n")
     skipped, header = _header(lines, where)
-    samples = header[1:]
-    if samples and samples[-1].strip().lower() in TAXONOMY_HEADERS:
-        del samples[-1]
-    problems = Problems()
-    features: list[str] = []
-    indices, data = [np.zeros(0, np.int32)], [np.zeros(0, np.uint32)]
+    samples = header[1:-1] if header[-1].strip().lower() in TAXONOMY_HEADERS else header[1:]
+    problems, features = Problems(), list[str]()
+    rows, columns, values = array("i"), array("i"), array("d")
     for number, line in enumerate(lines[skipped:], start=skipped + 1):
-        cells = line.split("\t")
-        place = f"{where}: line {number}"
-        if len(cells) != len(header):
-            problems.add(f"{place} has {len(cells)} columns, expected {len(header)} as in the header")
-        else:
-            try:
-                columns, counts = _row(cells[1 : len(samples) + 1], samples, place)
-            except InputError as error:
-                problems.extend(error)
-            else:
-                features.append(cells[0])
-                indices.append(np.array(columns, dtype=np.int32))
-                data.append(counts)
         if len(problems.found) >= MOST_PROBLEMS:
             break
+        place, cells = f"{where}: line {number}", line.split("\t")
+        if len(cells) != len(header):
+            problems.add(f"{place} has {len(cells)} columns, expected {len(header)} as in the header")
+            continue
+        for column, cell in enumerate(cells[1 : len(samples) + 1]):
+            if cell in ZEROS:
+                continue
+            try:
+                # Python also reads 1_000 as a number.
+                values.append(float(cell.replace("_", "?")))
+            except ValueError:
+                problems.add(f"{place}: sample {samples[column]!r} has {cell[:40]!r}, expected a count")
+                continue
+            rows.append(len(features))
+            columns.append(column)
+        features.append(cells[0])
     problems.raise_if_any()
-    indptr = np.cumsum([0, *map(len, indices[1:])])
-    by_feature = csr_array(
-        (np.concatenate(data), np.concatenate(indices), indptr), shape=(len(features), len(samples))
+    counts = whole_counts(
+        np.array(values), where, lambda k: f"line {rows[k] + skipped + 1}, sample {samples[columns[k]]!r}"
     )
-    return RawTable(by_feature.T.tocsr(), samples, features)
+    table = coo_array((counts, (columns, rows)), shape=(len(samples), len(features)))
+    return RawTable(table.tocsr(), samples, features)
 
 
 # --- sequences ---------------------------------------------------------------------------------------------
@@ -255,7 +251,7 @@ def _unpacked(blob: bytes, path: Path) -> bytes:
     limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(blob)) as file:
-            text = b"".join(iter(lambda: file.read(PIECE) if file.tell() <= limit else b"", b""))
+            text = file.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: damaged gzip file ({error})") from error
     if len(text) > limit:
@@ -263,22 +259,19 @@ def _unpacked(blob: bytes, path: Path) -> bytes:
     return text
 
 
-def _records(text: str, where: str) -> Iterator[tuple[int, str, str]]:
+def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
     """Line number, id and sequence of each FASTA record."""
-    name, start, parts = "", 0, list[str]()
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.startswith(">"):
-            if start:
-                yield start, name, "".join(parts)
-            name, start, parts = (line[1:].split() or [""])[0], number, []
-        elif start:
-            parts.append(line.strip())
-        elif line.strip():
-            raise InputError(
-                f"{where}: line {number} is {line[:40]!r}, expected a FASTA record that begins with '>'"
-            )
-    if start:
-        yield start, name, "".join(parts)
+    before, *records = f"\n{text}".split("\n>")
+    if before.strip():
+        number, line = next((n, line) for n, line in enumerate(before.split("\n")) if line.strip())
+        raise InputError(
+            f"{path}: line {number} is {line[:40]!r}, expected a FASTA record that begins with '>'"
+        )
+    number = before.count("\n") + 1
+    for record in records:
+        title, *parts = record.split("\n")
+        yield number, (title.split() or [""])[0], "".join(part.strip() for part in parts)
+        number += 1 + len(parts)
 
 
 def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
@@ -290,24 +283,22 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
         No FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap or another letter.
     """
     blob = read_bytes(path)
-    where = str(path)
     if blob.startswith(ZIP_MAGIC):
         blob = read_artifact(path, ["FeatureData[Sequence]"]).file("dna-sequences.fasta")
     elif blob.startswith(GZIP_MAGIC):
         blob = _unpacked(blob, path)
-    keep = frozenset(wanted)
+    keep, problems = frozenset(wanted), Problems()
     found: dict[str, str] = {}
-    problems = Problems()
-    for number, name, sequence in _records(decoded(blob, where), where):
+    for number, name, sequence in _records(unix(decoded(blob, path)), path):
         if name not in keep:
             continue
         if name in found:
-            problems.add(f"{where}: line {number}: the id {name!r} occurs a second time")
+            problems.add(f"{path}: line {number}: the id {name!r} occurs a second time")
         elif not sequence:
-            problems.add(f"{where}: line {number}: {name!r} has no sequence")
+            problems.add(f"{path}: line {number}: {name!r} has no sequence")
         elif letter := first_not_dna(sequence):
             hint = "; pass sequences that are not aligned" if letter in "-." else ""
-            problems.add(f"{where}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}")
+            problems.add(f"{path}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}")
         found[name] = sequence
         if len(problems.found) >= MOST_PROBLEMS:
             break

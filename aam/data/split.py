@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from aam.data.dealing import Samples, Strata, dealt, sorted_samples
-from aam.data.tsv import decoded, parse_rows, read_bytes
+from aam.data.readers import decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
 from aam.runtime.files import write_text
 

@@ -168,7 +168,7 @@ def test_no_numbers(value):
         ('id\ta\ns1\t"1"2\n', "double quote"),
         (
             b"id\tcity\ns1\tM\xe1laga\n",
-            "byte 0xe1 at byte position 12 (line 2) is not UTF-8 text; save as UTF-8",
+            "line 2: byte 0xe1 at byte position 12 is not UTF-8 text; save as UTF-8",
         ),
         (b"\xef\xbb\xbfid\tcity\ns1\tM\xe1laga\n", "byte position 15"),
         ("id\ta\ns1\t1\n".encode("utf-16"), "UTF-16"),
