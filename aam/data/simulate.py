@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from aam.data.biom_writer import BiomWriter
+from aam.data.biom import BiomWriter
 from aam.data.simulate_traits import (
     BATCHES,
     BIOMES,

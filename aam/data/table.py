@@ -13,8 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, csr_matrix
 
 from aam.data.artifact import ZIP_MAGIC, read_artifact
-from aam.data.biom_reader import HDF5_MAGIC, read_hdf5, read_json
-from aam.data.biom_writer import BiomWriter
+from aam.data.biom import HDF5_MAGIC, BiomWriter, read_hdf5, read_json
 from aam.data.readers import (
     GZIP_MAGIC,
     MAX_COUNT,
@@ -29,6 +28,8 @@ from aam.data.readers import (
 from aam.errors import InputError, shown
 from aam.runtime.files import whole_file
 from aam.runtime.rng import generator
+
+log = logging.getLogger("aam")
 
 KEPT_TENTHS = 9
 # Up to here numpy's shuffle of the reads is faster than its draw per ASV (23 against 50 us at 20,000 reads).
@@ -92,45 +93,32 @@ def make_table(
     InputError
         The sum of merged reads is above 2^32 - 1.
     """
-    keys = sequences or feature_ids
-    order = sorted(range(len(keys)), key=lambda column: (keys[column], feature_ids[column]))
-    new = [place == 0 or keys[column] != keys[order[place - 1]] for place, column in enumerate(order)]
-    target = np.empty(len(keys), dtype=np.int32)
-    target[order] = np.cumsum(new, dtype=np.int32) - 1
-    kept = [column for column, first in zip(order, new, strict=True) if first]
-    merging = len(kept) < len(keys)
+    keys, target = np.unique(np.array(sequences or feature_ids, dtype=object), return_inverse=True)
+    merging = len(keys) < len(target)
     data = counts.data.astype(np.uint64 if merging else counts.dtype)
-    merged = csr_array(
-        (data, target[counts.indices], counts.indptr.copy()), shape=(counts.shape[0], len(kept))
-    )
-    merged.sort_indices()
+    columns = target.astype(np.int32)[counts.indices]
+    merged = csr_array((data, columns, counts.indptr.copy()), shape=(counts.shape[0], len(keys)))
+    merged.sum_duplicates()
     if merging:
-        merged.sum_duplicates()
-        logging.getLogger("aam").info("merged %d ASVs of the same sequence as another", len(keys) - len(kept))
+        log.info("merged %d ASVs of the same sequence as another", len(target) - len(keys))
+    smallest: dict[int, str] = {}
+    for column, name in zip(target.tolist(), feature_ids, strict=True):
+        smallest[column] = min(name, smallest.get(column, name))
     largest = int(merged.data.max(initial=0))
     if largest > MAX_COUNT:
         raise InputError(
             f"merged ASVs of one sequence have {largest} reads in a sample, expected at most {MAX_COUNT}"
         )
-    narrow = csr_array(
-        (merged.data.astype(np.min_scalar_type(largest)), merged.indices, merged.indptr), shape=merged.shape
-    )
     return SampleTable(
-        counts=narrow,
+        counts=merged.astype(np.min_scalar_type(largest)),
         sample_ids=tuple(sample_ids),
-        feature_ids=tuple(feature_ids[column] for column in kept),
-        sequences=tuple(sequences[column] for column in kept) if sequences else (),
+        feature_ids=tuple(smallest[column] for column in range(len(keys))),
+        sequences=tuple(keys) if sequences else (),
     )
 
 
 def _read_raw(path: Path) -> RawTable:
-    try:
-        with path.open("rb") as file:
-            head = file.read(4096)
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    head = read_bytes(path, 4096)
     if head.startswith(HDF5_MAGIC):
         return read_hdf5(path, str(path))
     if head.startswith(GZIP_MAGIC):
@@ -141,8 +129,8 @@ def _read_raw(path: Path) -> RawTable:
         return read_hdf5(blob, str(path)) if blob.startswith(HDF5_MAGIC) else read_json(blob, str(path))
     if not head.strip():
         raise InputError(f"{path}: the file is empty, expected a table")
-    blob = read_bytes(path)
-    return read_json(blob, str(path)) if head.lstrip().startswith(b"{") else read_tsv(blob, str(path))
+    reader = read_json if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else read_tsv
+    return reader(read_bytes(path), str(path))
 
 
 def _sequences(raw: RawTable, path: Path, fasta: Path | None) -> list[str]:
@@ -194,9 +182,9 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
 
 def check_length(table: SampleTable, max_bp: int) -> None:
     """Raise `InputError` when an ASV is longer than `max_bp` nucleotides."""
-    long = [sequence for sequence in table.sequences if len(sequence) > max_bp]
+    long = [len(sequence) for sequence in table.sequences if len(sequence) > max_bp]
     if long:
-        longest = max(map(len, long))
+        longest = max(long)
         raise InputError(
             f"{len(long)} of {len(table.sequences)} ASVs are longer than --max-bp {max_bp}, the longest has "
             f"{longest} nucleotides; pass --trim to cut them to {max_bp}, or --max-bp {longest}"
@@ -294,15 +282,11 @@ def choose_depth(depths: npt.NDArray[np.int64], classes: Sequence[object] | None
         More than a tenth of the samples, or of those of a class, have no reads.
     """
     groups = {"all samples": depths.tolist()}
-    for label, depth in zip(
-        classes if classes is not None else [None] * len(depths), depths.tolist(), strict=True
-    ):
+    for label, depth in zip(() if classes is None else classes, depths.tolist(), strict=classes is not None):
         if label is not None and label != -1:
             groups.setdefault(f"the samples of class {str(label)!r}", []).append(depth)
-    chosen = {}
-    for name, members in groups.items():
-        kept = -(-KEPT_TENTHS * len(members) // 10)
-        chosen[name] = sorted(members, reverse=True)[kept - 1]
+    kept = {name: -(-KEPT_TENTHS * len(members) // 10) for name, members in groups.items()}
+    chosen = {name: sorted(members, reverse=True)[kept[name] - 1] for name, members in groups.items()}
     lowest = min(chosen, key=lambda name: chosen[name])
     if chosen[lowest] < 1:
         raise InputError(f"more than a tenth of {lowest} have no reads; pass --rarefy-depth to drop them")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.data.biom_writer import BiomWriter
+from aam.data.biom import BiomWriter
 from aam.errors import InputError
 
 SAMPLES, FEATURES = 500, 90

@@ -1,0 +1,392 @@
+"""BIOM tables: 2.1 (HDF5) and 1.0 (JSON) read with sizes checked first, 2.1 written samples at a time."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+import aam
+from aam.data.readers import MAX_COUNT, RawTable, decoded, whole_counts
+from aam.errors import InputError, shown
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+MAX_JSON = 512 << 20
+MAX_ENTRIES = 2**31 - 1
+MAX_ID_BYTES = 4 << 30
+SLAB = 1 << 20
+ID_SLAB = 1 << 12
+# Deflate, the only filter of BIOM tables, reaches 1032:1; what claims more has no data behind it.
+MAX_RATIO = 1100
+EXEMPT = 1 << 20
+
+# Constant, so that the same table gives the same bytes on every day.
+CREATED = "1970-01-01T00:00:00"
+HDF5_CHUNK = 1 << 14
+PACKED = {"compression": "gzip", "track_times": False}
+
+Ints = npt.NDArray[np.int64]
+
+
+# --- reading BIOM 2.1 --------------------------------------------------------------------------------------
+
+
+def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset:
+    """A one-dimensional dataset of one of the numpy `kinds` that is no larger than what is stored of it."""
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise InputError(
+            f"{where}: no dataset {name!r}, expected a BIOM 2.1 table; write one with biom convert"
+        )
+    if found.ndim != 1 or found.dtype.kind not in kinds:
+        raise InputError(f"{where}: {name} is {found.dtype} {found.shape}, expected a list of kind {kinds!r}")
+    if found.size > MAX_ENTRIES:
+        raise InputError(
+            f"{where}: {name} has {found.size} entries, expected at most {MAX_ENTRIES}; split the table"
+        )
+    claimed, stored = found.size * found.dtype.itemsize, found.id.get_storage_size()
+    if claimed > EXEMPT + MAX_RATIO * stored:
+        raise InputError(f"{where}: {name} claims {claimed} bytes and stores {stored}; the file is damaged")
+    return found
+
+
+def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
+    group = file.get(f"{axis}/ids")
+    # biom-format stores the ids of an empty axis as numbers.
+    if isinstance(group, h5py.Dataset) and group.shape == (0,):
+        return []
+    dataset = _dataset(file, f"{axis}/ids", "OS", where)
+    if h5py.check_string_dtype(dataset.dtype) is None:
+        raise InputError(f"{where}: {axis}/ids is {dataset.dtype}, expected text")
+    ids: list[str] = []
+    left = MAX_ID_BYTES
+    for start in range(0, dataset.size, ID_SLAB):
+        for name in map(bytes, dataset[start : start + ID_SLAB]):
+            left -= len(name)
+            try:
+                ids.append(name.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise InputError(f"{where}: {axis}/ids[{len(ids)}] is not UTF-8: {name[:40]!r}") from error
+        if left < 0:
+            raise InputError(f"{where}: {axis}/ids are longer than {MAX_ID_BYTES} bytes together")
+    return ids
+
+
+def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str) -> sparse.csr_array:
+    data = _dataset(file, "sample/matrix/data", "iuf", where)
+    positions = _dataset(file, "sample/matrix/indices", "iu", where)
+    if data.size != positions.size:
+        raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
+    ends = _dataset(file, "sample/matrix/indptr", "iu", where)
+    if ends.size != len(samples) + 1:
+        raise InputError(
+            f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}"
+        )
+    indptr = ends[:].astype(np.int64)
+    if indptr[0] != 0 or indptr[-1] != data.size or (np.diff(indptr) < 0).any():
+        raise InputError(f"{where}: sample/matrix/indptr does not rise from 0 to {data.size}; it is damaged")
+    counts, indices = np.empty(data.size, np.uint32), np.empty(data.size, np.int32)
+    for start in range(0, data.size, SLAB):
+        index = positions[start : start + SLAB]
+        wrong = index[(index < 0) | (index >= len(features))]
+        if wrong.size:
+            raise InputError(
+                f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {len(features) - 1}"
+            )
+        indices[start : start + SLAB] = index
+
+        def place(k: int, start: int = start) -> str:
+            row = int(np.searchsorted(indptr, start + k, side="right")) - 1
+            return f"sample {samples[row]!r}, feature {features[indices[start + k]]!r}"
+
+        counts[start : start + SLAB] = whole_counts(data[start : start + SLAB], where, place)
+    return sparse.csr_array((counts, indices, indptr), shape=(len(samples), len(features)))
+
+
+def read_hdf5(source: Path | bytes, where: str) -> RawTable:
+    """Read a BIOM 2.1 table from a file or from bytes, its sample-major matrix only.
+
+    Raises
+    ------
+    InputError
+        Not such a table: a dataset is missing, of another type or length, or larger than what is stored; an
+        index out of bounds; a count that is not whole.
+    """
+    try:
+        with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
+            version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
+            if version[:1] != [2]:
+                raise InputError(f"{where}: BIOM format-version is {version}, expected [2, 1]")
+            samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
+            shape = np.asarray(file.attrs.get("shape", ())).ravel().tolist()
+            expected = [len(features), len(samples)]
+            if shape != expected:
+                raise InputError(f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids")
+            return RawTable(_matrix(file, samples, features, where), samples, features)
+    except InputError:
+        raise
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise InputError(f"{where}: not a readable HDF5 file ({error})") from error
+
+
+# --- reading BIOM 1.0 --------------------------------------------------------------------------------------
+
+
+def _brief(value: object) -> str:
+    return repr(value)[:60]
+
+
+def _json_ids(table: dict[str, Any], key: str, where: str) -> list[str]:
+    entries = table.get(key)
+    if not isinstance(entries, list):
+        raise InputError(f"{where}: no list {key!r}, expected a BIOM 1.0 table")
+    ids: list[str] = []
+    for entry in entries:
+        name = entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            raise InputError(f"{where}: {key}[{len(ids)}] has the id {_brief(name)}, expected text")
+        ids.append(name)
+    return ids
+
+
+def _json_numbers(rows: Any, width: int, where: str) -> npt.NDArray[np.float64]:
+    """A list of equally long lists of numbers as an array [rows, width]."""
+    if not isinstance(rows, list) or not set(map(type, rows)) <= {list}:
+        raise InputError(f"{where}: 'data' is not a list of lists")
+    odd = next((number for number, row in enumerate(rows) if len(row) != width), None)
+    if odd is not None:
+        raise InputError(f"{where}: data[{odd}] has {len(rows[odd])} entries, expected {width}")
+    if not set(map(type, itertools.chain.from_iterable(rows))) <= {int, float}:
+        raise InputError(f"{where}: 'data' holds something that is not a number")
+    try:
+        return np.array(rows, dtype=np.float64).reshape(len(rows), width)
+    except OverflowError as error:
+        raise InputError(f"{where}: 'data' holds a number above {MAX_COUNT}") from error
+
+
+def _json_entries(table: dict[str, Any], shape: tuple[int, int], where: str) -> tuple[npt.NDArray[Any], ...]:
+    """Rows, columns and values of the entries of the matrix."""
+    data, kind = table.get("data"), table.get("matrix_type")
+    if kind == "dense":
+        dense = _json_numbers(data, shape[1], where)
+        if len(dense) != shape[0]:
+            raise InputError(f"{where}: 'data' has {len(dense)} rows, expected {shape[0]}")
+        rows, columns, values = sparse.find(dense)
+        return rows, columns, values
+    if kind != "sparse":
+        raise InputError(f"{where}: 'matrix_type' is {_brief(kind)}, expected 'sparse' or 'dense'")
+    rows, columns, values = _json_numbers(data, 3, where).T
+    for name, index, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
+        bad = np.flatnonzero(~((index >= 0) & (index < size) & (np.floor(index) == index)))
+        if bad.size:
+            raise InputError(
+                f"{where}: data[{bad[0]}] names {name} {index[bad[0]]:g}, expected 0 to {size - 1}"
+            )
+    return rows.astype(np.int64), columns.astype(np.int64), values
+
+
+def read_json(blob: bytes, where: str) -> RawTable:
+    """A BIOM 1.0 table, sparse or dense; `InputError` when it is not one."""
+    if len(blob) > MAX_JSON:
+        raise InputError(
+            f"{where}: {len(blob)} bytes of JSON, expected at most {MAX_JSON}; use biom convert --to-hdf5"
+        )
+    try:
+        table = json.loads(decoded(blob, where))
+    except RecursionError as error:
+        raise InputError(f"{where}: the JSON is nested too deeply for a BIOM table") from error
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: not valid JSON ({error})") from error
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: the JSON is no object, expected a BIOM 1.0 table")
+    features, samples = _json_ids(table, "rows", where), _json_ids(table, "columns", where)
+    shape = (len(features), len(samples))
+    if table.get("shape") != list(shape):
+        raise InputError(
+            f"{where}: 'shape' is {_brief(table.get('shape'))}, expected {list(shape)} from rows and columns"
+        )
+    rows, columns, values = _json_entries(table, shape, where)
+    counts = whole_counts(
+        values, where, lambda k: f"sample {samples[columns[k]]!r}, feature {features[rows[k]]!r}"
+    )
+    # Not by way of scipy's COO, which adds counts that are given twice.
+    order = np.argsort(columns, kind="stable")
+    indptr = np.searchsorted(columns[order], np.arange(shape[1] + 1))
+    return RawTable(
+        sparse.csr_array((counts[order], rows[order], indptr), shape=shape[::-1]), samples, features
+    )
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+class _Column:
+    """A dataset that grows by whole HDF5 chunks, so that appends of any size give the same bytes."""
+
+    def __init__(self, group: h5py.Group, name: str, dtype: type[np.generic]) -> None:
+        self.dataset = group.create_dataset(
+            name, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(HDF5_CHUNK,), **PACKED
+        )
+        self.pending = np.empty(0, dtype)
+
+    def append(self, values: npt.NDArray[np.generic]) -> None:
+        self.pending = np.concatenate([self.pending, values.astype(self.pending.dtype)])
+        self.flush(len(self.pending) - len(self.pending) % HDF5_CHUNK)
+
+    def flush(self, count: int) -> None:
+        start = self.dataset.shape[0]
+        self.dataset.resize(start + count, axis=0)
+        self.dataset[start:] = self.pending[:count]
+        self.pending = self.pending[count:]
+
+
+class _Axis:
+    """One of the two compressed copies of the matrix that BIOM asks for."""
+
+    def __init__(self, file: h5py.File, name: str) -> None:
+        self.group = file.create_group(name)
+        for empty in ("metadata", "group-metadata"):
+            self.group.create_group(empty)
+        self.matrix = self.group.create_group("matrix")
+        self.data = _Column(self.matrix, "data", np.float64)
+        self.indices = _Column(self.matrix, "indices", np.int32)
+
+    def append(self, data: npt.NDArray[np.generic], indices: npt.NDArray[np.generic]) -> None:
+        self.data.append(data)
+        self.indices.append(indices)
+
+    def finish(self, ids: Sequence[str], indptr: Ints) -> None:
+        for column in (self.data, self.indices):
+            column.flush(len(column.pending))
+        offset = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+        self.matrix.create_dataset("indptr", data=indptr.astype(offset), **PACKED)
+        options = PACKED if ids else {"track_times": False}
+        text = h5py.string_dtype()
+        self.group.create_dataset("ids", shape=(len(ids),), dtype=text, data=list(ids) or None, **options)
+
+
+class BiomWriter:
+    """A BIOM 2.1 file that is appended to by samples; equal tables give equal bytes, however they are cut.
+
+    The samples are written as they come; `close` writes the copy ordered by feature from them, reading
+    the file once for every `entries_in_memory` counts. Write below `aam.runtime.files.whole_file` when
+    a half-written file must not be seen::
+
+        with whole_file(path) as temporary, BiomWriter(temporary, feature_ids) as writer:
+            writer.append(counts, sample_ids)
+
+    Parameters
+    ----------
+    path : Path
+        The file to create; a file that is there is replaced.
+    feature_ids : sequence of str
+        Ids of the columns of every appended matrix.
+    entries_in_memory : int
+        Most counts held while the copy ordered by feature is written, about 50 bytes each.
+    """
+
+    def __init__(self, path: Path, feature_ids: Sequence[str], *, entries_in_memory: int = 1 << 22) -> None:
+        self.path = path
+        self.feature_ids = list(feature_ids)
+        self.entries_in_memory = entries_in_memory
+        self._sample_ids: list[str] = []
+        self._ends: list[Ints] = [np.zeros(1, np.int64)]
+        self._of_feature = np.zeros(len(self.feature_ids), np.int64)
+        self._file = h5py.File(path, "w")
+        self._observation, self._sample = (_Axis(self._file, name) for name in ("observation", "sample"))
+
+    def append(self, counts: sparse.csr_matrix | sparse.csr_array, sample_ids: Sequence[str]) -> None:
+        """Add samples: reads as CSR [samples, features] and the ids of the rows; stored zeros are left out.
+
+        Raises
+        ------
+        InputError
+            The shape does not fit the ids.
+        """
+        expected = (len(sample_ids), len(self.feature_ids))
+        if counts.shape != expected:
+            raise InputError(
+                f"{self.path}: counts of shape {counts.shape}, expected {expected[0]} samples x "
+                f"{expected[1]} features"
+            )
+        counts = counts.copy()
+        counts.sum_duplicates()
+        counts.eliminate_zeros()
+        self._sample.append(counts.data, counts.indices)
+        self._ends.append(self._ends[-1][-1] + counts.indptr[1:].astype(np.int64))
+        self._of_feature += np.bincount(counts.indices, minlength=len(self.feature_ids))
+        self._sample_ids.extend(sample_ids)
+
+    def close(self) -> None:
+        """Write the copy ordered by feature, the ids and the attributes, then close the file.
+
+        Raises
+        ------
+        InputError
+            A sample or a feature occurs twice.
+        """
+        try:
+            for axis, ids in (("sample", self._sample_ids), ("feature", self.feature_ids)):
+                if len(set(ids)) < len(ids):
+                    values, times = np.unique(np.asarray(ids, dtype=object), return_counts=True)
+                    twice = shown(values[times > 1])
+                    raise InputError(f"{self.path}: {axis} ids found more than once: {twice}; expected once")
+            samples = np.concatenate(self._ends)
+            features = np.concatenate([[0], np.cumsum(self._of_feature)])
+            self._sample.finish(self._sample_ids, samples)
+            self._copy_by_feature(samples, features)
+            self._observation.finish(self.feature_ids, features)
+            self._file.attrs.update(
+                {
+                    "id": "No Table ID",
+                    "type": "OTU table",
+                    "format-url": "http://biom-format.org",
+                    "format-version": (2, 1),
+                    "generated-by": f"aam {aam.__version__}",
+                    "creation-date": CREATED,
+                    "shape": (len(self.feature_ids), len(self._sample_ids)),
+                    "nnz": int(samples[-1]),
+                }
+            )
+        finally:
+            self._file.close()
+
+    def _copy_by_feature(self, samples: Ints, features: Ints) -> None:
+        """As many whole features at a time as fit in memory, at least one: by feature, then by sample."""
+        first, total = 0, int(samples[-1])
+        while first < len(self.feature_ids):
+            fitting = np.searchsorted(features, features[first] + self.entries_in_memory, side="right") - 1
+            last = max(int(fitting), first + 1)
+            parts = []
+            for start in range(0, max(total, 1), SLAB):
+                column = self._sample.indices.dataset[start : start + SLAB]
+                chosen = np.flatnonzero((column >= first) & (column < last))
+                values = self._sample.data.dataset[start : start + SLAB][chosen]
+                parts.append((column[chosen], start + chosen, values))
+            column, place, data = map(np.concatenate, zip(*parts, strict=True))
+            order = np.argsort(column, kind="stable")
+            rows = np.searchsorted(samples, place[order], side="right") - 1
+            self._observation.append(data[order], rows)
+            first = last
+
+    def __enter__(self) -> BiomWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
