@@ -16,8 +16,7 @@ Terms = dict[str, tuple[Tensor, Tensor]]
 def unifrac_loss(predicted: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
     """Squared error over the pairs of samples above the diagonal; counts finite pairs."""
     rows, columns = torch.triu_indices(len(distance), len(distance), 1, device=distance.device)
-    truth = distance[rows, columns]
-    return _masked_sum((predicted[rows, columns] - truth).square(), torch.isfinite(truth))
+    return target_loss(predicted[rows, columns], distance[rows, columns], "mse")
 
 
 def _masked_sum(values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,6 +26,7 @@ def _masked_sum(values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
 def target_loss(predicted: Tensor, target: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Error of numeric targets ``[B, T]`` in transformed units; missing ones (NaN) do not count."""
     keep = torch.isfinite(target)
+    # A NaN under torch.where would still reach the gradient.
     truth = torch.where(keep, target, predicted.detach())
     if kind == "huber":
         error = F.huber_loss(predicted, truth, reduction="none")
@@ -55,7 +55,8 @@ def loss_terms(
     if outputs.faith_pd is not None and batch.faith_pd is not None:
         error, samples = target_loss(outputs.faith_pd, batch.faith_pd, "mse")
         terms["unifrac"] = error / spread**2, samples
-    if masks is not None and outputs.nucleotides is not None and len(masks.rows):
+    # Masks without counts are there for the nucleotides: even when none was drawn, the step needs a loss.
+    if masks is not None and outputs.nucleotides is not None and (len(masks.rows) or masks.counts is None):
         truth = batch.tokens[masks.rows][masks.where].long() - 1
         error = F.cross_entropy(outputs.nucleotides.float(), truth, reduction="sum")
         terms["nucleotide"] = error, masks.where.sum()

@@ -62,6 +62,7 @@ def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
     Parameters
     ----------
     batch : Batch
+        One without sequences is not masked.
     config : TrainConfig
         Ratios and strategy; a loss whose penalty is 0 needs no mask.
     patch : int
@@ -70,7 +71,7 @@ def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
         Name of the draw; validation uses one fixed step.
     """
     nucleotides, counts = config.nuc_penalty > 0, config.count_penalty > 0
-    if not nucleotides and not counts:
+    if not (nucleotides or counts) or not batch.tokens.shape[1]:
         return None
     device = batch.tokens.device
     keys = asv_keys(batch.tokens) + _text_keys([f"{seed}/{step}"], device)
