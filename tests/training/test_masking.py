@@ -1,0 +1,187 @@
+"""Masks: drawn from (seed, step, ASV) whatever the batch, in the shares asked for, never on N or padding."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from aam.config import TrainConfig
+from aam.data.batch import Batch
+from aam.data.study import draw_batch
+from aam.data.tokens import encode
+from aam.model.aam import Masks
+from aam.training.masking import asv_keys, draw_masks
+
+ALL = TrainConfig(nuc_mask_asvs=1.0)
+PATCH = 5
+N, MASK = 5, 6
+STRATEGIES = ["random", "span", "patch"]
+
+
+def named(batch: Batch, masks: Masks) -> tuple[dict[str, tuple], dict[tuple[str, str], bool]]:
+    """Masked copies by sequence, and withheld counts by sample and sequence."""
+    letters = np.array(list("-ACGTN?"))
+    sequences = ["".join(letters[row]).rstrip("-") for row in batch.tokens.numpy()]
+    copies = {}
+    for place, row in enumerate(masks.rows.tolist()):
+        copy, where = masks.tokens[place].numpy(), masks.where[place].numpy()
+        copies[sequences[row]] = "".join(letters[copy]).rstrip("-"), tuple(np.flatnonzero(where).tolist())
+    hidden = {}
+    for sample, name in enumerate(batch.sample_ids):
+        for slot in range(batch.sizes[sample]):
+            hidden[name, sequences[batch.asv[sample, slot]]] = bool(masks.counts[sample, slot])
+    return copies, hidden
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny(samples=9, asvs=24, lengths=(30, 17, 24)))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
+    config = TrainConfig(
+        nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4
+    )
+    whole = draw_batch(study, np.arange(9), 0)
+    copies, hidden = named(whole, draw_masks(whole, config, PATCH, 3, 7))
+    assert 0 < sum(hidden.values()) < len(hidden)
+    assert len(copies) == len(whole.tokens) if share == 1 else 0 < len(copies) < len(whole.tokens)
+    for rows in ([4], [8, 2], [1, 3, 5, 7]):
+        part = draw_batch(study, np.array(rows), 0)
+        some, some_hidden = named(part, draw_masks(part, config, PATCH, 3, 7))
+        letters = {sequence for _, sequence in some_hidden}
+        assert some == {sequence: copy for sequence, copy in copies.items() if sequence in letters}
+        assert some_hidden == {key: value for key, value in hidden.items() if key in some_hidden}
+    wider = torch.nn.functional.pad(whole.tokens, (0, 9))
+    padded = dataclasses.replace(whole, tokens=wider, padded=True)
+    assert named(padded, draw_masks(padded, config, PATCH, 3, 7)) == (copies, hidden)
+
+
+def test_each_seed_and_step_has_masks_of_its_own(study):
+    batch = draw_batch(study, np.arange(9), 0)
+    drawn = [
+        named(batch, draw_masks(batch, ALL, PATCH, *name))
+        for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))
+    ]
+    assert drawn[0] == drawn[1]
+    for i, one in enumerate(drawn[1:]):
+        for other in drawn[1:][i + 1 :]:
+            assert one[0] != other[0]
+            assert one[1] != other[1]
+
+
+def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Batch:
+    rng = np.random.default_rng(0)
+    sequences = ["".join(rng.choice(list(letters), lengths[each % len(lengths)])) for each in range(600)]
+    asv = torch.arange(600).view(10, 60)
+    tokens, names = torch.from_numpy(encode(sequences)), tuple(f"s{each}" for each in range(10))
+    return Batch(tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, padded=len(lengths) > 1, sample_ids=names)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("ratio", [0.15, 0.4])
+def test_the_share_of_masked_bases(strategy, ratio):
+    """600 ASVs of 150 bases; in spans only the first five bases have fewer starts before them."""
+    config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy, nuc_mask_ratio=ratio)
+    where = draw_masks(large_batch(), config, PATCH, 0, 0).where
+    assert where.shape == (600, 150)
+    inner = where[:, 10:].double()
+    assert inner.mean() == pytest.approx(ratio, abs=0.01)
+    by_place = inner.mean(dim=0)
+    assert (by_place - ratio).abs().max() < 5 * (ratio * (1 - ratio) / 600) ** 0.5, "each place alike"
+    assert inner.mean(dim=1).std() > 0.02, "each ASV has places of its own"
+
+
+def runs(where: torch.Tensor) -> list[int]:
+    """Lengths of the masked stretches that the end of the sequence does not cut."""
+    edges = torch.nn.functional.pad(where.int(), (1, 1)).diff(dim=1)
+    starts, ends = (edges == 1).nonzero()[:, 1], (edges == -1).nonzero()[:, 1]
+    return (ends - starts)[ends < where.shape[1]].tolist()
+
+
+def test_the_shape_of_each_strategy():
+    drawn = {}
+    for strategy in STRATEGIES:
+        config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy)
+        drawn[strategy] = draw_masks(large_batch(), config, PATCH, 0, 0).where
+    assert np.mean(runs(drawn["random"])) == pytest.approx(1 / 0.85, rel=0.02)
+    assert min(runs(drawn["span"])) == 6
+    patches = drawn["patch"].view(600, 30, PATCH)
+    assert (patches.all(dim=2) == patches.any(dim=2)).all()
+    assert np.mean(runs(drawn["patch"])) == pytest.approx(PATCH / 0.85, rel=0.05)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_n_and_padding_are_never_masked(strategy):
+    batch = large_batch((150, 31, 97), "ACGTNRY")
+    config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy, nuc_mask_ratio=0.5)
+    masks = draw_masks(batch, config, PATCH, 0, 0)
+    bases = (batch.tokens >= 1) & (batch.tokens <= 4)
+    assert (~bases).any()
+    assert masks.where.any()
+    assert not (masks.where & ~bases).any()
+    assert (masks.tokens[masks.where] == MASK).all()
+    assert torch.equal(masks.tokens[~masks.where], batch.tokens[~masks.where])
+    assert (masks.tokens[batch.tokens == N] == N).all()
+    assert masks.tokens.dtype == torch.uint8
+
+
+def test_the_shares_of_asvs_and_counts():
+    batch = large_batch()
+    masks = draw_masks(batch, TrainConfig(nuc_mask_asvs=0.25, count_mask_ratio=0.3), PATCH, 0, 0)
+    assert len(masks.rows) / 600 == pytest.approx(0.25, abs=0.05)
+    assert masks.rows.tolist() == sorted(set(masks.rows.tolist()))
+    assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.05)
+    by_sample = masks.counts.double().mean(dim=1)
+    assert by_sample.min() > 0.1
+    chosen = torch.zeros(600, dtype=torch.bool)
+    chosen[masks.rows] = True
+    both = (chosen & masks.counts.flatten()).double().mean()
+    assert both == pytest.approx(0.25 * 0.3, abs=0.04), "the two draws have nothing to do with each other"
+
+
+def test_counts_are_withheld_where_there_are_counts(study):
+    batch = draw_batch(study, np.arange(9), 0)
+    masks = draw_masks(batch, TrainConfig(count_mask_ratio=1.0), PATCH, 0, 0)
+    assert torch.equal(masks.counts, batch.counts > 0)
+
+
+def test_one_asv_is_withheld_in_some_samples_only():
+    rows = 200
+    tokens = torch.tensor([[1, 2, 3, 4]], dtype=torch.uint8)
+    names = tuple(f"s{each}" for each in range(rows))
+    batch = Batch(
+        tokens, torch.zeros(rows, 1).long(), torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names
+    )
+    masks = draw_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
+    assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.1)
+
+
+def test_a_loss_without_weight_needs_no_mask(study):
+    batch = draw_batch(study, np.arange(9), 0)
+    assert draw_masks(batch, TrainConfig(nuc_penalty=0.0, count_penalty=0.0), PATCH, 0, 0) is None
+    nucleotides = draw_masks(batch, dataclasses.replace(ALL, count_penalty=0.0), PATCH, 0, 0)
+    assert nucleotides.counts is None
+    assert len(nucleotides.rows) == len(batch.tokens)
+    counts = draw_masks(batch, dataclasses.replace(ALL, nuc_penalty=0.0), PATCH, 0, 0)
+    assert len(counts.rows) == 0
+    assert counts.counts.any()
+
+
+def test_vectors_computed_beforehand_are_not_masked(study):
+    """Without sequences no ASV has a name to draw from."""
+    batch = draw_batch(study, np.arange(9), 0, tokens=False)
+    assert draw_masks(batch, ALL, PATCH, 0, 0) is None
+
+
+def test_keys_tell_sequences_apart():
+    batch = large_batch((150, 31, 97))
+    assert len(set(asv_keys(batch.tokens).tolist())) == 600
+    assert torch.equal(asv_keys(batch.tokens), asv_keys(torch.nn.functional.pad(batch.tokens, (0, 30))))
+    near = torch.tensor([[1, 2], [2, 1], [1, 1], [1, 0], [2, 2]], dtype=torch.uint8)
+    assert len(set(asv_keys(near).tolist())) == 5
