@@ -272,3 +272,22 @@ class EvaluateConfig:
     trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
     prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
     runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True)
+class SimulateConfig:
+    """A synthetic study"""
+
+    output_dir: Path = option(
+        Path("study"), "Folder to write: table.biom, tree.nwk, metadata.tsv, traits.tsv, truth.json."
+    )
+    samples: int = option(300, "Number of samples.")
+    asvs: int | None = option(None, "Number of ASVs; unset: 1,000 at 300 samples, growing with their root.")
+    subjects: int | None = option(None, "Number of subjects; unset: one for five samples.")
+    length: int = option(150, "Nucleotides of each ASV.")
+    depth: int = option(8_000, "Median reads of a sample.")
+    asv_turnover: float = option(
+        0.0, "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives instead."
+    )
+    seed: int = option(0, "Seed of everything that is drawn.")
+    overwrite: bool = option(False, "Replace the output folder if it exists.")

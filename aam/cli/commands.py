@@ -11,6 +11,7 @@ from aam.config import (
     FineTuneConfig,
     PredictConfig,
     PretrainConfig,
+    SimulateConfig,
     TargetConfig,
     UnifracConfig,
 )
@@ -21,10 +22,11 @@ Words = Sequence[str]
 
 def simulate(words: Words) -> None:
     """Write a synthetic study."""
-    from aam.data.simulate import SimulateSettings
+    config = parse("simulate", SimulateConfig(), words)
     from aam.data.simulate import simulate as run
 
-    print(run(parse("simulate", SimulateSettings(), words)))
+    for name, value in run(config).items():
+        print(f"{name}: {value}")
 
 
 def unifrac(words: Words) -> None:

@@ -5,95 +5,84 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from aam.config import SimulateConfig
 from aam.data.biom import BiomWriter
-from aam.data.simulate_traits import (
-    BATCHES,
-    BIOMES,
-    FOLDS,
-    PH_RANGE,
-    SEASONS,
-    Design,
-    Floats,
-    Ints,
-    SimulateSettings,
-    Tree,
-    check_settings,
-    draw_design,
-    draw_tree,
-    evolve_sequences,
-    evolve_traits,
-)
-from aam.errors import InputError
+from aam.errors import InputError, Problems
 from aam.runtime.files import check_writable, whole_folder
 from aam.runtime.rng import generator
 
-__all__ = [
-    "SimulateSettings",
-    "SimulationSummary",
-    "Study",
-    "communities",
-    "draw_study",
-    "simulate",
-    "write_study",
-]
-
+BIOMES, SEASONS = ("gut", "skin", "mouth", "gill"), ("spring", "summer", "autumn", "winter")
+BATCHES = ("batch-1", "batch-2", "batch-3", "batch-4")
+CODED = {"biome": BIOMES, "season": SEASONS, "batch": BATCHES, "depth_confounded": ("control", "case")}
+FOLDS = 5
+PH_RANGE, PH_WITHIN_SUBJECT_SD = (4.5, 8.5), 0.6
 SAMPLES_AT_ONCE = 512
+ORACLE_DEPTH, ORACLE_SAMPLES = 1_000, 2_000
+
+# Base composition of the 150 nt after primer 515F in public tables of the V4 region.
+BASES, BASE_FREQUENCIES = np.frombuffer(b"ACGT", np.uint8), np.array([0.25, 0.18, 0.35, 0.22])
+# Heights in substitutions per site: two tips whose common ancestor is this high differ by twice as much.
+ASVS_PER_CLUSTER, CLUSTER_HEIGHT, DEEPEST, BRANCH_RATE_SD = 5, (0.004, 0.03), 0.18, 0.25
 
 # An ASV enters a subject's pool with its own prevalence, and a sample of that subject with PRESENT.
-POOL = 180
-PRESENT = 0.6
-PREVALENCE_SD = 2.5
+POOL, PRESENT, PREVALENCE_SD = 180, 0.6, 2.5
 # Besides, each ASV visits one sample, so that none is missing from the table and many are seen once.
 VISITOR_SHARE = 0.002
 # What moves the natural logarithm of an ASV's share; BIOME, SEASON and BATCH for each sd of its trait.
-ABUNDANCE_SD = 1.0
-ABUNDANCE_PER_PREVALENCE = 0.3
-NICHE_WIDTH = 1.3
-BIOME_EFFECT = 0.7
-SEASON_EFFECT = 0.4
-BATCH_EFFECT = 0.6
-SUBJECT_SD = 0.7
-SAMPLE_SD = 0.8
+ABUNDANCE_SD, ABUNDANCE_PER_PREVALENCE, SUBJECT_SD, SAMPLE_SD = 1.0, 0.3, 0.7, 0.8
+NICHE_WIDTH, BIOME_EFFECT, SEASON_EFFECT, BATCH_EFFECT = 1.3, 0.7, 0.4, 0.6
 # Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial draw.
 CONCENTRATION = 150.0
-DEPTH_SD = 0.4
-# Cases are sequenced this many times less deeply than controls.
-CASE_DEPTH_RATIO = 3.0
+# Cases are sequenced CASE_DEPTH_RATIO times less deeply than controls.
+DEPTH_SD, CASE_DEPTH_RATIO = 0.4, 3.0
 
-ORACLE_DEPTH = 1_000
-ORACLE_SAMPLES = 2_000
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A rooted binary tree, tips first, children before parents: `parent` and branch `length` [nodes]."""
+
+    parent: Ints
+    length: Floats
+
+    def newick(self, names: list[str]) -> str:
+        """The tree as Newick text, tips called by `names`."""
+        text = [*names, *[""] * (len(names) - 1)]
+        for node, above in enumerate(self.parent[:-1]):
+            labelled = f"{text[node]}:{self.length[node]:.6f}"
+            text[node] = ""
+            text[above] = f"({labelled}" if not text[above] else f"{text[above]},{labelled})"
+        return f"{text[-1]};\n"
 
 
 @dataclass(frozen=True)
 class Study:
     """Everything that is drawn but the counts, which `communities` draws when asked.
 
-    Attributes
-    ----------
-    sequences : list of str
-        The ASVs, in the order of the tree's tips.
-    traits : float64 [ASVs, 13]
-        Acidity preference, then one affinity for each biome, season and batch.
-    prevalence, abundance : float64 [ASVs]
-        Logarithms of how readily an ASV enters a subject's pool and of its share in communities.
-    home : int64 [ASVs]
-        The only fold in which an ASV occurs, -1 for all.
-    visited : int64 [ASVs]
-        The sample in which an ASV is found by chance, whatever its pool.
+    Of the ASVs, in the order of the tips: `traits` [ASVs, 13] are acidity preference, then one affinity for
+    each biome, season and batch; `prevalence` and `abundance` are logarithms; `home` is the only fold in
+    which one occurs (-1: all), `visited` a sample in which it is found by chance. `design` holds the
+    metadata by sample id, classes as numbers.
     """
 
-    settings: SimulateSettings
+    settings: SimulateConfig
     tree: Tree
     sequences: list[str]
     traits: Floats
@@ -101,72 +90,125 @@ class Study:
     abundance: Floats
     home: Ints
     visited: Ints
-    design: Design
-
-    @property
-    def sample_ids(self) -> list[str]:
-        """Ids of the samples, by number."""
-        width = len(str(self.settings.samples))
-        return [f"sample-{number:0{width}d}" for number in range(1, self.settings.samples + 1)]
+    design: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class SimulationSummary:
-    """What was written and what can be known of it.
+# --- ASVs and samples --------------------------------------------------------------------------------------
 
-    Attributes
-    ----------
-    density : float
-        Share of the counts that are not zero.
-    median_depth : float
-        Reads of a sample.
-    median_richness : float or None
-        ASVs of a sample at 1,000 reads; none where no sample is as deep.
-    seen_in_one_sample : float
-        Share of the ASVs that are found in one sample only.
-    ph_r2, biome_accuracy : float or None
-        What an oracle that knows every ASV's traits reaches on folds of subjects it was not fitted on;
-        none where too few samples are deep enough.
-    biome_chance : float
-        Accuracy of naming the most frequent biome. Chance of R2 is 0.
+
+def draw_tree(asvs: int, seed: int) -> Tree:
+    """A random tree whose `asvs` tips form clusters of close relatives of uneven size.
+
+    Neighbours in a row of tips part at random heights (a coalescent point process, Popovic 2004), low ones
+    within a cluster; rates vary between branches, so the tree is not a clock.
     """
-
-    samples: int
-    asvs: int
-    subjects: int
-    density: float
-    median_depth: float
-    median_richness: float | None
-    seen_in_one_sample: float
-    ph_r2: float | None
-    biome_accuracy: float | None
-    biome_chance: float
-
-    def __str__(self) -> str:
-        def shown(value: float | None, digits: int) -> str:
-            return "unknown" if value is None else f"{value:.{digits}f}"
-
-        return (
-            f"{self.samples:,} samples of {self.subjects:,} subjects, {self.asvs:,} ASVs, median depth "
-            f"{self.median_depth:,.0f}, {self.density:.1%} of the counts not zero\n"
-            f"At {ORACLE_DEPTH:,} reads: {shown(self.median_richness, 0)} ASVs in a sample (median)\n"
-            "An oracle that knows the ASVs' traits reaches, on subjects it has not seen:\n"
-            f"  ph     R2 {shown(self.ph_r2, 3)} (chance 0)\n"
-            f"  biome  accuracy {shown(self.biome_accuracy, 3)} (chance {self.biome_chance:.3f})"
-        )
+    rng = generator(seed, "simulate", "tree")
+    clusters = max(2, asvs // ASVS_PER_CLUSTER)
+    share = rng.dirichlet(np.full(clusters, 0.7))
+    cluster = np.sort(np.concatenate([np.arange(clusters), rng.choice(clusters, asvs - clusters, p=share)]))
+    lowest, highest = CLUSTER_HEIGHT
+    low = (lowest * (highest / lowest) ** rng.random(clusters))[cluster[1:]] * rng.uniform(0.2, 1, asvs - 1)
+    high = highest + (DEEPEST - highest) * rng.beta(2, 1.5, asvs - 1)
+    parted = np.where(np.diff(cluster) == 0, low, high)
+    parent, top, other_end = np.arange(2 * asvs - 1), np.arange(asvs), np.arange(asvs)
+    # Blocks of neighbours join from low to high; both ends of a block know its top and each other.
+    for new, left in enumerate(np.argsort(parted), start=asvs):
+        first, last = other_end[left], other_end[left + 1]
+        parent[[top[left], top[left + 1]]] = new
+        top[[first, last]], other_end[first], other_end[last] = new, last, first
+    height = np.concatenate([np.zeros(asvs), np.sort(parted)])
+    return Tree(parent, (height[parent] - height) * rng.lognormal(0, BRANCH_RATE_SD, len(parent)))
 
 
-def draw_study(settings: SimulateSettings) -> Study:
-    """Draw tree, sequences, traits and metadata of a study.
+def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
+    """Sequences of the tips, all distinct, in the order of the tips.
 
-    Raises
-    ------
-    InputError
-        Settings are out of range.
+    Positions change independently at their own rate, in conserved and variable stretches by turns, under the
+    model of Felsenstein (1981). Where two tips would be equal, a position of the later one is changed.
     """
-    check_settings(settings)
-    asvs, seed = settings.number_of_asvs, settings.seed
-    tree, design = draw_tree(asvs, seed), draw_design(settings.samples, settings.number_of_subjects, seed)
+    rng = generator(seed, "simulate", "sequences")
+    tips = len(tree.parent) // 2 + 1
+    rates = np.repeat(np.tile((0.1, 1.0), length), rng.integers(8, 24, 2 * length))[:length]
+    rates *= rng.gamma(1.0, size=length)
+    rates /= rates.mean()
+    scaled = rates / (1 - np.sum(BASE_FREQUENCIES**2))
+    sequence = np.empty((len(tree.parent), length), np.uint8)
+    sequence[-1] = rng.choice(4, length, p=BASE_FREQUENCIES)
+    for node in range(len(tree.parent) - 2, -1, -1):
+        changes = np.flatnonzero(rng.random(length) < -np.expm1(-scaled * tree.length[node]))
+        sequence[node] = sequence[tree.parent[node]]
+        sequence[node, changes] = rng.choice(4, len(changes), p=BASE_FREQUENCIES)
+    seen: set[bytes] = set()
+    for tip in sequence[:tips]:
+        while tip.tobytes() in seen:
+            place = rng.choice(length, p=rates / length)
+            tip[place] = (tip[place] + rng.integers(1, 4)) % 4
+        seen.add(tip.tobytes())
+    return [BASES[tip].tobytes().decode("ascii") for tip in sequence[:tips]]
+
+
+def evolve_traits(tree: Tree, traits: int, seed: int) -> Floats:
+    """Traits [tips, traits] with mean 0 and sd 1: Brownian motion along the tree (Felsenstein 1985)."""
+    value = generator(seed, "simulate", "traits").standard_normal((len(tree.parent), traits))
+    value *= np.sqrt(tree.length)[:, None]
+    for node in range(len(tree.parent) - 2, -1, -1):
+        value[node] += value[tree.parent[node]]
+    tips = value[: len(value) // 2 + 1]
+    return np.asarray((tips - tips.mean(0)) / tips.std(0))
+
+
+def draw_design(samples: int, subjects: int, seed: int) -> pd.DataFrame:
+    """Draw the metadata; `fold`, `batch` and the usual `ph` belong to the subject, the rest to the sample."""
+    rng = generator(seed, "simulate", "design")
+    subject = np.sort(np.concatenate([np.arange(subjects), rng.integers(0, subjects, samples - subjects)]))
+    fold, filled = np.zeros(subjects, np.int64), np.zeros(FOLDS, np.int64)
+    for each in np.argsort(-np.bincount(subject), kind="stable"):
+        fold[each] = np.argmin(filled)
+        filled[fold[each]] += (subject == each).sum()
+
+    def balanced(number: int, classes: int) -> Ints:
+        return rng.permutation(np.arange(number) % classes)
+
+    ph = rng.uniform(*PH_RANGE, subjects)[subject] + PH_WITHIN_SUBJECT_SD * rng.standard_normal(samples)
+    columns = {
+        "ph": ph.round(2),
+        "biome": balanced(samples, len(BIOMES)),
+        "season": balanced(samples, len(SEASONS)),
+        "subject": subject,
+        "batch": balanced(subjects, len(BATCHES))[subject],
+        "depth_confounded": balanced(samples, 2),
+        "null": rng.standard_normal(samples).round(3),
+        "fold": fold[subject],
+    }
+    width = len(str(samples))
+    return pd.DataFrame(columns, [f"sample-{number:0{width}d}" for number in range(1, samples + 1)])
+
+
+def _checked(settings: SimulateConfig) -> SimulateConfig:
+    """Settings with their derived sizes; `InputError` names every option that is out of range."""
+    most = settings.samples
+    asvs = max(50, round(1_000 * (max(most, 0) / 300) ** 0.5)) if settings.asvs is None else settings.asvs
+    subjects = max(FOLDS, most // 5) if settings.subjects is None else settings.subjects
+    problems = Problems()
+    for good, name, value, expected in (
+        (most >= 20, "samples", most, "at least 20"),
+        (FOLDS <= subjects <= most, "subjects", subjects, f"{FOLDS} to the number of samples, {most}"),
+        (asvs >= 50, "asvs", asvs, "at least 50"),
+        (settings.length >= 50, "length", settings.length, "at least 50 nucleotides"),
+        (settings.depth >= 100, "depth", settings.depth, "at least 100 reads"),
+        (0 <= settings.asv_turnover <= 1, "asv-turnover", settings.asv_turnover, "0 to 1"),
+    ):
+        if not good:
+            problems.add(f"--{name}: {value} found, expected {expected}")
+    problems.raise_if_any()
+    return dataclasses.replace(settings, asvs=asvs, subjects=subjects)
+
+
+def draw_study(settings: SimulateConfig) -> Study:
+    """Draw tree, sequences, traits and metadata; `InputError` for settings out of range."""
+    settings = _checked(settings)
+    asvs, subjects, seed = settings.asvs or 0, settings.subjects or 0, settings.seed
+    tree, design = draw_tree(asvs, seed), draw_design(settings.samples, subjects, seed)
     rng = generator(seed, "simulate", "asvs")
     prevalence = PREVALENCE_SD * rng.standard_normal(asvs)
     abundance = ABUNDANCE_SD * rng.standard_normal(asvs) + ABUNDANCE_PER_PREVALENCE * prevalence
@@ -174,52 +216,41 @@ def draw_study(settings: SimulateSettings) -> Study:
     home = np.where(rng.random(asvs) < settings.asv_turnover, np.arange(asvs) % FOLDS, -1)
     visited = rng.integers(0, settings.samples, asvs)
     for fold in range(FOLDS):
-        visited[home == fold] = rng.choice(np.flatnonzero(design.fold == fold), int((home == fold).sum()))
-    return Study(
-        settings=settings,
-        tree=tree,
-        sequences=evolve_sequences(tree, settings.length, seed),
-        traits=evolve_traits(tree, 1 + len(BIOMES) + len(SEASONS) + len(BATCHES), seed),
-        prevalence=prevalence,
-        abundance=abundance,
-        home=home,
-        visited=visited,
-        design=design,
-    )
+        visited[home == fold] = rng.choice(np.flatnonzero(design["fold"] == fold), int((home == fold).sum()))
+    sequences = evolve_sequences(tree, settings.length, seed)
+    traits = evolve_traits(tree, 1 + len(BIOMES) + len(SEASONS) + len(BATCHES), seed)
+    return Study(settings, tree, sequences, traits, prevalence, abundance, home, visited, design)
 
 
-def _subject_pool(study: Study, fold: int, rng: np.random.Generator) -> Ints:
-    """The ASVs that a subject can hold, drawn without replacement by prevalence."""
-    allowed = (study.home < 0) | (study.home == fold)
-    key = np.where(allowed, study.prevalence + rng.gumbel(size=len(allowed)), -np.inf)
-    size = min(POOL, int(allowed.sum()))
-    return np.sort(np.argpartition(-key, size - 1)[:size])
+# --- counts ------------------------------------------------------------------------------------------------
 
 
 def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Ints, Ints]]:
     """ASVs and reads of each sample of a subject, from the subject's own stream of random numbers."""
-    rng = generator(study.settings.seed, "simulate", "subject", subject)
-    design = study.design
-    pool = _subject_pool(study, int(design.fold[samples[0]]), rng)
-    traits = study.traits[pool]
-    optimum = np.mean(PH_RANGE) + traits[:, 0]
-    biome, season, batch = np.split(traits[:, 1:], [len(BIOMES), len(BIOMES) + len(SEASONS)], axis=1)
-    usual = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(len(pool))
+    rng, rows = generator(study.settings.seed, "simulate", "subject", subject), study.design.iloc[samples]
+    # Gumbel noise draws the pool without replacement by prevalence.
+    allowed = (study.home < 0) | (study.home == rows["fold"].iloc[0])
+    key = np.where(allowed, study.prevalence + rng.gumbel(size=len(allowed)), -np.inf)
+    size = min(POOL, int(allowed.sum()))
+    pool = np.sort(np.argpartition(-key, size - 1)[:size])
+    optimum = np.mean(PH_RANGE) + study.traits[pool, 0]
+    biome, season, batch = np.split(study.traits[pool, 1:], [len(BIOMES), len(BIOMES + SEASONS)], axis=1)
+    usual = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(size)
     drawn = []
-    for sample in samples:
+    for sample, row in zip(samples, rows.itertuples(), strict=True):
         log_share = (
             usual
-            - 0.5 * ((design.ph[sample] - optimum) / NICHE_WIDTH) ** 2
-            + BIOME_EFFECT * biome[:, design.biome[sample]]
-            + SEASON_EFFECT * season[:, design.season[sample]]
-            + BATCH_EFFECT * batch[:, design.batch[sample]]
-            + SAMPLE_SD * rng.standard_normal(len(pool))
+            - 0.5 * ((row.ph - optimum) / NICHE_WIDTH) ** 2
+            + BIOME_EFFECT * biome[:, row.biome]
+            + SEASON_EFFECT * season[:, row.season]
+            + BATCH_EFFECT * batch[:, row.batch]
+            + SAMPLE_SD * rng.standard_normal(size)
         )
-        present = rng.random(len(pool)) < PRESENT
+        present = rng.random(size) < PRESENT
         present[np.argmax(log_share)] = True
         share = np.exp(log_share - log_share.max()) * present
         share = rng.gamma(CONCENTRATION * share / share.sum())
-        median = study.settings.depth * CASE_DEPTH_RATIO ** (0.5 - design.case[sample])
+        median = study.settings.depth * CASE_DEPTH_RATIO ** (0.5 - row.depth_confounded)
         depth = max(1, round(median * rng.lognormal(0, DEPTH_SD)))
         reads = rng.multinomial(depth, share / share.sum())
         visitors = np.flatnonzero(study.visited == sample)
@@ -229,8 +260,8 @@ def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Int
 
 
 def communities(study: Study, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterator[sparse.csr_matrix]:
-    """Draw the counts ``[samples, ASVs]`` in order, some subjects at a time; the cuts change no count."""
-    edges = np.flatnonzero(np.diff(study.design.subject, prepend=-1, append=-1))
+    """Draw the counts [samples, ASVs] in order, some subjects at a time; the cuts change no count."""
+    edges = np.flatnonzero(np.diff(study.design["subject"], prepend=-1, append=-1))
     waiting: list[tuple[Ints, Ints]] = []
     for subject, (start, stop) in enumerate(itertools.pairwise(edges)):
         waiting += _subject_counts(study, subject, np.arange(start, stop))
@@ -245,112 +276,85 @@ def communities(study: Study, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterato
             waiting = []
 
 
-class _Oracle:
-    """Knows every ASV's traits; collects what they say of each sample, then predicts unseen subjects."""
-
-    def __init__(self, study: Study) -> None:
-        self.study = study
-        self.seen = 0
-        self.used: list[int] = []
-        self.rows: list[Floats] = []
-        self.richness: list[int] = []
-
-    def look(self, counts: sparse.csr_matrix) -> None:
-        """Rarefy samples and average the traits of their ASVs by reads, by log reads and by presence."""
-        for row in range(counts.shape[0]):
-            sample, self.seen = self.seen, self.seen + 1
-            reads = counts.data[counts.indptr[row] : counts.indptr[row + 1]]
-            if len(self.rows) >= ORACLE_SAMPLES or reads.sum() < ORACLE_DEPTH:
-                continue
-            rng = generator(self.study.settings.seed, "simulate", "oracle", sample)
-            reads = rng.multivariate_hypergeometric(reads, ORACLE_DEPTH)
-            traits = self.study.traits[counts.indices[counts.indptr[row] : counts.indptr[row + 1]]]
-            weights = np.stack([reads, np.log1p(reads), reads > 0]).astype(np.float64)
-            weights /= weights.sum(1, keepdims=True)
-            self.rows.append((weights @ traits).ravel())
-            self.used.append(sample)
-            self.richness.append(int((reads > 0).sum()))
-
-    def predict(self) -> tuple[float, float] | None:
-        """R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples are deep."""
-        design, used = self.study.design, np.array(self.used, np.int64)
-        fold, ph, biome = design.fold[used], design.ph[used], design.biome[used]
-        if np.bincount(fold, minlength=FOLDS).min() < 2:
-            return None
-        features = np.stack(self.rows)
-        guess, named = np.zeros_like(ph), np.zeros_like(biome)
-        for held_out in range(FOLDS):
-            test = fold == held_out
-            ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-1, 3, 9)))
-            guess[test] = ridge.fit(features[~test], ph[~test]).predict(features[test])
-            logistic = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=2_000))
-            named[test] = logistic.fit(features[~test], biome[~test]).predict(features[test])
-        return float(r2_score(ph, guess)), float(accuracy_score(biome, named))
+# --- the oracle and the files ------------------------------------------------------------------------------
 
 
-def _tsv(rows: Iterable[Iterable[str]]) -> str:
-    return "\n".join(map("\t".join, rows)) + "\n"
+def _oracle(study: Study, looks: dict[int, Floats]) -> tuple[float | None, float | None]:
+    """R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples are deep."""
+    used = study.design.iloc[list(looks)]
+    features = np.array(list(looks.values()))
+    if np.bincount(used["fold"], minlength=FOLDS).min() < 2:
+        return None, None
+
+    def predicted(column: str, model: Any) -> Any:
+        scaled = make_pipeline(StandardScaler(), model)
+        return cross_val_predict(scaled, features, used[column], cv=PredefinedSplit(used["fold"]))
+
+    ph = predicted("ph", RidgeCV(np.logspace(-1, 3, 9)))
+    biome = predicted("biome", LogisticRegression(C=0.3, max_iter=2_000))
+    return float(r2_score(used["ph"], ph)), float(accuracy_score(used["biome"], biome))
 
 
-def _metadata(study: Study) -> str:
-    columns = {"sample-id": study.sample_ids, **study.design.columns()}
-    return _tsv([columns, *zip(*columns.values(), strict=True)])
+def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
+    style = {"sep": "\t", "lineterminator": "\n"}
+    metadata = study.design.assign(subject=[f"subject-{code + 1}" for code in study.design["subject"]])
+    metadata = metadata.assign(**{name: np.array(labels)[metadata[name]] for name, labels in CODED.items()})
+    metadata.to_csv(folder / "metadata.tsv", index_label="sample-id", **style)
+    names = ["ph", *(f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES)]
+    traits = pd.DataFrame(study.traits, study.sequences, names)
+    traits.to_csv(folder / "traits.tsv", index_label="feature-id", float_format="%.5f", **style)
+    (folder / "tree.nwk").write_text(study.tree.newick(study.sequences), encoding="utf-8")
+    (folder / "truth.json").write_text(json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _trait_table(study: Study) -> str:
-    names = ["feature-id", "ph", *(f"affinity-{name}" for name in (*BIOMES, *SEASONS, *BATCHES))]
-    rows = [names]
-    for sequence, traits in zip(study.sequences, study.traits, strict=True):
-        rows.append([sequence, *(f"{value:.5f}" for value in traits)])
-    return _tsv(rows)
-
-
-def write_study(study: Study, folder: Path) -> SimulationSummary:
+def write_study(study: Study, folder: Path) -> dict[str, Any]:
     """Write table.biom, tree.nwk, metadata.tsv, traits.tsv and truth.json into a folder that exists.
 
-    The counts are drawn and written `SAMPLES_AT_ONCE` samples at a time.
+    The counts are drawn and written `SAMPLES_AT_ONCE` samples at a time. The truth is returned: what was
+    written, and what an oracle that knows the traits reaches at 1,000 reads on folds of unseen subjects.
     """
-    oracle, ids = _Oracle(study), study.sample_ids
+    settings, ids = dataclasses.asdict(study.settings), list(study.design.index)
+    looks: dict[int, Floats] = {}
     depths: list[int] = []
+    richness: list[int] = []
     found = np.zeros(len(study.sequences), np.int64)
     with BiomWriter(folder / "table.biom", study.sequences) as writer:
         for counts in communities(study):
             writer.append(counts, ids[len(depths) : len(depths) + counts.shape[0]])
-            oracle.look(counts)
             found += np.bincount(counts.indices, minlength=len(found))
-            depths += counts.sum(1).A1.tolist()
-    reached = oracle.predict()
-    summary = SimulationSummary(
-        samples=len(depths),
-        asvs=len(found),
-        subjects=study.settings.number_of_subjects,
-        density=float(found.sum() / (len(found) * len(depths))),
-        median_depth=float(np.median(depths)),
-        median_richness=float(np.median(oracle.richness)) if oracle.richness else None,
-        seen_in_one_sample=float((found == 1).mean()),
-        ph_r2=reached[0] if reached else None,
-        biome_accuracy=reached[1] if reached else None,
-        biome_chance=float(np.bincount(study.design.biome).max() / len(depths)),
-    )
-    settings = {
-        name: value
-        for name, value in dataclasses.asdict(study.settings).items()
-        if name not in ("output_dir", "overwrite")
+            for row in counts:
+                sample = len(depths)
+                depths.append(int(row.sum()))
+                if depths[-1] < ORACLE_DEPTH or len(looks) == ORACLE_SAMPLES:
+                    continue
+                # The mean traits of the ASVs, weighted by reads, log reads and presence.
+                rng = generator(settings["seed"], "simulate", "oracle", sample)
+                reads = rng.multivariate_hypergeometric(row.data, ORACLE_DEPTH)
+                weights = np.stack([reads, np.log1p(reads), reads > 0]).astype(np.float64)
+                weights /= weights.sum(1, keepdims=True)
+                looks[sample] = (weights @ study.traits[row.indices]).ravel()
+                richness.append(int((reads > 0).sum()))
+    ph_r2, biome_accuracy = _oracle(study, looks)
+    truth = {
+        "samples": len(depths),
+        "asvs": len(found),
+        "subjects": settings["subjects"],
+        "density": float(found.sum() / (len(found) * len(depths))),
+        "median_depth": float(np.median(depths)),
+        "median_richness": float(np.median(richness)) if richness else None,
+        "seen_in_one_sample": float((found == 1).mean()),
+        "ph_r2": ph_r2,
+        "biome_accuracy": biome_accuracy,
+        "biome_chance": float(np.bincount(study.design["biome"]).max() / len(depths)),
+        "oracle_depth": ORACLE_DEPTH,
+        "settings": {k: value for k, value in settings.items() if k not in ("output_dir", "overwrite")},
     }
-    truth = {"settings": settings, "oracle_depth": ORACLE_DEPTH, **dataclasses.asdict(summary)}
-    texts = {
-        "tree.nwk": study.tree.newick(study.sequences),
-        "metadata.tsv": _metadata(study),
-        "traits.tsv": _trait_table(study),
-        "truth.json": json.dumps(truth, indent=2, allow_nan=False) + "\n",
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return summary
+    _write_texts(study, folder, truth)
+    return truth
 
 
-def simulate(settings: SimulateSettings) -> SimulationSummary:
-    """Draw a study and write it to `settings.output_dir`, whole or not at all.
+def simulate(settings: SimulateConfig) -> dict[str, Any]:
+    """Draw a study and write it to `settings.output_dir`, whole or not at all; returns its truth.
 
     Equal settings give equal bytes.
 
@@ -361,11 +365,11 @@ def simulate(settings: SimulateSettings) -> SimulationSummary:
         earlier simulation wrote is ever replaced.
     """
     output = settings.output_dir
-    check_settings(settings)
+    study = draw_study(settings)
     check_writable(output, settings.overwrite)
     if output.exists() and not (output / "truth.json").exists():
         raise InputError(
             f"{output}: not a simulated study (no truth.json), which --overwrite spares; choose another"
         )
     with whole_folder(output) as folder:
-        return write_study(draw_study(settings), folder)
+        return write_study(study, folder)
