@@ -17,7 +17,7 @@ from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
 from aam.errors import InputError
-from aam.model.aam import Aam, Masks
+from aam.model.aam import Aam, Masks, Outputs
 from aam.runtime.device import autocast
 from aam.training.inference import AsvVectors, Predicted, collect
 from aam.training.losses import Terms, loss_terms, penalties, total_loss
@@ -41,11 +41,14 @@ class Objective:
         """What is withheld in `step`."""
         return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, step)
 
-    def terms(self, model: Aam, batch: Batch, masks: Masks | None, asvs: Tensor | None) -> Terms:
-        """Every loss of one batch as ``name -> (sum, count)``."""
+    def run(
+        self, model: Aam, batch: Batch, masks: Masks | None, asvs: Tensor | None
+    ) -> tuple[Outputs, Terms]:
+        """Outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         with autocast(self.config.runtime, self.device):
             outputs = model(batch, masks, asvs)
-        return loss_terms(outputs, batch, masks, self.config.targets, self.depth, model.scale[1])
+        spread = model.scale[1]
+        return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, spread)
 
     def total(self, terms: Terms) -> Tensor:
         """The weighted sum of the mean losses."""
@@ -62,7 +65,7 @@ def train_step(
 ) -> Terms:
     """One step of the optimizer on one batch; returns the loss terms, detached."""
     optimizer.zero_grad(set_to_none=True)
-    terms = objective.terms(model, batch, objective.masks(batch, step), asvs)
+    _, terms = objective.run(model, batch, objective.masks(batch, step), asvs)
     objective.total(terms).backward()
     trained = [p for p in model.parameters() if p.grad is not None]
     nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm)
@@ -163,19 +166,25 @@ class Trainer:
             return {}
         self.model.eval()
         means, parts = Means(), []
+        supervised = self.model.target is not None or len(self.model.labels) > 0
         with torch.inference_mode():
             for batch, asvs in self._batches(self.validation, EVALUATION):
-                means.add(
-                    self.objective.terms(self.model, batch, self.objective.masks(batch, EVALUATION), asvs)
-                )
-                if self.model.target is not None or len(self.model.labels):
-                    with autocast(self.config.runtime, self.device):
-                        parts.append(collect(self.model(batch, None, asvs), batch))
+                masks = self.objective.masks(batch, EVALUATION)
+                terms: Terms = {}
+                if masks is not None or not supervised:
+                    _, terms = self.objective.run(self.model, batch, masks, asvs)
+                if supervised:
+                    # Targets are judged as they are predicted, with no count withheld.
+                    outputs, judged = self.objective.run(self.model, batch, None, asvs)
+                    parts.append(collect(outputs, batch))
+                    terms |= judged
+                means.add(terms)
         figures = {f"val_{name}": value for name, value in means.read(self.weights).items()}
         if parts:
             figures.update(self._scores(Predicted.joined(parts)))
-            supervised = {n: v for n, v in figures.items() if n.startswith(("val_target", "val_label"))}
-            figures["val_loss"] = sum(supervised.values())
+            figures["val_loss"] = sum(
+                v for n, v in figures.items() if n.startswith(("val_target", "val_label"))
+            )
         return figures
 
     def _scores(self, predicted: Predicted) -> Figures:
