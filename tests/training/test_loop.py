@@ -1,0 +1,312 @@
+"""The loop: steps that learn, runs that repeat bit for bit, validation on masked input, best weights kept."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from aam.config import FineTuneConfig, ModelConfig, RuntimeConfig, TargetConfig, TrainConfig
+from aam.data.loader import Loader
+from aam.data.study import EVALUATION, draw_batch
+from aam.errors import InputError
+from aam.model.heads import HeadConfig
+from aam.training.inference import encode_table, run_model
+from aam.training.loop import Objective, Trainer, train_step
+from aam.training.losses import loss_terms, penalties, total_loss
+from aam.training.masking import draw_masks
+from aam.training.optim import learning_rate, make_optimizer
+
+CPU = torch.device("cpu")
+PRETRAIN = HeadConfig("unifrac", (0.5, 0.2), counts=True)
+SUPERVISED = HeadConfig(n_targets=2, n_classes=(3,))
+
+
+def config_of(epochs=3, batch_size=4, targets=None, runtime=None, **train) -> FineTuneConfig:
+    return FineTuneConfig(
+        targets=targets or TargetConfig(),
+        model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
+        train=TrainConfig(**{"lr": 3e-3, "epochs": epochs, "batch_size": batch_size, **train}),
+        runtime=runtime or RuntimeConfig(),
+    )
+
+
+def supervised(study):
+    """The study with two numeric columns and a class column, all drawn at random, some missing."""
+    target = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
+    target[2, 0] = target[7, 1] = math.nan
+    return dataclasses.replace(study, target=target, label=np.array([0, 1, 2, -1, 0, 1, 2, 0, 1])[:, None])
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny())
+
+
+def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=None) -> Trainer:
+    size, workers = config.train.batch_size, config.runtime.num_workers
+    loaders = [
+        Loader(study, np.array(rows, np.int64), size, shuffle, workers, asvs is None)
+        for rows, shuffle in ((range(6), True), (validation, False))
+    ]
+    return Trainer(model, config, *loaders, CPU, (lambda record: None) if report is None else report, asvs)
+
+
+def weights_of(model) -> dict[str, Tensor]:
+    return copy.deepcopy(model.state_dict())
+
+
+def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in other)
+
+
+# --- a step ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stem", ["patch", "nucleotide"])
+def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem):
+    config = config_of()
+    batch = draw_batch(supervised(study_of(**tiny())), np.arange(9), 0)
+    heads = HeadConfig("unifrac", (0.5, 0.2), counts=True, n_targets=2, n_classes=(3,))
+    model = model_of(heads, asv_stem=stem, noise=0.0).train()
+    objective = Objective(config, 40, CPU)
+    optimizer = make_optimizer(model, config.train)
+
+    def losses() -> dict[str, float]:
+        with torch.no_grad():
+            _, terms = objective.run(model, batch, objective.masks(batch, 1), None)
+        return {name: float(total / count) for name, (total, count) in terms.items()}
+
+    before = losses()
+    assert set(before) == {"unifrac", "nucleotide", "count", "target", "label0"}
+    for step in range(60):
+        terms = train_step(model, batch, objective, optimizer, step)
+        assert not any(total.requires_grad for total, _ in terms.values())
+    after = losses()
+    assert after["nucleotide"] < before["nucleotide"], "random bases: there is little to learn"
+    assert all(after[name] < 0.7 * before[name] for name in before if name != "nucleotide"), (before, after)
+
+
+def test_a_step_is_clipped(study, model_of):
+    config = config_of(optimizer="sgd", max_grad_norm=1e-3)
+    model = model_of(PRETRAIN).train()
+    optimizer = make_optimizer(model, config.train)
+    train_step(model, draw_batch(study, np.arange(9), 0), Objective(config, 40, CPU), optimizer, 0)
+    norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
+    assert norm.item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_missing_targets_do_not_poison_the_weights(study, model_of):
+    """Failure 5 of the predecessor."""
+    model, config = model_of(SUPERVISED).train(), config_of()
+    optimizer = make_optimizer(model, config.train)
+    blank = dataclasses.replace(
+        study, target=np.full((9, 2), math.nan, np.float32), label=np.full((9, 1), -1)
+    )
+    for one in (supervised(study), blank):
+        train_step(model, draw_batch(one, np.arange(9), 0), Objective(config, 40, CPU), optimizer, 0)
+        assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+# --- a run -------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_fixes_every_weight(study, model_of):
+    def fitted(runtime: RuntimeConfig, dropout: float = 0.1) -> dict[str, Tensor]:
+        torch.manual_seed(runtime.seed)
+        trainer = trainer_of(
+            model_of(PRETRAIN, noise=0.0, dropout=dropout),
+            dataclasses.replace(study, seed=runtime.seed),
+            config_of(runtime=runtime),
+        )
+        trainer.fit()
+        return weights_of(trainer.model)
+
+    first = fitted(RuntimeConfig(seed=4))
+    assert same_weights(fitted(RuntimeConfig(seed=4)), first)
+    assert same_weights(fitted(RuntimeConfig(seed=4, num_workers=1)), first), "one more worker changes no bit"
+    assert not same_weights(fitted(RuntimeConfig(seed=5)), first)
+
+
+def test_the_learning_rate_follows_its_course(study, model_of):
+    records: list[dict] = []
+    config = config_of(epochs=5, batch_size=2, warmup_steps=3)
+    trainer = trainer_of(model_of(PRETRAIN), study, config, report=records.append)
+    trainer.fit()
+    steps = [record for record in records if record["event"] == "step"]
+    assert [record["step"] for record in steps] == list(range(1, 16))
+    assert [record["lr"] for record in steps] == [learning_rate(config.train, step, 15) for step in range(15)]
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [record["epoch"] for record in epochs] == list(range(5))
+    assert all(record["samples_per_s"] > 0 for record in epochs)
+    assert {"train_loss", "train_unifrac", "val_loss", "val_nucleotide", "val_count"} <= epochs[0].keys()
+
+
+def overshooting(study):
+    """All that is learned is 1, all that is validated 0.6: the best prediction lies on the way."""
+    target = np.full((9, 2), 1.0, np.float32)
+    target[6:] = 0.6
+    return dataclasses.replace(study, target=target, label=np.full((9, 1), -1))
+
+
+def test_the_best_weights_are_taken_back(study, model_of):
+    """Failure 12 of the predecessor."""
+    states, losses = [], []
+
+    def report(record) -> None:
+        if record["event"] == "epoch":
+            states.append(weights_of(model))
+            losses.append(record["val_loss"])
+
+    model = model_of(SUPERVISED, noise=0.0)
+    config = config_of(30, 2, patience=0, lr=5e-4, scheduler="constant", warmup_steps=0)
+    trainer = trainer_of(model, overshooting(study), config, report=report)
+    trainer.fit()
+    best = int(np.argmin(losses))
+    assert 0 < best < 29, losses
+    assert trainer.progress.best_epoch == best
+    assert trainer.progress.best == losses[best]
+    assert same_weights(weights_of(model), states[best])
+    assert not same_weights(states[best], states[-1])
+
+
+def test_a_run_stops_when_patience_ends(study, model_of):
+    """A learning rate of 0 improves on the first epoch never again."""
+    records: list[dict] = []
+    trainer = trainer_of(model_of(PRETRAIN), study, config_of(20, lr=0.0, patience=3), report=records.append)
+    trainer.fit()
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [record["best"] for record in epochs] == [1, 0, 0, 0]
+    assert len({record["val_loss"] for record in epochs}) == 1, "validation draws and masks are fixed"
+
+
+def test_without_validation_the_last_weights_stay(study, model_of):
+    records: list[dict] = []
+    trainer = trainer_of(model_of(PRETRAIN), study, config_of(4, patience=1), (), records.append)
+    trainer.fit()
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [record["best"] for record in epochs] == [1, 1, 1, 1]
+    assert not any(name.startswith("val_") for name in epochs[0])
+
+
+def test_a_loss_that_is_no_number_is_an_error(study, model_of):
+    trainer = trainer_of(model_of(PRETRAIN), study, config_of(4, lr=1e30, max_grad_norm=1e30, warmup_steps=0))
+    with pytest.raises(InputError, match=r"epoch 0: the loss is (nan|inf); lower --lr"):
+        trainer.fit()
+
+
+# --- validation --------------------------------------------------------------------------------------------
+
+
+def last_epoch(trainer_arguments, **rest) -> dict:
+    records: list[dict] = []
+    trainer = trainer_of(*trainer_arguments, report=records.append, **rest)
+    trainer.fit()
+    return records[-1]
+
+
+def test_validation_is_on_masked_input(study, model_of):
+    """Failure 4 of the predecessor. Each term is computed here, sample by sample and base by base."""
+    config = config_of(1, lr=0.0, nuc_mask_asvs=1.0)
+    model = model_of(PRETRAIN)
+    found = last_epoch((model, study, config))
+    sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
+    counts: dict[str, int] = dict.fromkeys(sums, 0)
+    batch = draw_batch(study, np.array([6, 7, 8]), EVALUATION)
+    masks = draw_masks(batch, config.train, 5, 0, EVALUATION)
+    with torch.no_grad():
+        outputs = model(batch, masks)
+        unmasked = model(batch, dataclasses.replace(masks, tokens=batch.tokens[masks.rows])).nucleotides
+    for at, (row, place) in enumerate(masks.where.nonzero().tolist()):
+        assert masks.tokens[row, place] == 6
+        truth = int(batch.tokens[masks.rows[row], place]) - 1
+        sums["nucleotide"] -= float(outputs.nucleotides[at].log_softmax(0)[truth])
+        counts["nucleotide"] += 1
+    for i in range(3):
+        for j in range(i + 1, 3):
+            sums["unifrac"] += float(outputs.distance[i, j] - batch.distance[i, j]) ** 2 / 0.2**2
+            counts["unifrac"] += 1
+    for sample, slot in masks.counts.nonzero().tolist():
+        error = abs(float(outputs.counts[sample, slot]) - math.log(float(batch.counts[sample, slot]) / 40))
+        sums["count"] += error - 0.5 if error > 1 else error**2 / 2
+        counts["count"] += 1
+    assert min(counts.values()) >= 3
+    for name, total in sums.items():
+        assert found[f"val_{name}"] == pytest.approx(total / counts[name], rel=1e-4)
+    assert found["val_loss"] == pytest.approx(sum(sums[name] / counts[name] for name in sums), rel=1e-4)
+    truth = batch.tokens[masks.rows][masks.where].long() - 1
+    assert abs(F.cross_entropy(unmasked, truth).item() - found["val_nucleotide"]) > 1e-3
+
+
+def test_scores_are_those_of_the_predictions(study, model_of):
+    """On whole input, some targets missing; the loss that decides is that of these predictions too."""
+    learned, model = supervised(study), model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
+    found = last_epoch((model, learned, config_of(1, 64, lr=0.0)), validation=range(2, 9))
+    predicted = run_model(model, learned, np.arange(2, 9), CPU, RuntimeConfig())
+    truth, label = learned.target[2:], learned.label[2:, 0]
+    errors = np.abs(predicted.target - truth)
+    assert found["val_mae"] == pytest.approx(np.nanmean(errors, axis=0).mean(), rel=1e-5)
+    spread = np.nansum((truth - np.nanmean(truth, axis=0)) ** 2, axis=0)
+    assert found["val_r2"] == pytest.approx((1 - np.nansum(errors**2, axis=0) / spread).mean(), rel=1e-4)
+    hits = predicted.probabilities[0].argmax(1) == label
+    assert found["val_accuracy"] == pytest.approx(hits[label >= 0].mean())
+    assert found["val_loss"] == pytest.approx(found["val_target"] + found["val_label0"])
+    assert found["val_target"] == pytest.approx(
+        np.nanmean(np.where(errors > 1, errors - 0.5, errors**2 / 2)), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)])
+def test_the_metric_that_was_asked_for_decides(study, model_of, metric, sign):
+    records: list[dict] = []
+    config = config_of(8, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
+    trainer = trainer_of(model_of(SUPERVISED), supervised(study), config, range(3, 9), records.append)
+    trainer.fit()
+    key = metric if metric == "val_loss" else f"val_{metric}"
+    scores = [sign * record[key] for record in records if record["event"] == "epoch"]
+    assert len(set(scores)) > 1 or metric == "accuracy"
+    assert trainer.progress.best_epoch == int(np.argmin(scores))
+    assert trainer.progress.best == min(scores)
+
+
+# --- frozen ------------------------------------------------------------------------------------------------
+
+
+def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
+    """With ASV vectors computed once the heads get the gradients that they get from sequences."""
+    learned, config = supervised(study), config_of(2, lr=0.01, nuc_penalty=0.0, count_penalty=0.0)
+    fitted = []
+    for beforehand in (False, True):
+        model = model_of(SUPERVISED)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.startswith(("target", "labels")))
+        start = weights_of(model)
+        asvs = encode_table(model, study, CPU, RuntimeConfig()) if beforehand else None
+        trainer_of(model, learned, config, asvs=asvs).fit()
+        end = weights_of(model)
+        for name in start:
+            assert torch.equal(start[name], end[name]) != name.startswith(("target", "labels")), name
+        fitted.append(end)
+    for name, value in fitted[0].items():
+        torch.testing.assert_close(value, fitted[1][name], rtol=1e-3, atol=1e-5)
+
+
+def test_the_weights_of_the_losses(study, model_of):
+    config = config_of(penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
+    batch, model = draw_batch(study, np.arange(9), 0), model_of(PRETRAIN)
+    objective = Objective(config, 40, CPU)
+    masks = objective.masks(batch, 3)
+    with torch.no_grad():
+        found = objective.total(objective.run(model, batch, masks, None)[1])
+        terms = loss_terms(model(batch, masks), batch, masks, config.targets, 40, 0.2)
+    assert found == total_loss(terms, penalties(config.train, config.targets))
+    means = {name: float(total / count) for name, (total, count) in terms.items()}
+    assert float(found) == pytest.approx(
+        0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"]
+    )
