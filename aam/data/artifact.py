@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import stat
 import struct
 import uuid
@@ -26,33 +27,40 @@ MAX_METADATA = 1 << 16
 MAX_RATIO = 200
 EXEMPT = 64 << 20
 
+UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ZIP_MAGIC = b"PK\x03\x04"
-PIECE = 1 << 20
+# NotImplementedError of zipfile is a RuntimeError.
 DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,
-    RuntimeError,
-    OverflowError,
-)
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, OverflowError
+)  # fmt: skip
+
+PROVENANCE = """\
+execution:
+    uuid: {uuid}
+    runtime:
+        start: {now}
+        end: {now}
+        duration: 0 microseconds
+
+action:
+    type: import
+
+environment:
+    platform: {platform}
+    python: {python}
+    framework:
+        version: {version}
+        website: https://github.com/qiime2/qiime2
+        citations: []
+    plugins: {{}}
+    python-packages:
+        aam: {version}
+"""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a QIIME 2 archive holds.
-
-    Attributes
-    ----------
-    type, format : str
-        Semantic type and directory format, e.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``.
-    data : mapping of str to bytes
-        Content of each file, by its name below ``data/``.
-    path : Path
-        Where it was read from, for messages.
-    """
+    """What a QIIME 2 archive holds: semantic type, directory format, content by name below ``data/``."""
 
     type: str
     format: str
@@ -74,7 +82,8 @@ def _check_name(name: str, where: object) -> None:
         raise InputError(f"{where}: unsafe file name {name!r} in the archive, expected <uuid>/...")
 
 
-def _check_sizes(entries: list[zipfile.ZipInfo], path: Path) -> None:
+def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
+    """Bound what will be unpacked; returns the one folder at the top, named by a UUID."""
     total = sum(entry.file_size for entry in entries)
     largest = max((entry.file_size for entry in entries), default=0)
     allowed = min(MAX_TOTAL, EXEMPT + MAX_RATIO * path.stat().st_size)
@@ -85,10 +94,6 @@ def _check_sizes(entries: list[zipfile.ZipInfo], path: Path) -> None:
             f"{path}: unpacks to {total} bytes, its largest file to {largest}; expected at most {allowed} "
             f"and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it and pass the file inside"
         )
-
-
-def _checked_root(entries: list[zipfile.ZipInfo], path: Path) -> str:
-    """The one folder at the top, named by a UUID."""
     names = [entry.filename for entry in entries]
     for name in names:
         _check_name(name, path)
@@ -99,11 +104,7 @@ def _checked_root(entries: list[zipfile.ZipInfo], path: Path) -> str:
         raise InputError(
             f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), expected one"
         )
-    try:
-        valid = str(uuid.UUID(roots[0])) == roots[0]
-    except ValueError:
-        valid = False
-    if not valid:
+    if not UUID.fullmatch(roots[0]):
         raise InputError(f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive")
     return roots[0]
 
@@ -114,16 +115,12 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> by
         raise InputError(f"{path}: {entry.filename} is encrypted or not deflated; QIIME 2 writes neither")
     if stat.S_ISLNK(entry.external_attr >> 16):
         raise InputError(f"{path}: {entry.filename} is a link, expected a file")
-    pieces, left = [], entry.file_size
+    # Reading with a size, zipfile unpacks no more than that, whatever the directory says.
     with archive.open(entry) as file:
-        while piece := file.read(PIECE):
-            left -= len(piece)
-            if left < 0:
-                raise InputError(f"{path}: {entry.filename} is larger than the archive says")
-            pieces.append(piece)
-    if left:
+        content = file.read(entry.file_size)
+    if len(content) != entry.file_size:
         raise InputError(f"{path}: {entry.filename} is shorter than the archive says; is the file cut off?")
-    return b"".join(pieces)
+    return content
 
 
 def _parse_metadata(blob: bytes, root: str, path: Path) -> tuple[str, str]:
@@ -151,8 +148,7 @@ def _parse_metadata(blob: bytes, root: str, path: Path) -> tuple[str, str]:
 def _read(path: Path, expected_types: Iterable[str], reason: str) -> Artifact:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
-        _check_sizes(entries, path)
-        root = _checked_root(entries, path)
+        root = _check_entries(entries, path)
         files = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries if not entry.is_dir()}
         for name in ("VERSION", "metadata.yaml"):
             if name not in files or files[name].file_size > MAX_METADATA:
@@ -175,18 +171,11 @@ def _read(path: Path, expected_types: Iterable[str], reason: str) -> Artifact:
 def read_artifact(path: Path, expected_types: Iterable[str], reason: str = "") -> Artifact:
     """Read the data of a QIIME 2 archive, provenance left aside.
 
-    Parameters
-    ----------
-    path : Path
-    expected_types : iterable of str
-        Semantic types that the caller accepts; properties (`` % Properties(...)``) are ignored.
-    reason : str
-        Why only these, for the message.
+    `expected_types` are the semantic types that the caller accepts, properties (`` % Properties(...)``)
+    aside; `reason` says in the message why only these.
 
-    Raises
-    ------
-    InputError
-        Not a QIIME 2 archive, another semantic type, unsafe names, or larger than the bounds above.
+    Raises `InputError`: not a QIIME 2 archive, another semantic type, unsafe names, or larger than the bounds
+    above.
     """
     try:
         return _read(path, expected_types, reason)
@@ -198,60 +187,35 @@ def read_artifact(path: Path, expected_types: Iterable[str], reason: str = "") -
         raise InputError(f"{path}: not a readable QIIME 2 archive ({error})") from error
 
 
-def _action(now: datetime) -> str:
-    """Provenance of data that came from outside QIIME 2."""
-    return f"""\
-execution:
-    uuid: {uuid.uuid4()}
-    runtime:
-        start: {now.isoformat()}
-        end: {now.isoformat()}
-        duration: 0 microseconds
-
-action:
-    type: import
-
-environment:
-    platform: {platform.platform()}
-    python: {platform.python_version()}
-    framework:
-        version: {aam.__version__}
-        website: https://github.com/qiime2/qiime2
-        citations: []
-    plugins: {{}}
-    python-packages:
-        aam: {aam.__version__}
-"""
-
-
 def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
     """Write a QIIME 2 archive of version 5 under a fresh UUID, whole or not at all.
 
-    Parameters
-    ----------
-    path : Path
-    semantic_type, format : str
-        E.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``.
-    files : mapping of str to bytes
-        Content by file name below ``data/``.
+    `semantic_type` and `format` are e.g. ``FeatureTable[Frequency]`` and ``BIOMV210DirFmt``; `files` holds
+    content by file name below ``data/``.
     """
     root = str(uuid.uuid4())
     version = b"QIIME 2\narchive: 5\nframework: 2024.10.0+aam\n"
     metadata = f"uuid: {root}\ntype: {semantic_type}\nformat: {format}\n".encode()
-    content = {"VERSION": version, "metadata.yaml": metadata}
-    for name, blob in files.items():
+    provenance = PROVENANCE.format(
+        uuid=uuid.uuid4(),
+        now=datetime.now(timezone.utc).isoformat(),
+        platform=platform.platform(),
+        python=platform.python_version(),
+        version=aam.__version__,
+    )
+    for name in files:
         _check_name(name, path)
-        content[f"data/{name}"] = blob
-    content |= {
+    content = {
+        "VERSION": version,
+        "metadata.yaml": metadata,
+        **{f"data/{name}": blob for name, blob in files.items()},
         "provenance/VERSION": version,
         "provenance/metadata.yaml": metadata,
         "provenance/citations.bib": b"",
-        "provenance/action/action.yaml": _action(datetime.now(timezone.utc)).encode(),
+        "provenance/action/action.yaml": provenance.encode(),
     }
-    sums = [
-        f"{hashlib.md5(blob, usedforsecurity=False).hexdigest()}  {name}\n" for name, blob in content.items()
-    ]
-    content["checksums.md5"] = "".join(sums).encode()
+    sums = {name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()}
+    content["checksums.md5"] = "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
     with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, blob in content.items():
             archive.writestr(f"{root}/{name}", blob)

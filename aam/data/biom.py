@@ -37,9 +37,6 @@ PACKED = {"compression": "gzip", "track_times": False}
 Ints = npt.NDArray[np.int64]
 
 
-# --- reading BIOM 2.1 --------------------------------------------------------------------------------------
-
-
 def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset:
     """A one-dimensional dataset of one of the numpy `kinds` that is no larger than what is stored of it."""
     found = file.get(name)
@@ -115,11 +112,8 @@ def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str
 def read_hdf5(source: Path | bytes, where: str) -> RawTable:
     """Read a BIOM 2.1 table from a file or from bytes, its sample-major matrix only.
 
-    Raises
-    ------
-    InputError
-        Not such a table: a dataset is missing, of another type or length, or larger than what is stored; an
-        index out of bounds; a count that is not whole.
+    Raises `InputError`: not such a table: a dataset is missing, of another type or length, or larger than
+    what is stored; an index out of bounds; a count that is not whole.
     """
     try:
         with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
@@ -136,9 +130,6 @@ def read_hdf5(source: Path | bytes, where: str) -> RawTable:
         raise
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"{where}: not a readable HDF5 file ({error})") from error
-
-
-# --- reading BIOM 1.0 --------------------------------------------------------------------------------------
 
 
 def _brief(value: object) -> str:
@@ -228,9 +219,6 @@ def read_json(blob: bytes, where: str) -> RawTable:
     )
 
 
-# --- writing -----------------------------------------------------------------------------------------------
-
-
 class _Column:
     """A dataset that grows by whole HDF5 chunks, so that appends of any size give the same bytes."""
 
@@ -309,10 +297,7 @@ class BiomWriter:
     def append(self, counts: sparse.csr_matrix | sparse.csr_array, sample_ids: Sequence[str]) -> None:
         """Add samples: reads as CSR [samples, features] and the ids of the rows; stored zeros are left out.
 
-        Raises
-        ------
-        InputError
-            The shape does not fit the ids.
+        Raises `InputError`: the shape does not fit the ids.
         """
         expected = (len(sample_ids), len(self.feature_ids))
         if counts.shape != expected:
@@ -331,10 +316,7 @@ class BiomWriter:
     def close(self) -> None:
         """Write the copy ordered by feature, the ids and the attributes, then close the file.
 
-        Raises
-        ------
-        InputError
-            A sample or a feature occurs twice.
+        Raises `InputError`: a sample or a feature occurs twice.
         """
         try:
             for axis, ids in (("sample", self._sample_ids), ("feature", self.feature_ids)):

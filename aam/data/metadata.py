@@ -125,9 +125,6 @@ class Metadata:
         return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
 
 
-# --- reading -----------------------------------------------------------------------------------------------
-
-
 def _text(path: Path) -> str:
     raw = read_bytes(path)
     if not raw.startswith(ZIP_MAGIC):
@@ -220,10 +217,7 @@ def read_metadata(path: Path) -> Metadata:
     early. Beyond QIIME 2, the terms in `MISSING` are missing values unless ``#q2:missing`` says ``blank``.
     A .qza of `ARTIFACTS` is read too.
 
-    Raises
-    ------
-    InputError
-        With every problem of the file: encoding, quotes, header, rows, ids, directives.
+    Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids, directives.
     """
     rows = ((line, [cell.strip() for cell in cells]) for line, cells in parse_rows(_text(path), path))
     header, problems = _header(rows, path), Problems()
@@ -270,10 +264,8 @@ def align(
 
     Others are refused, or with ``missing="drop"`` left out and logged as a warning.
 
-    Raises
-    ------
-    InputError
-        Columns that do not exist; samples that lack something while `missing` is ``error``; none left.
+    Raises `InputError`: columns that do not exist; samples that lack something while `missing` is ``error``;
+    none left.
     """
     metadata.require(columns)
     absent = [sample for sample in sample_ids if sample not in metadata]

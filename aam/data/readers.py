@@ -34,9 +34,6 @@ NOT_DNA = re.compile("[^ACGTUNRYSWKMBDHVacgtunryswkmbdhv]")
 CLEAN = bytes.maketrans(b"URYSWKMBDHV", b"TNNNNNNNNNN")
 
 
-# --- bytes and text ----------------------------------------------------------------------------------------
-
-
 def read_bytes(path: Path, head: int = -1) -> bytes:
     """Content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError` if unreadable."""
     try:
@@ -55,10 +52,7 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
 def decoded(blob: bytes, where: Path | str) -> str:
     """UTF-8 text without its byte order mark, if it has one.
 
-    Raises
-    ------
-    InputError
-        Another encoding, with the place of the first byte that shows it.
+    Raises `InputError`: another encoding, with the place of the first byte that shows it.
     """
     if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8")
@@ -84,10 +78,7 @@ def unix(text: str) -> str:
 def parse_rows(text: str, where: Path | str) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of each tab-separated row, quoted as csv has them; any line ends, no blank lines.
 
-    Raises
-    ------
-    InputError
-        Quotes that do not close, while the faulty row is read.
+    Raises `InputError`: quotes that do not close, while the faulty row is read.
     """
     reader = csv.reader(io.StringIO(text, newline=""), dialect="excel-tab", strict=True)
     line = 0
@@ -103,9 +94,6 @@ def parse_rows(text: str, where: Path | str) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-# --- what every table must be ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class RawTable:
     """A table of counts as a file holds it: uint32 `counts` [N, F] and the names of rows and columns."""
@@ -118,10 +106,8 @@ class RawTable:
 def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], str]) -> npt.NDArray[np.uint32]:
     """`values` as uint32; `place` names the position of a value for the message.
 
-    Raises
-    ------
-    InputError
-        A value is not a whole number of reads from 0 to 2^32 - 1; one problem per kind of mistake.
+    Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per kind of
+    mistake.
     """
     values = values.astype(np.float64, copy=False)
     finite = np.isfinite(values)
@@ -146,10 +132,8 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
 def finished(raw: RawTable, where: str) -> RawTable:
     """The table with checked ids, rows sorted by column, and zeros dropped.
 
-    Raises
-    ------
-    InputError
-        No samples or features, no reads at all, empty or duplicate ids, a count that is given twice.
+    Raises `InputError`: no samples or features, no reads at all, empty or duplicate ids, a count that is
+    given twice.
     """
     problems = Problems()
     for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
@@ -175,9 +159,6 @@ def finished(raw: RawTable, where: str) -> RawTable:
     return raw
 
 
-# --- the classic table -------------------------------------------------------------------------------------
-
-
 def _header(lines: list[str], where: str) -> tuple[int, list[str]]:
     """Number of header lines and the cells of the last of them."""
     for number, line in enumerate(lines, start=1):
@@ -195,10 +176,7 @@ def _header(lines: list[str], where: str) -> tuple[int, list[str]]:
 def read_tsv(blob: bytes, where: str) -> RawTable:
     """A classic table: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
 
-    Raises
-    ------
-    InputError
-        Not UTF-8, no header, a row of another length, a cell that is no count.
+    Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
     lines = unix(decoded(blob, where)).rstrip("\n").split("\n")
     skipped, header = _header(lines, where)
@@ -230,9 +208,6 @@ def read_tsv(blob: bytes, where: str) -> RawTable:
     )
     table = coo_array((counts, (columns, rows)), shape=(len(samples), len(features)))
     return RawTable(table.tocsr(), samples, features)
-
-
-# --- sequences ---------------------------------------------------------------------------------------------
 
 
 def first_not_dna(sequence: str) -> str:
@@ -277,10 +252,8 @@ def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
 def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
     """Clean sequences of the `wanted` ids from FASTA (plain or gzip) or ``FeatureData[Sequence]`` (.qza).
 
-    Raises
-    ------
-    InputError
-        No FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap or another letter.
+    Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap or
+    another letter.
     """
     blob = read_bytes(path)
     if blob.startswith(ZIP_MAGIC):

@@ -93,9 +93,6 @@ class Study:
     design: pd.DataFrame
 
 
-# --- ASVs and samples --------------------------------------------------------------------------------------
-
-
 def draw_tree(asvs: int, seed: int) -> Tree:
     """A random tree whose `asvs` tips form clusters of close relatives of uneven size.
 
@@ -222,9 +219,6 @@ def draw_study(settings: SimulateConfig) -> Study:
     return Study(settings, tree, sequences, traits, prevalence, abundance, home, visited, design)
 
 
-# --- counts ------------------------------------------------------------------------------------------------
-
-
 def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Ints, Ints]]:
     """ASVs and reads of each sample of a subject, from the subject's own stream of random numbers."""
     rng, rows = generator(study.settings.seed, "simulate", "subject", subject), study.design.iloc[samples]
@@ -274,9 +268,6 @@ def communities(study: Study, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterato
             counts.eliminate_zeros()
             yield counts
             waiting = []
-
-
-# --- the oracle and the files ------------------------------------------------------------------------------
 
 
 def _oracle(study: Study, looks: dict[int, Floats]) -> tuple[float | None, float | None]:
@@ -358,11 +349,8 @@ def simulate(settings: SimulateConfig) -> dict[str, Any]:
 
     Equal settings give equal bytes.
 
-    Raises
-    ------
-    InputError
-        Settings are out of range, or the folder exists and may not be replaced. Only a folder that an
-        earlier simulation wrote is ever replaced.
+    Raises `InputError`: settings are out of range, or the folder exists and may not be replaced. Only a
+    folder that an earlier simulation wrote is ever replaced.
     """
     output = settings.output_dir
     study = draw_study(settings)

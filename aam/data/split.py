@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from aam.data.dealing import Samples, Strata, dealt, sorted_samples
-from aam.data.readers import decoded, parse_rows, read_bytes
+import numpy as np
+import numpy.typing as npt
+
+from aam.data.readers import MOST_PROBLEMS, decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
 from aam.runtime.files import write_text
+from aam.runtime.rng import generator
 
 Side = Literal["train", "validation", "test"]
+Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
 
 SIDES: tuple[Side, ...] = ("train", "validation", "test")
 HEADER = ["sample-id", "side", "fold"]
-MOST_PROBLEMS = 10
+# Numeric strata are quintiles.
+QUANTILES = 5
+MAX_STRATA = 101
+# Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type` hold a fifth
+# of each type to within 0.008; the best of 100 random divisions holds it to within 0.033.
+SWAPS = 2000
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which side each sample stands on.
-
-    Attributes
-    ----------
-    sample_ids : tuple of str
-        Sorted.
-    sides : tuple of str
-        ``train``, ``validation`` or ``test`` of each sample.
-    folds : tuple of str
-        The fold in which each sample is the test side; empty text where there are no folds.
-    """
+    """Which side each sample stands on: sorted ids, the side of each, the fold that tests it or ''."""
 
     sample_ids: tuple[str, ...]
     sides: tuple[Side, ...]
@@ -49,7 +49,99 @@ class Split:
         return next((fold for fold, at in zip(self.folds, self.sides, strict=True) if at == "test"), "")
 
 
-def _held_out(samples: Samples, share: float, option: str, *names: int | str) -> set[str]:
+@dataclass(frozen=True)
+class _Samples:
+    """Sorted samples with their group and, as numbers from 0, their stratum."""
+
+    ids: list[str]
+    groups: list[str]
+    strata: npt.NDArray[np.int64]
+    grouped: bool
+
+    def without(self, dropped: set[str]) -> _Samples:
+        """Those not of these groups."""
+        rows = [row for row, group in enumerate(self.groups) if group not in dropped]
+        ids, groups = ([names[row] for row in rows] for names in (self.ids, self.groups))
+        return _Samples(ids, groups, self.strata[rows], self.grouped)
+
+    def parts(self, sizes: Sequence[int], *names: int | str) -> dict[str, int]:
+        """Deal the groups into parts of `sizes` groups each, at random and evenly over the strata.
+
+        Groups of one (most frequent) stratum stand side by side in random order and the parts take turns, so
+        that each stratum is divided to within one group. Where groups are unequal, two random groups then
+        change places as often as that makes the parts' shares of all strata more even.
+        """
+        groups, row = np.unique(np.array(self.groups, dtype=object), return_inverse=True)
+        counts = np.zeros((len(groups), int(self.strata.max()) + 1))
+        np.add.at(counts, (row, self.strata), 1)
+        random = generator(*names)
+        turn = np.concatenate([(np.arange(size) + random.random()) / size for size in sizes])
+        owner = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(turn, kind="stable")]
+        part = np.empty(len(groups), dtype=np.int64)
+        part[np.lexsort((random.random(len(groups)), counts.argmax(axis=1)))] = owner
+        if self.grouped:
+            _even_out(part, counts / np.maximum(counts.sum(axis=0), 1), sizes, random)
+        return dict(zip(groups.tolist(), part.tolist(), strict=True))
+
+
+def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
+    """Stratum of each sample: text as it is, numbers by quantile, what is missing by itself."""
+    if strata is None:
+        return np.zeros(n, dtype=np.int64)
+    if isinstance(strata, np.ndarray):
+        present = strata[~np.isnan(strata)]
+        edges = np.quantile(present, np.arange(1, QUANTILES) / QUANTILES) if present.size else present
+        strata = [None if np.isnan(x) else f"{np.searchsorted(edges, x, side='right')}" for x in strata]
+    names = sorted({each for each in strata if each is not None})
+    place = {name: code for code, name in enumerate(names)}
+    return np.array([len(names) if each is None else place[each] for each in strata])
+
+
+def _sorted(ids: Sequence[str], groups: Sequence[str | None] | None, strata: Strata) -> _Samples:
+    """Samples sorted by id; without `groups` each is its own group."""
+    if repeated := sorted(name for name, times in Counter(ids).items() if times > 1):
+        raise InputError(f"split: samples occur more than once: {shown(repeated)}")
+    if not ids:
+        raise InputError("split: no samples to divide")
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    named = [(ids[row], ids[row] if groups is None else groups[row]) for row in order]
+    if lost := [sample for sample, group in named if group is None]:
+        raise InputError(
+            f"split: {len(lost)} samples have no value in --group-column: {shown(lost)}; fill them in, or "
+            "leave these samples out with --missing drop"
+        )
+    codes = _codes(strata, len(ids))[order]
+    if codes.max() >= MAX_STRATA:
+        raise InputError(
+            f"split: {codes.max() + 1} strata, expected at most {MAX_STRATA}; stratify by a column of fewer "
+            "values"
+        )
+    return _Samples(
+        [ids[row] for row in order], [str(group) for _, group in named], codes, groups is not None
+    )
+
+
+def _even_out(
+    part: npt.NDArray[np.int64],
+    shares: npt.NDArray[np.float64],
+    sizes: Sequence[int],
+    random: np.random.Generator,
+) -> None:
+    """Exchange groups between parts, in place, while the squared excess of the strata's shares falls."""
+    expected = np.array(sizes)[:, None] / len(part)
+    excess = np.zeros((len(sizes), shares.shape[1])) - expected
+    np.add.at(excess, part, shares)
+    for one, other in random.integers(len(part), size=(SWAPS, 2)).tolist():
+        a, b = part[one], part[other]
+        moved = shares[other] - shares[one]
+        after_a, after_b = excess[a] + moved, excess[b] - moved
+        change = (after_a**2 - excess[a] ** 2) / expected[a] + (after_b**2 - excess[b] ** 2) / expected[b]
+        if a != b and change.sum() < -1e-12:
+            part[one], part[other] = b, a
+            excess[a], excess[b] = after_a, after_b
+
+
+def _held_out(samples: _Samples, share: float, option: str, *names: int | str) -> set[str]:
     """Groups that `share` of all holds out: at least one where it is above 0, and never all."""
     if not 0 <= share < 1:
         raise InputError(f"{option} is {share}, expected a share from 0 to below 1")
@@ -63,23 +155,20 @@ def _held_out(samples: Samples, share: float, option: str, *names: int | str) ->
         )
     if size == 0:
         return set()
-    part = dealt(samples, [total - size, size], *names)
+    part = samples.parts([total - size, size], *names)
     return {group for group, place in part.items() if place == 1}
 
 
 def _divided(
-    samples: Samples, test: set[str], folds: Mapping[str, str], validation_size: float, seed: int
+    samples: _Samples, test: set[str], folds: Mapping[str, str], validation_size: float, seed: int
 ) -> Split:
     """The split whose test groups are `test`, with validation carved from the other groups."""
-    fold = next((folds[group] for group in sorted(test)), "") if folds else ""
-    validation = _held_out(
-        samples.without(test), validation_size, "--validation-size", seed, "split", "validation", fold
-    )
-    sides: list[Side] = [
-        "test" if group in test else "validation" if group in validation else "train"
-        for group in samples.groups
-    ]
-    return Split(tuple(samples.ids), tuple(sides), tuple(folds.get(group, "") for group in samples.groups))
+    fold = folds[min(test)] if folds else ""
+    names = (seed, "split", "validation", fold)
+    validation = _held_out(samples.without(test), validation_size, "--validation-size", *names)
+    side: dict[str, Side] = {**dict.fromkeys(validation, "validation"), **dict.fromkeys(test, "test")}
+    sides = tuple(side.get(group, "train") for group in samples.groups)
+    return Split(tuple(samples.ids), sides, tuple(folds.get(group, "") for group in samples.groups))
 
 
 def make_split(
@@ -95,24 +184,16 @@ def make_split(
 
     Parameters
     ----------
-    ids : sequence of str
-        Sample ids.
     groups : sequence of str, optional
         Group (subject, study) of each sample; without it each sample is a group.
     strata : sequence of str or float64 array, optional
         Class, or number that is cut into quantiles, of each sample, to be spread evenly over the sides.
-    test_size : float
-        Share of the groups that is held out as the test side.
-    validation_size : float
-        Share of the remaining groups that validates.
-    seed : int
+    test_size, validation_size : float
+        Share of the groups that tests, and of the remaining ones that validates.
 
-    Raises
-    ------
-    InputError
-        A share that is none or leaves a side empty, samples without a group, duplicate ids.
+    Raises `InputError`: a share that is none or leaves a side empty, samples without a group, duplicate ids.
     """
-    samples = sorted_samples(ids, groups, strata)
+    samples = _sorted(ids, groups, strata)
     test = _held_out(samples, test_size, "--test-size", seed, "split", "test")
     return _divided(samples, test, {}, validation_size, seed)
 
@@ -127,18 +208,13 @@ def from_column(
     strata: Strata = None,
     seed: int,
 ) -> Split:
-    """Hold out the samples whose fold is `test_fold` and carve validation from the others.
+    """Hold out the samples whose fold is `test_fold` and carve validation from the others, as `make_split`.
 
-    Raises
-    ------
-    InputError
-        Samples without a fold, a fold that does not exist, groups that lie in several folds, a side that
-        would be empty, or as `make_split`.
+    Raises `InputError`: samples without a fold, a fold that does not exist, groups that lie in several folds.
     """
-    samples = sorted_samples(ids, groups, strata)
+    samples = _sorted(ids, groups, strata)
     fold_of = dict(zip(ids, fold_values, strict=True))
-    lost = [sample for sample in samples.ids if fold_of[sample] is None]
-    if lost:
+    if lost := [sample for sample in samples.ids if fold_of[sample] is None]:
         raise InputError(
             f"split: {len(lost)} samples have no value in the fold column: {shown(lost)}; fill them in, or "
             "leave these samples out with --missing drop"
@@ -146,8 +222,7 @@ def from_column(
     found: dict[str, set[str]] = {}
     for sample, group in zip(samples.ids, samples.groups, strict=True):
         found.setdefault(group, set()).add(str(fold_of[sample]))
-    crossing = sorted(group for group, folds in found.items() if len(folds) > 1)
-    if crossing:
+    if crossing := sorted(group for group, folds in found.items() if len(folds) > 1):
         raise InputError(
             f"split: {len(crossing)} of {len(found)} groups lie in several folds and would be trained on and "
             f"tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds {shown(sorted(found[crossing[0]]))}; "
@@ -159,9 +234,8 @@ def from_column(
         raise InputError(
             f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} and another"
         )
-    return _divided(
-        samples, {group for group in folds if folds[group] == test_fold}, folds, validation_size, seed
-    )
+    test = {group for group, fold in folds.items() if fold == test_fold}
+    return _divided(samples, test, folds, validation_size, seed)
 
 
 def kfold(
@@ -173,27 +247,20 @@ def kfold(
     *,
     seed: int,
 ) -> list[Split]:
-    """Deal the groups into folds ``"0"`` to ``"k-1"``; split i tests fold i. Parameters as `make_split`.
+    """Deal the groups into folds ``"0"`` to ``"k-1"``; split i tests fold i; parameters as `make_split`.
 
-    Raises
-    ------
-    InputError
-        `k` below 2 or above the number of groups, or as `make_split`.
+    Raises `InputError`: `k` below 2 or above the number of groups, or as `make_split`.
     """
-    samples = sorted_samples(ids, groups, strata)
+    samples = _sorted(ids, groups, strata)
     total = len(set(samples.groups))
     if not 2 <= k <= total:
         kind = "groups" if samples.grouped else "samples"
         raise InputError(f"--cv is {k}, expected 2 to {total}, the number of {kind}")
     sizes = [total // k + (fold < total % k) for fold in range(k)]
-    part = dealt(samples, sizes, seed, "split", "folds", k)
+    part = samples.parts(sizes, seed, "split", "folds", k)
     folds = {group: str(place) for group, place in part.items()}
-    return [
-        _divided(
-            samples, {group for group in folds if folds[group] == str(fold)}, folds, validation_size, seed
-        )
-        for fold in range(k)
-    ]
+    tests = [{group for group, place in part.items() if place == fold} for fold in range(k)]
+    return [_divided(samples, test, folds, validation_size, seed) for test in tests]
 
 
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
@@ -203,8 +270,7 @@ def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
         group = groups.get(sample)
         if group is not None:
             sides.setdefault(group, set()).add(side)
-    leaking = sorted(group for group, found in sides.items() if len(found) > 1)
-    if leaking:
+    if leaking := sorted(group for group, found in sides.items() if len(found) > 1):
         raise InputError(
             f"split: {len(leaking)} of {len(sides)} groups stand on two sides: {shown(leaking)}, e.g. "
             f"{leaking[0]!r} on {shown(sorted(sides[leaking[0]]))}; make the split with this --group-column"
@@ -212,23 +278,18 @@ def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
 
 
 def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
-    """The split of the samples that a table has; samples that only the split names are left out.
+    """The split of the samples that a table has; those that only the split names are left out.
 
-    Raises
-    ------
-    InputError
-        The split does not name a sample, or a side of it would be empty.
+    Raises `InputError`: the split does not name a sample, or a side of it would be empty.
     """
-    known, wanted = set(split.sample_ids), set(sample_ids)
-    absent = sorted(wanted - known)
-    if absent:
+    wanted = set(sample_ids)
+    if absent := sorted(wanted.difference(split.sample_ids)):
         raise InputError(
             f"split: {len(absent)} of {len(wanted)} samples are not in it: {shown(absent)}; add them to "
             "split.tsv or make a new split"
         )
     rows = [row for row in zip(split.sample_ids, split.sides, split.folds, strict=True) if row[0] in wanted]
-    empty = [side for side in SIDES if side in split.sides and side not in {row[1] for row in rows}]
-    if empty:
+    if empty := [side for side in SIDES if side in split.sides and side not in {row[1] for row in rows}]:
         raise InputError(
             f"split: none of the {len(wanted)} samples stands on the side {shown(empty)}; lower "
             "--rarefy-depth if it dropped them, or make a new split"
@@ -249,11 +310,8 @@ def write_split(path: Path, split: Split) -> None:
 def read_split(path: Path) -> Split:
     """Read what `write_split` wrote.
 
-    Raises
-    ------
-    InputError
-        Another header, a row of another length, an unknown side, empty or duplicate ids, folds for some
-        samples only, no training samples.
+    Raises `InputError`: another header, a row of another length, an unknown side, empty or duplicate ids,
+    folds for some samples only, no training samples.
     """
     problems = Problems()
     rows: dict[str, tuple[Side, str]] = {}

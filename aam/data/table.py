@@ -72,9 +72,6 @@ class SampleTable:
         return self.counts.indices[start:stop], self.counts.data[start:stop]
 
 
-# --- making ------------------------------------------------------------------------------------------------
-
-
 def make_table(
     counts: csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str], sequences: Sequence[str] = ()
 ) -> SampleTable:
@@ -88,10 +85,7 @@ def make_table(
     sequences : sequence of str, F, or empty
         Clean DNA. Columns of one sequence become one, under the smallest of their ids; their reads are added.
 
-    Raises
-    ------
-    InputError
-        The sum of merged reads is above 2^32 - 1.
+    Raises `InputError`: the sum of merged reads is above 2^32 - 1.
     """
     keys, target = np.unique(np.array(sequences or feature_ids, dtype=object), return_inverse=True)
     merging = len(keys) < len(target)
@@ -163,11 +157,8 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
     need_sequences : bool
         False where feature ids are tips of a tree and nothing else; `sequences` is then ignored.
 
-    Raises
-    ------
-    InputError
-        The file cannot be read as such a table, counts are not whole, ids are empty or repeated, or a feature
-        has no sequence.
+    Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
+    repeated, or a feature has no sequence.
     """
     raw = finished(_read_raw(path), str(path))
     found = _sequences(raw, path, sequences) if need_sequences else ()
@@ -175,9 +166,6 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, found)
     except InputError as error:
         raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
-
-
-# --- changing ----------------------------------------------------------------------------------------------
 
 
 def check_length(table: SampleTable, max_bp: int) -> None:
@@ -213,9 +201,6 @@ def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
     with whole_file(path) as temporary, BiomWriter(temporary, table.sequences or table.feature_ids) as writer:
         writer.append(csr_matrix(table.counts), table.sample_ids)
-
-
-# --- rarefying ---------------------------------------------------------------------------------------------
 
 
 def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -276,10 +261,7 @@ def choose_depth(depths: npt.NDArray[np.int64], classes: Sequence[object] | None
     classes : sequence, N, optional
         Class of each sample; None or -1 where it is missing.
 
-    Raises
-    ------
-    InputError
-        More than a tenth of the samples, or of those of a class, have no reads.
+    Raises `InputError`: more than a tenth of the samples, or of those of a class, have no reads.
     """
     groups = {"all samples": depths.tolist()}
     for label, depth in zip(() if classes is None else classes, depths.tolist(), strict=classes is not None):

@@ -45,21 +45,15 @@ class TargetSpec:
 
     Attributes
     ----------
-    name : str
-        Metadata column.
-    kind : str
-        ``numeric`` or ``class``.
+    name, kind : str
+        Metadata column, and ``numeric`` or ``class``.
     labels : tuple of str
         Names of the classes as the metadata writes them, sorted; empty for a numeric target.
-    transform : str
-        Transform of a numeric target; ``log`` ones take log(1 + x) first.
-    scale : Scale
-        Scale of the (logged) values.
-    normalize_by : str, optional
-        Metadata column whose categories have scales of their own (``zscore-category``).
-    categories : dict of str to Scale
-        Those scales; a category that is not here uses `scale`.
-    bounds : tuple of float, optional
+    transform, scale : str and Scale
+        Transform of a numeric target (``log`` ones take log(1 + x) first) and scale of its values.
+    normalize_by, categories : str or None, dict of str to Scale
+        Metadata column whose categories have scales of their own, and these; others use `scale`.
+    bounds : tuple of float or None
         Smallest and largest training value of a numeric target, in its own units.
     """
 
@@ -111,21 +105,16 @@ class Targets:
         label : int64 [N, K]
             Index into each class target's labels, -1 where missing.
 
-        Raises
-        ------
-        InputError
-            Text in a numeric column, a value that the transform or float32 cannot hold, a label that
-            no training sample has.
+        Raises `InputError`: text among numbers, a value too large for the transform or float32, a label never
+        trained on.
         """
         target = np.full((len(ids), len(self.numeric)), math.nan, dtype=np.float32)
         label = np.full((len(ids), len(self.classes)), -1, dtype=np.int64)
         problems = Problems()
-        for column, spec in enumerate(self.numeric):
-            with _collected(problems):
-                target[:, column] = _encoded(spec, metadata, ids)
-        for column, spec in enumerate(self.classes):
-            with _collected(problems):
-                label[:, column] = _labelled(spec, metadata, ids)
+        for specs, encode, out in ((self.numeric, _encoded, target), (self.classes, _labelled, label)):
+            for column, spec in enumerate(specs):
+                with _collected(problems):
+                    out[:, column] = encode(spec, metadata, ids)
         problems.raise_if_any()
         return target, label
 
@@ -134,12 +123,8 @@ class Targets:
     ) -> Floats:
         """Encoded targets ``[N, T]`` in the columns' own units, float64 ``[N, T]``.
 
-        `metadata` and `ids` of the N samples are needed when a target is normalized by category.
-
-        Raises
-        ------
-        InputError
-            A target is normalized by category and there is no metadata.
+        `metadata` and `ids` of the N samples are needed when a target is normalized by category; without
+        them that is an `InputError`.
         """
         decoded = np.empty(target.shape, dtype=np.float64)
         for column, spec in enumerate(self.numeric):
@@ -157,10 +142,9 @@ class Targets:
     def from_json(cls, value: object) -> Targets:
         """Targets from the parsed JSON that `to_json` gave; `InputError` for anything else."""
         try:
-            targets = cls(tuple(map(_parsed, value if isinstance(value, list) else [value])))
+            return cls(tuple(map(_parsed, value if isinstance(value, list) else [value])))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"targets of the model: damaged description, {error}") from error
-        return targets
 
 
 @contextlib.contextmanager
@@ -216,15 +200,14 @@ def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.ND
 def _labelled(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.NDArray[np.int64]:
     index = {label: place for place, label in enumerate(spec.labels)}
     values = metadata.values(spec.name, ids)
-    unseen = {value for value in values if value is not None and value not in index}
-    if unseen:
+    if unseen := {value for value in values if value is not None and value not in index}:
         samples = [sample for sample, value in zip(ids, values, strict=True) if value in unseen]
         raise InputError(
             f"{metadata.source}: column {spec.name!r}: {len(samples)} samples ({shown(samples)}) have labels "
             f"that no training sample has: {shown(sorted(unseen))}; expected {shown(spec.labels, 10)}; "
             "correct them, or leave these cells empty and pass --missing drop"
         )
-    return np.array([-1 if value is None else index[value] for value in values], dtype=np.int64)
+    return np.array([index.get(value or "", -1) for value in values], dtype=np.int64)
 
 
 def fit_targets(
@@ -236,16 +219,12 @@ def fit_targets(
     transform: Transform = "zscore",
     normalize_by: str | None = None,
 ) -> Targets:
-    """Fit one target per metadata column on the training samples and nothing else.
+    """Fit one target per metadata column on the training samples: numbers, or the classes of a text column.
 
-    A numeric column becomes a number, or with `classifier` the classes of its distinct values; a text
-    column becomes classes.
+    With `classifier` the distinct values of a numeric column are classes too.
 
-    Raises
-    ------
-    InputError
-        With the problems of all columns: missing, empty or constant columns, text among numbers, values
-        that the transform cannot take, too many classes, classes of one sample.
+    Raises `InputError`: with the problems of all columns: missing, empty or constant columns, text among
+    numbers, values that the transform cannot take, too many classes, classes of one sample.
     """
     if not columns:
         raise InputError("no target: name at least one column with --metadata-column")
@@ -291,8 +270,7 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
     labels = sorted(counts)
     if metadata.kinds[name] == "numeric":
         labels.sort(key=float)
-        same = [pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])]
-        if same:
+        if same := [pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])]:
             raise InputError(f"{where} writes one number in two ways: {shown(same)}; write it in one")
     if len(labels) > MAX_CLASSES:
         raise InputError(
@@ -300,8 +278,7 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
             f"expected at most {MAX_CLASSES} classes; numbers are predicted as such without --classifier"
         )
     _check_varied(labels, where, len(train_ids))
-    single = [label for label in labels if counts[label] == 1]
-    if single:
+    if single := [label for label in labels if counts[label] == 1]:
         raise InputError(
             f"{where} has classes of one training sample: {shown(single)}, expected two or more; merge them "
             "with others, or leave these cells empty and pass --missing drop"
@@ -337,8 +314,8 @@ def _fitted_number(
 
 def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
     """Scale of sorted values, none where their spread is lost in rounding or overflows."""
-    if transform == "none":
-        return UNSCALED
+    if transform == "none" or not values.size:
+        return UNSCALED if values.size else None
     with np.errstate(over="ignore", invalid="ignore"):
         if transform.endswith("minmax"):
             center, spread = values[0], values[-1] - values[0]
@@ -350,13 +327,11 @@ def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
 
 def _fitted_categories(values: Floats, categories: Sequence[str | None], whole: Scale) -> dict[str, Scale]:
     """Scale of each category with at least two values that differ enough."""
-    members: dict[str, list[float]] = {}
-    for value, category in zip(values.tolist(), categories, strict=True):
-        if category is not None and not math.isnan(value):
-            members.setdefault(category, []).append(value)
     scales = {}
-    for category in sorted(members):
-        scale = _fitted_scale(np.sort(members[category]), "zscore")
+    named = np.array([category or "" for category in categories])
+    for category in sorted(set(named.tolist()) - {""}):
+        members = values[named == category]
+        scale = _fitted_scale(np.sort(members[~np.isnan(members)]), "zscore")
         if scale is not None and scale.spread > SMALLEST_CATEGORY * whole.spread:
             scales[category] = scale
     return scales

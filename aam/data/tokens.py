@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,7 @@ def encode(sequences: Sequence[str]) -> Tokens:
 
     U is read as T, IUPAC letters other than ACGTU as `N`.
 
-    Raises
-    ------
-    InputError
-        A character that is no nucleotide letter, gaps included.
+    Raises `InputError`: a character that is no nucleotide letter, gaps included.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     flat = CODE[np.frombuffer("".join(sequences).encode("ascii", "replace"), dtype=np.uint8)]
@@ -61,8 +58,6 @@ def reverse_complement(tokens: Tokens) -> Tokens:
     return turned
 
 
-# --- does a new table fit? ---------------------------------------------------------------------------------
-
 POSITIONS = 50
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 # Share of uniform noise in the base frequencies, so that one base never seen costs 5.3 nats and not infinity.
@@ -85,11 +80,6 @@ def _starts(sequences: Sequence[str]) -> Tokens:
     return np.pad(tokens, ((0, 0), (0, POSITIONS - tokens.shape[1])))
 
 
-def _other_strand_starts(sequences: Sequence[str]) -> Tokens:
-    turned = reverse_complement(encode([sequence[-POSITIONS:] for sequence in sequences]))
-    return np.pad(turned, ((0, 0), (0, POSITIONS - turned.shape[1])))
-
-
 def _log_likelihood(starts: Tokens, frequencies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Mean log-likelihood per base of each row, in nats; 0 for a row without a known base."""
     known = (starts >= A) & (starts <= T)
@@ -102,16 +92,8 @@ def _log_likelihood(starts: Tokens, frequencies: npt.NDArray[np.float64]) -> npt
 class RegionProfile:
     """What the training ASVs look like, each counted once.
 
-    Attributes
-    ----------
-    length_quantiles : float64 [5]
-        Shortest, 5 %, median, 95 %, longest, in nucleotides.
-    frequencies : float64 [50, 4]
-        Share of A, C, G and T at each of the first positions.
-    log_likelihood : float64 []
-        Mean over the training ASVs, per base, in nats.
-    hashes : uint64 [F]
-        blake2b-8 of each sequence, ascending.
+    `length_quantiles` float64 [5] in nucleotides; `frequencies` float64 [50, 4] of A, C, G and T at the first
+    positions; `log_likelihood` float64 [], mean per base of the ASVs in nats; `hashes` uint64 [F], ascending.
     """
 
     length_quantiles: npt.NDArray[np.float64]
@@ -137,55 +119,35 @@ class RegionProfile:
         """One sentence for each way in which new sequences (clean DNA) differ from the training ones."""
         if not sequences:
             return []
-        shares = self._shares(sequences)
-        shortest, low, _, high, longest = self.length_quantiles
-        median = float(np.median(list(map(len, sequences))))
-        warnings = []
-        if shares["odd length"] > MOST_ODD_LENGTH or not low <= median <= high:
-            warnings.append(
-                f"the ASVs have another length: median {median:.0f} nucleotides, {shares['odd length']:.0%} "
-                f"outside the {shortest:.0f} to {longest:.0f} of the training ASVs; were both trimmed alike?"
-            )
-        if shares["reversed"] > MOST_REVERSED:
-            warnings.append(
-                f"{shares['reversed']:.0%} of the ASVs look reverse-complemented: their other strand fits "
-                "the training ASVs, they do not; turn them round and predict again"
-            )
-        if shares["elsewhere"] > MOST_ELSEWHERE:
-            warnings.append(
-                f"{shares['elsewhere']:.0%} of the ASVs look like another region than the training ASVs, "
-                "or begin at another base; were the same primers used and removed?"
-            )
-        if shares["unseen"] > MOST_UNSEEN:
-            warnings.append(
-                f"{shares['unseen']:.0%} of the {len(sequences)} ASVs were not in the training table; "
-                "predictions for samples made of them are extrapolated"
-            )
-        return warnings
-
-    def _shares(self, sequences: Sequence[str]) -> dict[str, float]:
         lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+        shortest, low, _, high, longest = self.length_quantiles
         least = float(self.log_likelihood) - MISFIT
-        fits = _log_likelihood(_starts(sequences), self.frequencies) > least
-        turned = _log_likelihood(_other_strand_starts(sequences), self.frequencies) > least
-        odd = (lengths < self.length_quantiles[0]) | (lengths > self.length_quantiles[-1])
-        seen = np.isin(_hashes(sequences), self.hashes)
-        shares = {
-            "odd length": odd,
-            "reversed": ~fits & turned,
-            "elsewhere": ~fits & ~turned,
-            "unseen": ~seen,
+        ends = reverse_complement(encode([sequence[-POSITIONS:] for sequence in sequences]))
+        other = np.pad(ends, ((0, 0), (0, POSITIONS - ends.shape[1])))
+        fits, turned = (
+            _log_likelihood(each, self.frequencies) > least for each in (_starts(sequences), other)
+        )
+        odd = float(((lengths < shortest) | (lengths > longest)).mean())
+        reversed_, elsewhere = float((~fits & turned).mean()), float((~fits & ~turned).mean())
+        unseen = float((~np.isin(_hashes(sequences), self.hashes)).mean())
+        median = float(np.median(lengths))
+        found = {
+            f"the ASVs have another length: median {median:.0f} nucleotides, {odd:.0%} outside the "
+            f"{shortest:.0f} to {longest:.0f} of the training ASVs; were both trimmed alike?": (
+                odd > MOST_ODD_LENGTH or not low <= median <= high
+            ),
+            f"{reversed_:.0%} of the ASVs look reverse-complemented: their other strand fits the training "
+            "ASVs, they do not; turn them round and predict again": reversed_ > MOST_REVERSED,
+            f"{elsewhere:.0%} of the ASVs look like another region than the training ASVs, or begin at "
+            "another base; were the same primers used and removed?": elsewhere > MOST_ELSEWHERE,
+            f"{unseen:.0%} of the {len(sequences)} ASVs were not in the training table; predictions for "
+            "samples made of them are extrapolated": unseen > MOST_UNSEEN,
         }
-        return {name: float(mask.mean()) for name, mask in shares.items()}
+        return [sentence for sentence, said in found.items() if said]
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """The profile as named arrays, for safetensors."""
-        return {
-            "length_quantiles": self.length_quantiles,
-            "frequencies": self.frequencies,
-            "log_likelihood": self.log_likelihood,
-            "hashes": self.hashes,
-        }
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> RegionProfile:
