@@ -142,6 +142,19 @@ def _deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str,
     return select_samples(table, kept), dropped
 
 
+def _chosen_depth(
+    table: SampleTable, metadata: Metadata | None, class_columns: Sequence[str], classifier: bool
+) -> int:
+    classes = [
+        metadata.values(name, table.sample_ids)
+        for name in class_columns
+        if metadata is not None and (classifier or metadata.kinds[name] != "numeric")
+    ]
+    depth = min(choose_depth(table.depths, labels) for labels in (None, *classes))
+    log.info("rarefaction depth: %d reads, the largest that keeps 90 %% of the samples", depth)
+    return depth
+
+
 def load_study(
     config: DataConfig,
     max_bp: int,
@@ -176,13 +189,7 @@ def load_study(
     all_sample_ids = table.sample_ids
     depth = config.rarefy_depth
     if depth is None:
-        classes = [
-            metadata.values(name, table.sample_ids)
-            for name in class_columns
-            if metadata is not None and (classifier or metadata.kinds[name] != "numeric")
-        ]
-        depth = min(choose_depth(table.depths, labels) for labels in (None, *classes))
-        log.info("rarefaction depth: %d reads, the largest that keeps 90 %% of the samples", depth)
+        depth = _chosen_depth(table, metadata, class_columns, classifier)
     table, dropped = _deep_enough(table, depth)
     tree = tips = matrix = None
     if config.tree is not None:
