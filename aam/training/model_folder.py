@@ -65,18 +65,22 @@ def verify_manifest(folder: Path) -> None:
         Names every file that is missing or differs.
     """
     try:
-        entries = json.loads((folder / MANIFEST).read_text())["files"]
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        found = manifest["format"]
+        entries = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except OSError:
         hint = " (a .pt file of the predecessor cannot be loaded: retrain with `aam train`)"
         raise InputError(f"{folder}: no {MANIFEST}; expected a model folder{hint}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"{folder}/{MANIFEST}: damaged; train again or take another model") from None
+    if found != FORMAT:
+        raise InputError(f"{folder}: model format {found}, this aam reads {FORMAT}")
     damaged = [
         name
-        for name, entry in entries.items()
+        for name, (size, digest) in entries.items()
         if not (folder / name).is_file()
-        or (folder / name).stat().st_size != entry["bytes"]
-        or file_digest(folder / name) != entry["sha256"]
+        or (folder / name).stat().st_size != size
+        or file_digest(folder / name) != digest
     ]
     if damaged:
         raise InputError(*(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged))
