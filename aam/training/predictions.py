@@ -196,9 +196,10 @@ def read_predictions(path: Path) -> PredictionTable:
         raise InputError(f"{path}: a column or a sample-id stands there twice, or there is no sample")
     labels: dict[str, list[str]] = {}
     for name in header:
-        target, found, label = name.partition("=")
-        if found and target in columns:
-            labels.setdefault(target, []).append(label)
+        # Target and label may both hold "=": the target is the shortest column that begins the name.
+        target = min((other for other in header if name.startswith(f"{other}=")), key=len, default=None)
+        if target is not None:
+            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
     derived = {
         "sample-id",
         "fold",
