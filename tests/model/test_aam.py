@@ -205,7 +205,6 @@ def test_the_count_head_never_sees_the_count_that_it_predicts(batch, model_of):
             expected = model(batch, masks)
             found = model(dataclasses.replace(batch, counts=other), masks)
             close(found.counts, expected.counts, 0)
-            close(found.samples, expected.samples, 0)
             changed = model(dataclasses.replace(batch, counts=seen), masks)
             assert (changed.counts - expected.counts)[masks.counts].abs().max() > 1e-3
 
