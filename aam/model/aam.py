@@ -13,9 +13,12 @@ from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead, HeadConfig, Readout
+from aam.model.layers import standardize
 from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
+# Of one ASV among about 50 in a sample.
+TYPICAL_LOG_SHARE = -4.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Aam(nn.Module):
         self.distance = None if metric in (None, "faith_pd") else DistanceHead(width, metric != "weighted")
         self.faith_pd = Readout(width, 1) if metric == "faith_pd" else None
         self.scale = heads.scale
-        self.count = Readout(width, 1) if heads.counts else None
+        self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
         self.target = Readout(width, heads.n_targets) if heads.n_targets else None
         self.labels = nn.ModuleList(Readout(width, n) for n in heads.n_classes)
         self.asv_chunk: int | None = None
@@ -116,6 +119,19 @@ class Aam(nn.Module):
             contexts.append(pad(context, (0, 0, 0, slots - longest)))
             samples.append(sample)
         return torch.cat(contexts), torch.cat(samples)
+
+    @torch.no_grad()
+    def standardize(self, batch: Batch) -> None:
+        """Center and scale ASV and sample vectors on a first batch, before any training.
+
+        At initialization the vectors of different ASVs, and more so of samples, are almost equal, and the
+        first epochs are spent on telling them apart (docs/decisions.md has the numbers).
+        """
+        standardize(self.asv.pool.out, self.encode_asvs(batch.tokens, batch.padded)[1])
+        asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
+        self.sample.standardize(asvs[batch.asv], batch.counts)
+        if self.distance is not None:
+            self.distance.standardize(self.encode_samples(asvs, batch)[1], self.scale[0])
 
     def forward(self, batch: Batch, masks: Masks | None = None, asvs: Tensor | None = None) -> Outputs:
         """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""

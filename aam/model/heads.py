@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -33,34 +34,47 @@ class DistanceHead(nn.Module):
     def __init__(self, width: int, bounded: bool) -> None:
         super().__init__()
         self.bounded = bounded
-        self.norm = nn.LayerNorm(width)
         self.project = nn.Linear(width, width)
         self.log_scale = nn.Parameter(torch.tensor(float(2 * width)).log() / 2)
         self.log_power = nn.Parameter(torch.zeros(()))
 
     def vectors(self, samples: Tensor) -> Tensor:
         """The vectors ``[B, D]`` whose distances are meant."""
-        return self.project(self.norm(samples))  # type: ignore[no-any-return]
+        return self.project(samples)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def standardize(self, samples: Tensor, mean: float) -> None:
+        """Scale the map so that the predictions between these samples center on `mean`."""
+        vectors = self.vectors(samples)
+        typical = self._apart(vectors, vectors).median()
+        mean = min(max(mean, 0.01), 0.99) if self.bounded else max(mean, 0.01)
+        wanted = -math.log1p(-mean) if self.bounded else mean
+        self.log_scale.copy_((typical / wanted).log())
+
+    @staticmethod
+    def _apart(rows: Tensor, columns: Tensor) -> Tensor:
+        # Differences first: as squares and a product, near samples would differ by rounding alone.
+        return torch.cdist(rows.float(), columns.float(), compute_mode="donot_use_mm_for_euclid_dist")
 
     def forward(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Distances ``[R, C]`` between projected vectors ``[R, D]`` and ``[C, D]``."""
-        # Differences first: as squares and a product, near samples would differ by rounding alone.
-        apart = torch.cdist(rows.float(), columns.float(), compute_mode="donot_use_mm_for_euclid_dist")
-        x = torch.exp(self.log_power.exp() * (apart.clamp_min(1e-3).log() - self.log_scale))
+        apart = self._apart(rows, columns).clamp_min(1e-3)
+        x = torch.exp(self.log_power.exp() * (apart.log() - self.log_scale))
         return -torch.expm1(-x) if self.bounded else x
 
 
 class Readout(nn.Module):
-    """A two-layer head from ``[..., D]`` to ``[..., out]``; its last layer starts near zero."""
+    """From ``[..., D]`` to ``[..., out]``: a linear model plus a two-layer correction that starts at zero."""
 
-    def __init__(self, width: int, out: int) -> None:
+    def __init__(self, width: int, out: int, start: float = 0.0) -> None:
         super().__init__()
+        self.linear = nn.Linear(width, out)
         self.norm = nn.LayerNorm(width)
         self.hidden = nn.Linear(width, width)
-        self.out = nn.Linear(width, out)
-        nn.init.normal_(self.out.weight, std=0.01)
-        nn.init.zeros_(self.out.bias)
+        self.out = nn.Linear(width, out, bias=False)
+        nn.init.constant_(self.linear.bias, start)
+        nn.init.zeros_(self.out.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """Read ``[..., out]`` off ``[..., D]``."""
-        return self.out(F.gelu(self.hidden(self.norm(x)), approximate="tanh"))  # type: ignore[no-any-return]
+        return self.linear(x) + self.out(F.gelu(self.hidden(self.norm(x)), approximate="tanh"))  # type: ignore[no-any-return]

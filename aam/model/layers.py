@@ -87,3 +87,11 @@ class AttentionPool(nn.Module):
         weights = masked_softmax(self.score(x), None if mask is None else mask.unsqueeze(-1), dim=1)
         split = x.view(batch, length, self.heads, width // self.heads)
         return self.out((weights.unsqueeze(-1) * split).sum(dim=1).reshape(batch, width))  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def standardize(layer: nn.Linear, outputs: Tensor, scale: float = 1.0) -> None:
+    """Change `layer` so that these of its outputs ``[n, D]`` have mean 0 and standard deviation `scale`."""
+    spread = outputs.var(dim=0).mean().sqrt().clamp_min(1e-6) / scale
+    layer.bias.sub_(outputs.mean(dim=0)).div_(spread)
+    layer.weight.div_(spread)

@@ -6,7 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from aam.config import ModelConfig
-from aam.model.layers import AttentionPool, Stack
+from aam.model.layers import AttentionPool, Stack, standardize
+
+
+ATTENDED = 0.2
 
 
 class CountEmbedding(nn.Module):
@@ -43,7 +46,11 @@ class CountEmbedding(nn.Module):
 
 
 class SampleEncoder(nn.Module):
-    """Attends over a sample's ASVs and pools them to ``[B, D]``."""
+    """Attends over a sample's ASVs and pools them to ``[B, D]``, beside a direct path from ASVs to sample.
+
+    The direct path is linear in the ASV vectors: even at random initialization a linear model on it is a
+    good baseline (docs/decisions.md), so training starts from there.
+    """
 
     def __init__(self, config: ModelConfig, depth: int) -> None:
         super().__init__()
@@ -53,6 +60,20 @@ class SampleEncoder(nn.Module):
         )
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)
+        self.direct = nn.Linear(width, width)
+
+    @torch.no_grad()
+    def standardize(self, vectors: Tensor, counts: Tensor) -> None:
+        """Center both parts of the sample vectors of a first batch; the direct one leads."""
+        keep = counts > 0
+        standardize(self.direct, self.direct(self._composition(vectors, counts)))
+        x = vectors if self.count is None else self.count(vectors, counts, None)
+        standardize(self.pool.out, self.pool(self.stack(x, keep[:, None, None, :]), keep), ATTENDED)
+
+    def _composition(self, vectors: Tensor, counts: Tensor) -> Tensor:
+        """Mean ASV vector ``[B, D]``, weighted by the root of abundance (Hellinger) or, without counts, alike."""
+        weights = (counts > 0).to(vectors.dtype) if self.count is None else counts.sqrt().to(vectors.dtype)
+        return (weights / weights.square().sum(dim=1, keepdim=True).sqrt()).unsqueeze(1).matmul(vectors).squeeze(1)
 
     def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
@@ -69,4 +90,4 @@ class SampleEncoder(nn.Module):
         keep = counts > 0
         x = vectors if self.count is None else self.count(vectors, counts, hidden)
         x = self.stack(x, keep[:, None, None, :])
-        return x, self.pool(x, keep)
+        return x, self.pool(x, keep) + self.direct(self._composition(vectors, counts))

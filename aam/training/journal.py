@@ -74,14 +74,9 @@ class Journal:
         for name, value in record.items():
             if isinstance(value, float):
                 self.board.add_scalar(name, value, self.steps)
-        self.progress.update(self.bar, rate=f"{record['samples_per_s']:.0f}")
+        if "samples_per_s" in record:
+            self.progress.update(self.bar, rate=f"{record['samples_per_s']:.0f}")
         figures = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
-        left = record["seconds"] / (record["epoch"] + 1) * (self.epochs - record["epoch"] - 1)
-        log.info(
-            "%s epoch %d/%d: %s, %.0f s left at most",
-            self.title,
-            record["epoch"] + 1,
-            self.epochs,
-            figures,
-            left,
-        )
+        epoch, left = record["epoch"], self.epochs - record["epoch"]
+        rest = f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
+        log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, figures, rest)

@@ -75,12 +75,12 @@ def train_step(
 
 @dataclass
 class Progress:
-    """Where a run stands: everything that decides what comes next, beside weights and optimizer."""
+    """Where a run stands, beside weights and optimizer; epoch 0 is before training."""
 
     step: int = 0
     epoch: int = 0
     best: float = float("inf")
-    best_epoch: int = -1
+    best_epoch: int = 0
     stale: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
 
@@ -128,10 +128,12 @@ class Trainer:
     def fit(self) -> None:
         """Train until the last epoch or until patience runs out, then take the best weights back."""
         patience = self.config.train.patience
+        if self.config.targets.metadata_column:
+            self._judge(self._validate())
         while self.progress.epoch < self.config.train.epochs:
             figures = self._epoch()
-            self._judge(figures)
             self.progress.epoch += 1
+            self._judge(figures)
             if patience and self.progress.stale >= patience:
                 break
         if self.best_weights:

@@ -45,6 +45,7 @@ from aam.training.loop import Trainer
 from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model
 from aam.training.output import open_output
 from aam.training.predictions import PredictionTable, joined, predict_rows, write_predictions
+from aam.training.probe import fit_heads
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")
@@ -217,14 +218,18 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
         start = load_model(source, torch.device("cpu"))
         _take_weights(network, start.network, source)
         seen |= set(start.notes["seen_samples"])
+    else:
+        network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
     network.to(device)
+    sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
+    if targets.specs:
+        fit_heads(network, study, sides["train"], sides["validation"], device, config.runtime)
     asvs: AsvVectors | None = None
     if config.targets.freeze_base:
         _freeze(network)
         asvs = encode_table(network, study, device, config.runtime)
     network.asv_chunk = config.runtime.asv_chunk_size
     network.asv.stack.recompute = network.sample.stack.recompute = config.runtime.gradient_checkpointing
-    sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
     size, workers = config.train.batch_size, config.runtime.num_workers
     loaders = [
         Loader(study, rows, size, side == "train", workers, asvs is None, heads.metric is not None)
@@ -235,7 +240,7 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
     with Journal(folder, title, steps, config.train.epochs) as journal:
         trainer = Trainer(network, config, loaders[0], loaders[1], device, journal.report, asvs)
         trainer.fit()
-    log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch + 1, trainer.progress.epoch)
+    log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
     profile = RegionProfile.fit([study.table.sequences[c] for c in _columns_of(study, sides["train"])])
     notes = {
         "seen_samples": sorted(seen),
