@@ -70,9 +70,8 @@ class Artifact:
     def file(self, name: str) -> bytes:
         """Content of the file `name`; `InputError` names what there is instead."""
         if name not in self.data:
-            raise InputError(
-                f"{self.path}: no file {name!r} in {self.type}, found {shown(sorted(self.data))}"
-            )
+            found = shown(sorted(self.data))
+            raise InputError(f"{self.path}: no file {name!r} in {self.type}, found {found}")
         return self.data[name]
 
 
@@ -101,9 +100,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
         raise InputError(f"{path}: two files of the archive have the same name")
     roots = sorted({name.split("/")[0] for name in names})
     if len(roots) != 1:
-        raise InputError(
-            f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), expected one"
-        )
+        raise InputError(f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), not one")
     if not UUID.fullmatch(roots[0]):
         raise InputError(f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive")
     return roots[0]
@@ -132,12 +129,9 @@ def _parse_metadata(blob: bytes, root: str, path: Path) -> tuple[str, str]:
         if not line.strip():
             continue
         if not separator or key not in ("uuid", "type", "format") or key in found:
-            raise InputError(
-                f"{where}: line {number} is {line!r}, expected `uuid:`, `type:` and `format:` once each"
-            )
-        value = value.strip()
-        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-        found[key] = value[1:-1] if quoted else value
+            raise InputError(f"{where}: line {number} is {line!r}, expected uuid, type and format once each")
+        quoted = re.fullmatch(r"""(['"])(.*)\1""", value.strip())
+        found[key] = quoted[2] if quoted else value.strip()
     if set(found) != {"uuid", "type", "format"}:
         raise InputError(f"{where}: holds {shown(found)}, expected 'uuid', 'type' and 'format'")
     if found["uuid"] != root:
@@ -160,12 +154,8 @@ def _read(path: Path, expected_types: Iterable[str], reason: str) -> Artifact:
         if found.split(" % ")[0] not in accepted:
             because = f"; {reason}" if reason else ""
             raise InputError(f"{path}: holds {found}, expected {' or '.join(accepted)}{because}")
-        data = {
-            name.removeprefix("data/"): _content(archive, entry, path)
-            for name, entry in files.items()
-            if name.startswith("data/")
-        }
-    return Artifact(found, format_, data, path)
+        inside = {name[5:]: entry for name, entry in files.items() if name.startswith("data/")}
+        return Artifact(found, format_, {n: _content(archive, e, path) for n, e in inside.items()}, path)
 
 
 def read_artifact(path: Path, expected_types: Iterable[str], reason: str = "") -> Artifact:
@@ -174,8 +164,7 @@ def read_artifact(path: Path, expected_types: Iterable[str], reason: str = "") -
     `expected_types` are the semantic types that the caller accepts, properties (`` % Properties(...)``)
     aside; `reason` says in the message why only these.
 
-    Raises `InputError`: not a QIIME 2 archive, another semantic type, unsafe names, or larger than the bounds
-    above.
+    Raises `InputError`: not a QIIME 2 archive, another semantic type, unsafe names, or too large.
     """
     try:
         return _read(path, expected_types, reason)

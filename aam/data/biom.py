@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -41,15 +42,11 @@ def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset
     """A one-dimensional dataset of one of the numpy `kinds` that is no larger than what is stored of it."""
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
-        raise InputError(
-            f"{where}: no dataset {name!r}, expected a BIOM 2.1 table; write one with biom convert"
-        )
+        raise InputError(f"{where}: no dataset {name!r}, expected a BIOM 2.1 table; see biom convert")
     if found.ndim != 1 or found.dtype.kind not in kinds:
         raise InputError(f"{where}: {name} is {found.dtype} {found.shape}, expected a list of kind {kinds!r}")
     if found.size > MAX_ENTRIES:
-        raise InputError(
-            f"{where}: {name} has {found.size} entries, expected at most {MAX_ENTRIES}; split the table"
-        )
+        raise InputError(f"{where}: {name} has {found.size} entries, expected at most {MAX_ENTRIES}")
     claimed, stored = found.size * found.dtype.itemsize, found.id.get_storage_size()
     if claimed > EXEMPT + MAX_RATIO * stored:
         raise InputError(f"{where}: {name} claims {claimed} bytes and stores {stored}; the file is damaged")
@@ -57,9 +54,8 @@ def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset
 
 
 def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
-    group = file.get(f"{axis}/ids")
     # biom-format stores the ids of an empty axis as numbers.
-    if isinstance(group, h5py.Dataset) and group.shape == (0,):
+    if getattr(file.get(f"{axis}/ids"), "shape", None) == (0,):
         return []
     dataset = _dataset(file, f"{axis}/ids", "OS", where)
     if h5py.check_string_dtype(dataset.dtype) is None:
@@ -96,9 +92,8 @@ def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str
         index = positions[start : start + SLAB]
         wrong = index[(index < 0) | (index >= len(features))]
         if wrong.size:
-            raise InputError(
-                f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {len(features) - 1}"
-            )
+            most = len(features) - 1
+            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {most}")
         indices[start : start + SLAB] = index
 
         def place(k: int, start: int = start) -> str:
@@ -112,8 +107,8 @@ def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str
 def read_hdf5(source: Path | bytes, where: str) -> RawTable:
     """Read a BIOM 2.1 table from a file or from bytes, its sample-major matrix only.
 
-    Raises `InputError`: not such a table: a dataset is missing, of another type or length, or larger than
-    what is stored; an index out of bounds; a count that is not whole.
+    Raises `InputError`: a dataset missing, of another type or length, or larger than what is stored; an index
+    out of bounds; a count that is not whole.
     """
     try:
         with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
@@ -179,34 +174,27 @@ def _json_entries(table: dict[str, Any], shape: tuple[int, int], where: str) -> 
     for name, index, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
         bad = np.flatnonzero(~((index >= 0) & (index < size) & (np.floor(index) == index)))
         if bad.size:
-            raise InputError(
-                f"{where}: data[{bad[0]}] names {name} {index[bad[0]]:g}, expected 0 to {size - 1}"
-            )
+            place, wrong = bad[0], index[bad[0]]
+            raise InputError(f"{where}: data[{place}] names {name} {wrong:g}, expected 0 to {size - 1}")
     return rows.astype(np.int64), columns.astype(np.int64), values
 
 
 def read_json(blob: bytes, where: str) -> RawTable:
     """A BIOM 1.0 table, sparse or dense; `InputError` when it is not one."""
     if len(blob) > MAX_JSON:
-        raise InputError(
-            f"{where}: {len(blob)} bytes of JSON, expected at most {MAX_JSON}; use biom convert --to-hdf5"
-        )
+        raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
     try:
         table = json.loads(decoded(blob, where))
-    except RecursionError as error:
-        raise InputError(f"{where}: the JSON is nested too deeply for a BIOM table") from error
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (RecursionError, ValueError) as error:
         raise InputError(f"{where}: not valid JSON ({error})") from error
     if not isinstance(table, dict):
         raise InputError(f"{where}: the JSON is no object, expected a BIOM 1.0 table")
     features, samples = _json_ids(table, "rows", where), _json_ids(table, "columns", where)
     shape = (len(features), len(samples))
     if table.get("shape") != list(shape):
-        raise InputError(
-            f"{where}: 'shape' is {_brief(table.get('shape'))}, expected {list(shape)} from rows and columns"
-        )
+        raise InputError(f"{where}: 'shape' is {_brief(table.get('shape'))}, expected {list(shape)}")
     rows, columns, values = _json_entries(table, shape, where)
     counts = whole_counts(
         values, where, lambda k: f"sample {samples[columns[k]]!r}, feature {features[rows[k]]!r}"
@@ -214,9 +202,8 @@ def read_json(blob: bytes, where: str) -> RawTable:
     # Not by way of scipy's COO, which adds counts that are given twice.
     order = np.argsort(columns, kind="stable")
     indptr = np.searchsorted(columns[order], np.arange(shape[1] + 1))
-    return RawTable(
-        sparse.csr_array((counts[order], rows[order], indptr), shape=shape[::-1]), samples, features
-    )
+    matrix = sparse.csr_array((counts[order], rows[order], indptr), shape=shape[::-1])
+    return RawTable(matrix, samples, features)
 
 
 class _Column:
@@ -267,21 +254,9 @@ class _Axis:
 class BiomWriter:
     """A BIOM 2.1 file that is appended to by samples; equal tables give equal bytes, however they are cut.
 
-    The samples are written as they come; `close` writes the copy ordered by feature from them, reading
-    the file once for every `entries_in_memory` counts. Write below `aam.runtime.files.whole_file` when
-    a half-written file must not be seen::
-
-        with whole_file(path) as temporary, BiomWriter(temporary, feature_ids) as writer:
-            writer.append(counts, sample_ids)
-
-    Parameters
-    ----------
-    path : Path
-        The file to create; a file that is there is replaced.
-    feature_ids : sequence of str
-        Ids of the columns of every appended matrix.
-    entries_in_memory : int
-        Most counts held while the copy ordered by feature is written, about 50 bytes each.
+    The samples are written as they come, to `path`, which is replaced, below the columns `feature_ids`;
+    `close` writes the copy ordered by feature from them, reading the file once for every `entries_in_memory`
+    counts, about 50 bytes each. Write below `aam.runtime.files.whole_file` to have a whole file or none.
     """
 
     def __init__(self, path: Path, feature_ids: Sequence[str], *, entries_in_memory: int = 1 << 22) -> None:
@@ -299,12 +274,10 @@ class BiomWriter:
 
         Raises `InputError`: the shape does not fit the ids.
         """
-        expected = (len(sample_ids), len(self.feature_ids))
-        if counts.shape != expected:
-            raise InputError(
-                f"{self.path}: counts of shape {counts.shape}, expected {expected[0]} samples x "
-                f"{expected[1]} features"
-            )
+        rows, columns = len(sample_ids), len(self.feature_ids)
+        if counts.shape != (rows, columns):
+            expected = f"expected {rows} samples x {columns} features"
+            raise InputError(f"{self.path}: counts of shape {counts.shape}, {expected}")
         counts = counts.copy()
         counts.sum_duplicates()
         counts.eliminate_zeros()
@@ -320,9 +293,7 @@ class BiomWriter:
         """
         try:
             for axis, ids in (("sample", self._sample_ids), ("feature", self.feature_ids)):
-                if len(set(ids)) < len(ids):
-                    values, times = np.unique(np.asarray(ids, dtype=object), return_counts=True)
-                    twice = shown(values[times > 1])
+                if twice := shown(name for name, times in Counter(ids).items() if times > 1):
                     raise InputError(f"{self.path}: {axis} ids found more than once: {twice}; expected once")
             samples = np.concatenate(self._ends)
             features = np.concatenate([[0], np.cumsum(self._of_feature)])

@@ -25,8 +25,7 @@ Row = tuple[int, list[str]]
 
 # What QIIME 2 accepts in any case, its older spellings, and the `sample_id` of earlier scripts.
 SAMPLE_ID_NAMES = "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id"
-FEATURE_ID_NAMES = "featureid|feature id|feature-id|#otuid|#otu id"
-ID_NAMES = frozenset(f"{SAMPLE_ID_NAMES}|{FEATURE_ID_NAMES}".split("|"))
+ID_NAMES = frozenset(f"{SAMPLE_ID_NAMES}|featureid|feature id|feature-id|#otuid|#otu id".split("|"))
 
 # Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R write.
 INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
@@ -57,20 +56,10 @@ def is_number(value: str) -> bool:
 
 @dataclass(frozen=True)
 class Metadata:
-    """A metadata table; every value is the text that stood in the file.
+    """A metadata table: sample ids, and values by column as the text that stood in the file.
 
-    Attributes
-    ----------
-    ids : tuple of str
-        Sample ids, one per row.
-    columns : dict of str to tuple of str
-        Values by column name, in the order of `ids`.
-    kinds : dict of str to str
-        ``numeric`` or ``categorical``: as `declared`, else numeric where all that is not missing is numbers.
-    declared, blank : frozenset of str
-        Columns whose kind the file states, and those in which only an empty cell is missing.
-    source : str
-        Where it was read from, for messages.
+    `kinds` are as the file says (columns `declared`), else numeric where all that is not missing is numbers.
+    Only an empty cell is missing in `blank` columns. `source` is where it was read from, for messages.
     """
 
     ids: tuple[str, ...]
@@ -210,12 +199,11 @@ def _body(rows: Iterator[Row], width: int, path: Path, problems: Problems) -> _B
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Read sample metadata by the rules of QIIME 2.
+    """Read sample metadata by the rules of QIIME 2, from tab-separated text or a .qza of `ARTIFACTS`.
 
-    Tab-separated UTF-8; the first column is named by one of `ID_NAMES`; rows that begin with ``#`` are
-    comments but for ``#q2:types`` and ``#q2:missing``; white space around cells is dropped; rows may end
-    early. Beyond QIIME 2, the terms in `MISSING` are missing values unless ``#q2:missing`` says ``blank``.
-    A .qza of `ARTIFACTS` is read too.
+    The first column is named by one of `ID_NAMES`; rows that begin with ``#`` are comments but for
+    ``#q2:types`` and ``#q2:missing``; white space around cells is dropped; rows may end early. Beyond QIIME
+    2, the terms in `MISSING` are missing values unless ``#q2:missing`` says ``blank``.
 
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids, directives.
     """
@@ -223,17 +211,18 @@ def read_metadata(path: Path) -> Metadata:
     header, problems = _header(rows, path), Problems()
     body = _body(rows, len(header), path, problems)
     ids, *columns = zip(*body.rows, strict=True) if body.rows else [()] * len(header)
-    nothing = [""] * len(columns)
-    types, schemes = (body.directives.get(name, nothing) for name in ("types", "missing"))
+    types, schemes = (body.directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
     kinds: dict[str, Kind] = {}
+    declared, only_empty = set[str](), set[str]()
     for name, cells, stated, scheme in zip(header[1:], columns, types, schemes, strict=True):
         if stated.lower() not in ("", "numeric", "categorical"):
             problems.add(f"{path}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical")
         if scheme not in SCHEMES:
-            problems.add(
-                f"{path}: #q2:missing of {name!r} is {scheme!r}, expected {' or '.join(SCHEMES[1:])}"
-            )
+            expected = " or ".join(SCHEMES[1:])
+            problems.add(f"{path}: #q2:missing of {name!r} is {scheme!r}, expected {expected}")
         blank = scheme in ("blank", "no-missing")
+        declared.update([name] if stated else [])
+        only_empty.update([name] if blank else [])
         text = next((cell for cell in cells if not is_missing(cell, blank) and not is_number(cell)), None)
         kinds[name] = "numeric" if text is None and stated.lower() != "categorical" else "categorical"
         if text is not None and stated.lower() == "numeric":
@@ -243,15 +232,10 @@ def read_metadata(path: Path) -> Metadata:
             )
         if scheme == "no-missing" and "" in cells:
             sample = ids[cells.index("")]
-            problems.add(
-                f"{path}: column {name!r} is no-missing by #q2:missing, but sample {sample!r} is empty"
-            )
+            problems.add(f"{path}: column {name!r} is no-missing, but sample {sample!r} is empty")
     problems.raise_if_any()
-    declared = frozenset(name for name, stated in zip(header[1:], types, strict=True) if stated)
-    empty_only = frozenset(
-        name for name, scheme in zip(header[1:], schemes, strict=True) if scheme in ("blank", "no-missing")
-    )
-    return Metadata(ids, dict(zip(header[1:], columns, strict=True)), kinds, declared, empty_only, str(path))
+    table = dict(zip(header[1:], columns, strict=True))
+    return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path))
 
 
 def align(
@@ -264,8 +248,7 @@ def align(
 
     Others are refused, or with ``missing="drop"`` left out and logged as a warning.
 
-    Raises `InputError`: columns that do not exist; samples that lack something while `missing` is ``error``;
-    none left.
+    Raises `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
     metadata.require(columns)
     absent = [sample for sample in sample_ids if sample not in metadata]
@@ -279,9 +262,8 @@ def align(
         if lacking := [sample for sample, value in values.items() if value is None]:
             cells = dict(zip(metadata.ids, metadata.columns[name], strict=True))
             written = shown(sorted({cells[sample] for sample in lacking}))
-            reasons.append(
-                f"{len(lacking)} {of} have no value in {name!r} (written {written}): {shown(lacking)}"
-            )
+            gap = f"have no value in {name!r} (written {written})"
+            reasons.append(f"{len(lacking)} {of} {gap}: {shown(lacking)}")
             gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     kept = tuple(sample for sample in sample_ids if sample not in gaps)

@@ -39,9 +39,7 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
     try:
         with path.open("rb") as file:
             if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
-                raise InputError(
-                    f"{path}: {size} bytes, expected at most {MAX_TEXT}; pass tables as BIOM HDF5"
-                )
+                raise InputError(f"{path}: {size} bytes, at most {MAX_TEXT} are read; use BIOM HDF5")
             return file.read(head)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
@@ -50,10 +48,7 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
 
 
 def decoded(blob: bytes, where: Path | str) -> str:
-    """UTF-8 text without its byte order mark, if it has one.
-
-    Raises `InputError`: another encoding, with the place of the first byte that shows it.
-    """
+    """UTF-8 text without byte order mark; `InputError` names the first byte that shows another encoding."""
     if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8")
     text, position = "", blob.find(b"\0")
@@ -239,9 +234,7 @@ def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
     before, *records = f"\n{text}".split("\n>")
     if before.strip():
         number, line = next((n, line) for n, line in enumerate(before.split("\n")) if line.strip())
-        raise InputError(
-            f"{path}: line {number} is {line[:40]!r}, expected a FASTA record that begins with '>'"
-        )
+        raise InputError(f"{path}: line {number} is {line[:40]!r}, expected FASTA that begins with '>'")
     number = before.count("\n") + 1
     for record in records:
         title, *parts = record.split("\n")

@@ -22,34 +22,29 @@ from sklearn.preprocessing import StandardScaler
 
 from aam.config import SimulateConfig
 from aam.data.biom import BiomWriter
-from aam.errors import InputError, Problems
+from aam.errors import InputError
 from aam.runtime.files import check_writable, whole_folder
 from aam.runtime.rng import generator
 
 BIOMES, SEASONS = ("gut", "skin", "mouth", "gill"), ("spring", "summer", "autumn", "winter")
 BATCHES = ("batch-1", "batch-2", "batch-3", "batch-4")
 CODED = {"biome": BIOMES, "season": SEASONS, "batch": BATCHES, "depth_confounded": ("control", "case")}
-FOLDS = 5
-PH_RANGE, PH_WITHIN_SUBJECT_SD = (4.5, 8.5), 0.6
-SAMPLES_AT_ONCE = 512
-ORACLE_DEPTH, ORACLE_SAMPLES = 1_000, 2_000
+FOLDS, PH_RANGE, PH_WITHIN_SUBJECT_SD = 5, (4.5, 8.5), 0.6
+SAMPLES_AT_ONCE, ORACLE_DEPTH, ORACLE_SAMPLES = 512, 1_000, 2_000
 
 # Base composition of the 150 nt after primer 515F in public tables of the V4 region.
 BASES, BASE_FREQUENCIES = np.frombuffer(b"ACGT", np.uint8), np.array([0.25, 0.18, 0.35, 0.22])
 # Heights in substitutions per site: two tips whose common ancestor is this high differ by twice as much.
 ASVS_PER_CLUSTER, CLUSTER_HEIGHT, DEEPEST, BRANCH_RATE_SD = 5, (0.004, 0.03), 0.18, 0.25
-
-# An ASV enters a subject's pool with its own prevalence, and a sample of that subject with PRESENT.
-POOL, PRESENT, PREVALENCE_SD = 180, 0.6, 2.5
-# Besides, each ASV visits one sample, so that none is missing from the table and many are seen once.
-VISITOR_SHARE = 0.002
+# An ASV enters a subject's pool with its own prevalence, and a sample of that subject with PRESENT. Besides,
+# each ASV visits one sample, so that none is missing from the table and many are seen once.
+POOL, PRESENT, PREVALENCE_SD, VISITOR_SHARE = 180, 0.6, 2.5, 0.002
 # What moves the natural logarithm of an ASV's share; BIOME, SEASON and BATCH for each sd of its trait.
 ABUNDANCE_SD, ABUNDANCE_PER_PREVALENCE, SUBJECT_SD, SAMPLE_SD = 1.0, 0.3, 0.7, 0.8
 NICHE_WIDTH, BIOME_EFFECT, SEASON_EFFECT, BATCH_EFFECT = 1.3, 0.7, 0.4, 0.6
-# Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial draw.
-CONCENTRATION = 150.0
-# Cases are sequenced CASE_DEPTH_RATIO times less deeply than controls.
-DEPTH_SD, CASE_DEPTH_RATIO = 0.4, 3.0
+# Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial draw. Cases are
+# sequenced CASE_DEPTH_RATIO times less deeply than controls.
+CONCENTRATION, DEPTH_SD, CASE_DEPTH_RATIO = 150.0, 0.4, 3.0
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -66,20 +61,17 @@ class Tree:
         """The tree as Newick text, tips called by `names`."""
         text = [*names, *[""] * (len(names) - 1)]
         for node, above in enumerate(self.parent[:-1]):
-            labelled = f"{text[node]}:{self.length[node]:.6f}"
-            text[node] = ""
+            labelled, text[node] = f"{text[node]}:{self.length[node]:.6f}", ""
             text[above] = f"({labelled}" if not text[above] else f"{text[above]},{labelled})"
         return f"{text[-1]};\n"
 
 
 @dataclass(frozen=True)
 class Study:
-    """Everything that is drawn but the counts, which `communities` draws when asked.
+    """ASVs in the order of tips, and `design`, the metadata with classes as numbers; the counts come later.
 
-    Of the ASVs, in the order of the tips: `traits` [ASVs, 13] are acidity preference, then one affinity for
-    each biome, season and batch; `prevalence` and `abundance` are logarithms; `home` is the only fold in
-    which one occurs (-1: all), `visited` a sample in which it is found by chance. `design` holds the
-    metadata by sample id, classes as numbers.
+    `traits` [ASVs, 13]: acidity preference, affinity for each biome, season and batch; `prevalence` and
+    `abundance`: logarithms; `home`: the only fold of an ASV (-1: all); `visited`: a sample with it.
     """
 
     settings: SimulateConfig
@@ -97,7 +89,7 @@ def draw_tree(asvs: int, seed: int) -> Tree:
     """A random tree whose `asvs` tips form clusters of close relatives of uneven size.
 
     Neighbours in a row of tips part at random heights (a coalescent point process, Popovic 2004), low ones
-    within a cluster; rates vary between branches, so the tree is not a clock.
+    within a cluster; rates vary between branches.
     """
     rng = generator(seed, "simulate", "tree")
     clusters = max(2, asvs // ASVS_PER_CLUSTER)
@@ -118,13 +110,11 @@ def draw_tree(asvs: int, seed: int) -> Tree:
 
 
 def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
-    """Sequences of the tips, all distinct, in the order of the tips.
+    """Distinct sequences of the tips: positions change at their own rate (Felsenstein 1981).
 
-    Positions change independently at their own rate, in conserved and variable stretches by turns, under the
-    model of Felsenstein (1981). Where two tips would be equal, a position of the later one is changed.
+    Conserved and variable stretches take turns. Where two tips would be equal, the later one is changed.
     """
     rng = generator(seed, "simulate", "sequences")
-    tips = len(tree.parent) // 2 + 1
     rates = np.repeat(np.tile((0.1, 1.0), length), rng.integers(8, 24, 2 * length))[:length]
     rates *= rng.gamma(1.0, size=length)
     rates /= rates.mean()
@@ -136,12 +126,13 @@ def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
         sequence[node] = sequence[tree.parent[node]]
         sequence[node, changes] = rng.choice(4, len(changes), p=BASE_FREQUENCIES)
     seen: set[bytes] = set()
-    for tip in sequence[:tips]:
+    tips = sequence[: len(sequence) // 2 + 1]
+    for tip in tips:
         while tip.tobytes() in seen:
             place = rng.choice(length, p=rates / length)
             tip[place] = (tip[place] + rng.integers(1, 4)) % 4
         seen.add(tip.tobytes())
-    return [BASES[tip].tobytes().decode("ascii") for tip in sequence[:tips]]
+    return [BASES[tip].tobytes().decode("ascii") for tip in tips]
 
 
 def evolve_traits(tree: Tree, traits: int, seed: int) -> Floats:
@@ -150,8 +141,7 @@ def evolve_traits(tree: Tree, traits: int, seed: int) -> Floats:
     value *= np.sqrt(tree.length)[:, None]
     for node in range(len(tree.parent) - 2, -1, -1):
         value[node] += value[tree.parent[node]]
-    tips = value[: len(value) // 2 + 1]
-    return np.asarray((tips - tips.mean(0)) / tips.std(0))
+    return np.asarray(StandardScaler().fit_transform(value[: len(value) // 2 + 1]))
 
 
 def draw_design(samples: int, subjects: int, seed: int) -> pd.DataFrame:
@@ -177,8 +167,7 @@ def draw_design(samples: int, subjects: int, seed: int) -> pd.DataFrame:
         "null": rng.standard_normal(samples).round(3),
         "fold": fold[subject],
     }
-    width = len(str(samples))
-    return pd.DataFrame(columns, [f"sample-{number:0{width}d}" for number in range(1, samples + 1)])
+    return pd.DataFrame(columns, [f"sample-{n:0{len(str(samples))}d}" for n in range(1, samples + 1)])
 
 
 def _checked(settings: SimulateConfig) -> SimulateConfig:
@@ -186,26 +175,24 @@ def _checked(settings: SimulateConfig) -> SimulateConfig:
     most = settings.samples
     asvs = max(50, round(1_000 * (max(most, 0) / 300) ** 0.5)) if settings.asvs is None else settings.asvs
     subjects = max(FOLDS, most // 5) if settings.subjects is None else settings.subjects
-    problems = Problems()
-    for good, name, value, expected in (
+    checks = (
         (most >= 20, "samples", most, "at least 20"),
         (FOLDS <= subjects <= most, "subjects", subjects, f"{FOLDS} to the number of samples, {most}"),
         (asvs >= 50, "asvs", asvs, "at least 50"),
         (settings.length >= 50, "length", settings.length, "at least 50 nucleotides"),
         (settings.depth >= 100, "depth", settings.depth, "at least 100 reads"),
         (0 <= settings.asv_turnover <= 1, "asv-turnover", settings.asv_turnover, "0 to 1"),
-    ):
-        if not good:
-            problems.add(f"--{name}: {value} found, expected {expected}")
-    problems.raise_if_any()
+    )
+    if bad := [f"--{name}: {value} found, expected {what}" for good, name, value, what in checks if not good]:
+        raise InputError(*bad)
     return dataclasses.replace(settings, asvs=asvs, subjects=subjects)
 
 
 def draw_study(settings: SimulateConfig) -> Study:
     """Draw tree, sequences, traits and metadata; `InputError` for settings out of range."""
     settings = _checked(settings)
-    asvs, subjects, seed = settings.asvs or 0, settings.subjects or 0, settings.seed
-    tree, design = draw_tree(asvs, seed), draw_design(settings.samples, subjects, seed)
+    asvs, seed = settings.asvs or 0, settings.seed
+    tree, design = draw_tree(asvs, seed), draw_design(settings.samples, settings.subjects or 0, seed)
     rng = generator(seed, "simulate", "asvs")
     prevalence = PREVALENCE_SD * rng.standard_normal(asvs)
     abundance = ABUNDANCE_SD * rng.standard_normal(asvs) + ABUNDANCE_PER_PREVALENCE * prevalence
@@ -215,7 +202,7 @@ def draw_study(settings: SimulateConfig) -> Study:
     for fold in range(FOLDS):
         visited[home == fold] = rng.choice(np.flatnonzero(design["fold"] == fold), int((home == fold).sum()))
     sequences = evolve_sequences(tree, settings.length, seed)
-    traits = evolve_traits(tree, 1 + len(BIOMES) + len(SEASONS) + len(BATCHES), seed)
+    traits = evolve_traits(tree, 1 + len(BIOMES + SEASONS + BATCHES), seed)
     return Study(settings, tree, sequences, traits, prevalence, abundance, home, visited, design)
 
 
@@ -229,8 +216,7 @@ def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Int
     pool = np.sort(np.argpartition(-key, size - 1)[:size])
     optimum = np.mean(PH_RANGE) + study.traits[pool, 0]
     biome, season, batch = np.split(study.traits[pool, 1:], [len(BIOMES), len(BIOMES + SEASONS)], axis=1)
-    usual = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(size)
-    drawn = []
+    usual, drawn = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(size), []
     for sample, row in zip(samples, rows.itertuples(), strict=True):
         log_share = (
             usual
@@ -262,28 +248,23 @@ def communities(study: Study, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterato
         if len(waiting) >= samples_at_once or stop == study.settings.samples:
             columns, reads = zip(*waiting, strict=True)
             ends = np.cumsum([0, *map(len, columns)])
-            shape = (len(waiting), len(study.sequences))
-            counts = sparse.csr_matrix((np.concatenate(reads), np.concatenate(columns), ends), shape=shape)
+            entries = (np.concatenate(reads), np.concatenate(columns), ends)
+            counts = sparse.csr_matrix(entries, shape=(len(waiting), len(study.sequences)))
             counts.sum_duplicates()
             counts.eliminate_zeros()
             yield counts
             waiting = []
 
 
-def _oracle(study: Study, looks: dict[int, Floats]) -> tuple[float | None, float | None]:
+def _oracle(study: Study, looks: dict[int, Floats]) -> dict[str, float | None]:
     """R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples are deep."""
-    used = study.design.iloc[list(looks)]
-    features = np.array(list(looks.values()))
+    used, features = study.design.iloc[list(looks)], np.array(list(looks.values()))
     if np.bincount(used["fold"], minlength=FOLDS).min() < 2:
-        return None, None
-
-    def predicted(column: str, model: Any) -> Any:
-        scaled = make_pipeline(StandardScaler(), model)
-        return cross_val_predict(scaled, features, used[column], cv=PredefinedSplit(used["fold"]))
-
-    ph = predicted("ph", RidgeCV(np.logspace(-1, 3, 9)))
-    biome = predicted("biome", LogisticRegression(C=0.3, max_iter=2_000))
-    return float(r2_score(used["ph"], ph)), float(accuracy_score(used["biome"], biome))
+        return {"ph_r2": None, "biome_accuracy": None}
+    models = {"ph": RidgeCV(np.logspace(-1, 3, 9)), "biome": LogisticRegression(C=0.3, max_iter=2_000)}
+    scaled = ((used[name], make_pipeline(StandardScaler(), model)) for name, model in models.items())
+    ph, biome = (cross_val_predict(m, features, y, cv=PredefinedSplit(used["fold"])) for y, m in scaled)
+    return {"ph_r2": r2_score(used["ph"], ph), "biome_accuracy": float(accuracy_score(used["biome"], biome))}
 
 
 def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
@@ -291,8 +272,8 @@ def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
     metadata = study.design.assign(subject=[f"subject-{code + 1}" for code in study.design["subject"]])
     metadata = metadata.assign(**{name: np.array(labels)[metadata[name]] for name, labels in CODED.items()})
     metadata.to_csv(folder / "metadata.tsv", index_label="sample-id", **style)
-    names = ["ph", *(f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES)]
-    traits = pd.DataFrame(study.traits, study.sequences, names)
+    names = [f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES]
+    traits = pd.DataFrame(study.traits, study.sequences, ["ph", *names])
     traits.to_csv(folder / "traits.tsv", index_label="feature-id", float_format="%.5f", **style)
     (folder / "tree.nwk").write_text(study.tree.newick(study.sequences), encoding="utf-8")
     (folder / "truth.json").write_text(json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -301,31 +282,27 @@ def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
 def write_study(study: Study, folder: Path) -> dict[str, Any]:
     """Write table.biom, tree.nwk, metadata.tsv, traits.tsv and truth.json into a folder that exists.
 
-    The counts are drawn and written `SAMPLES_AT_ONCE` samples at a time. The truth is returned: what was
-    written, and what an oracle that knows the traits reaches at 1,000 reads on folds of unseen subjects.
+    Returns the truth: what was written, `SAMPLES_AT_ONCE` samples at a time, and what an oracle that knows
+    the traits reaches at 1,000 reads on folds of unseen subjects.
     """
     settings, ids = dataclasses.asdict(study.settings), list(study.design.index)
-    looks: dict[int, Floats] = {}
-    depths: list[int] = []
-    richness: list[int] = []
+    looks, depths, richness = dict[int, Floats](), list[int](), list[int]()
     found = np.zeros(len(study.sequences), np.int64)
     with BiomWriter(folder / "table.biom", study.sequences) as writer:
         for counts in communities(study):
             writer.append(counts, ids[len(depths) : len(depths) + counts.shape[0]])
             found += np.bincount(counts.indices, minlength=len(found))
             for row in counts:
-                sample = len(depths)
                 depths.append(int(row.sum()))
                 if depths[-1] < ORACLE_DEPTH or len(looks) == ORACLE_SAMPLES:
                     continue
                 # The mean traits of the ASVs, weighted by reads, log reads and presence.
-                rng = generator(settings["seed"], "simulate", "oracle", sample)
+                rng = generator(settings["seed"], "simulate", "oracle", len(depths) - 1)
                 reads = rng.multivariate_hypergeometric(row.data, ORACLE_DEPTH)
-                weights = np.stack([reads, np.log1p(reads), reads > 0]).astype(np.float64)
-                weights /= weights.sum(1, keepdims=True)
-                looks[sample] = (weights @ study.traits[row.indices]).ravel()
+                weights = np.stack([reads, np.log1p(reads), reads > 0])
+                means = (weights @ study.traits[row.indices]) / weights.sum(1, keepdims=True)
+                looks[len(depths) - 1] = means.ravel()
                 richness.append(int((reads > 0).sum()))
-    ph_r2, biome_accuracy = _oracle(study, looks)
     truth = {
         "samples": len(depths),
         "asvs": len(found),
@@ -334,8 +311,7 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
         "median_depth": float(np.median(depths)),
         "median_richness": float(np.median(richness)) if richness else None,
         "seen_in_one_sample": float((found == 1).mean()),
-        "ph_r2": ph_r2,
-        "biome_accuracy": biome_accuracy,
+        **_oracle(study, looks),
         "biome_chance": float(np.bincount(study.design["biome"]).max() / len(depths)),
         "oracle_depth": ORACLE_DEPTH,
         "settings": {k: value for k, value in settings.items() if k not in ("output_dir", "overwrite")},
@@ -345,19 +321,14 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
 
 
 def simulate(settings: SimulateConfig) -> dict[str, Any]:
-    """Draw a study and write it to `settings.output_dir`, whole or not at all; returns its truth.
+    """Draw a study and write it to `settings.output_dir`, whole or not at all; equal settings, equal bytes.
 
-    Equal settings give equal bytes.
-
-    Raises `InputError`: settings are out of range, or the folder exists and may not be replaced. Only a
-    folder that an earlier simulation wrote is ever replaced.
+    Returns what truth.json says. Raises `InputError`: settings out of range; a folder that exists, unless
+    it is to be overwritten and an earlier simulation wrote it.
     """
-    output = settings.output_dir
-    study = draw_study(settings)
+    settings, output = _checked(settings), settings.output_dir
     check_writable(output, settings.overwrite)
     if output.exists() and not (output / "truth.json").exists():
-        raise InputError(
-            f"{output}: not a simulated study (no truth.json), which --overwrite spares; choose another"
-        )
+        raise InputError(f"{output}: not a simulated study (no truth.json); choose another output")
     with whole_folder(output) as folder:
-        return write_study(study, folder)
+        return write_study(draw_study(settings), folder)

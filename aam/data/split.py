@@ -112,13 +112,9 @@ def _sorted(ids: Sequence[str], groups: Sequence[str | None] | None, strata: Str
         )
     codes = _codes(strata, len(ids))[order]
     if codes.max() >= MAX_STRATA:
-        raise InputError(
-            f"split: {codes.max() + 1} strata, expected at most {MAX_STRATA}; stratify by a column of fewer "
-            "values"
-        )
-    return _Samples(
-        [ids[row] for row in order], [str(group) for _, group in named], codes, groups is not None
-    )
+        raise InputError(f"split: {codes.max() + 1} strata, expected at most {MAX_STRATA}")
+    groups_of = [str(group) for _, group in named]
+    return _Samples([sample for sample, _ in named], groups_of, codes, groups is not None)
 
 
 def _even_out(
@@ -129,7 +125,7 @@ def _even_out(
 ) -> None:
     """Exchange groups between parts, in place, while the squared excess of the strata's shares falls."""
     expected = np.array(sizes)[:, None] / len(part)
-    excess = np.zeros((len(sizes), shares.shape[1])) - expected
+    excess = np.repeat(-expected, shares.shape[1], axis=1)
     np.add.at(excess, part, shares)
     for one, other in random.integers(len(part), size=(SWAPS, 2)).tolist():
         a, b = part[one], part[other]
@@ -153,19 +149,15 @@ def _held_out(samples: _Samples, share: float, option: str, *names: int | str) -
             f"split: {option} {share} takes {size} of {total} {kind} and leaves none to train on; pass a "
             f"smaller {option}, 0 for none, or another --group-column"
         )
-    if size == 0:
-        return set()
-    part = samples.parts([total - size, size], *names)
+    part = samples.parts([total - size, size], *names) if size else {}
     return {group for group, place in part.items() if place == 1}
 
 
-def _divided(
-    samples: _Samples, test: set[str], folds: Mapping[str, str], validation_size: float, seed: int
-) -> Split:
+def _divided(samples: _Samples, test: set[str], folds: dict[str, str], share: float, seed: int) -> Split:
     """The split whose test groups are `test`, with validation carved from the other groups."""
     fold = folds[min(test)] if folds else ""
     names = (seed, "split", "validation", fold)
-    validation = _held_out(samples.without(test), validation_size, "--validation-size", *names)
+    validation = _held_out(samples.without(test), share, "--validation-size", *names)
     side: dict[str, Side] = {**dict.fromkeys(validation, "validation"), **dict.fromkeys(test, "test")}
     sides = tuple(side.get(group, "train") for group in samples.groups)
     return Split(tuple(samples.ids), sides, tuple(folds.get(group, "") for group in samples.groups))
@@ -182,14 +174,9 @@ def make_split(
 ) -> Split:
     """Divide samples at random, whole groups at a time; the order of `ids` changes nothing.
 
-    Parameters
-    ----------
-    groups : sequence of str, optional
-        Group (subject, study) of each sample; without it each sample is a group.
-    strata : sequence of str or float64 array, optional
-        Class, or number that is cut into quantiles, of each sample, to be spread evenly over the sides.
-    test_size, validation_size : float
-        Share of the groups that tests, and of the remaining ones that validates.
+    `groups` (subject, study) and `strata` (class, or number that is cut into quantiles, to be spread evenly
+    over the sides) belong to the samples; without `groups` each sample is one. `test_size` is the share of
+    the groups that tests, `validation_size` that of the remaining ones that validates.
 
     Raises `InputError`: a share that is none or leaves a side empty, samples without a group, duplicate ids.
     """
@@ -231,9 +218,8 @@ def from_column(
     folds = {group: min(values) for group, values in found.items()}
     present = sorted(set(folds.values()))
     if test_fold not in present or len(present) < 2:
-        raise InputError(
-            f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} and another"
-        )
+        expected = f"expected --test-fold {test_fold!r} and another"
+        raise InputError(f"split: folds are {shown(present, 20)}, {expected}")
     test = {group for group, fold in folds.items() if fold == test_fold}
     return _divided(samples, test, folds, validation_size, seed)
 

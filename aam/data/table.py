@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -44,16 +45,9 @@ Integers = npt.NDArray[np.integer]
 class SampleTable:
     """Reads of each ASV in each sample; made by `make_table`, never by hand.
 
-    Attributes
-    ----------
-    counts : csr_array [N, F]
-        Reads, in the narrowest unsigned type, without stored zeros, columns of each row ascending.
-    sample_ids : tuple of str, N
-        In the order of the file.
-    feature_ids : tuple of str, F
-        As the file has them.
-    sequences : tuple of str, F, or empty
-        Upper-case DNA in ascending order. Empty where ids are all that is needed; then `feature_ids` ascend.
+    `counts` [N, F] are of the narrowest unsigned type, without stored zeros, columns of each row ascending.
+    Samples and `feature_ids` are called as the file has them; `sequences` are upper-case DNA in ascending
+    order, or empty where ids are all that is needed; then `feature_ids` ascend.
     """
 
     counts: csr_array
@@ -77,15 +71,8 @@ def make_table(
 ) -> SampleTable:
     """Put columns in the order of their sequences (of their ids without sequences) and merge identical ones.
 
-    Parameters
-    ----------
-    counts : csr_array [N, F]
-        Whole numbers from 0 to 2^32 - 1, each position stored once.
-    sample_ids, feature_ids : sequences of str, N and F
-    sequences : sequence of str, F, or empty
-        Clean DNA. Columns of one sequence become one, under the smallest of their ids; their reads are added.
-
-    Raises `InputError`: the sum of merged reads is above 2^32 - 1.
+    `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. Columns of one sequence (clean
+    DNA) become one, under the smallest of their ids; `InputError` where the sum of reads exceeds 2^32 - 1.
     """
     keys, target = np.unique(np.array(sequences or feature_ids, dtype=object), return_inverse=True)
     merging = len(keys) < len(target)
@@ -100,9 +87,7 @@ def make_table(
         smallest[column] = min(name, smallest.get(column, name))
     largest = int(merged.data.max(initial=0))
     if largest > MAX_COUNT:
-        raise InputError(
-            f"merged ASVs of one sequence have {largest} reads in a sample, expected at most {MAX_COUNT}"
-        )
+        raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
     return SampleTable(
         counts=merged.astype(np.min_scalar_type(largest)),
         sample_ids=tuple(sample_ids),
@@ -130,15 +115,13 @@ def _read_raw(path: Path) -> RawTable:
 def _sequences(raw: RawTable, path: Path, fasta: Path | None) -> list[str]:
     if fasta is not None:
         found = read_fasta(fasta, raw.feature_ids)
-        missing = [name for name in raw.feature_ids if name not in found]
-        if missing:
+        if missing := [name for name in raw.feature_ids if name not in found]:
             raise InputError(
                 f"{fasta}: no sequence for {len(missing)} of the {len(raw.feature_ids)} features of {path}: "
                 f"{shown(missing)}; pass the --sequences that belong to this table"
             )
         return [found[name] for name in raw.feature_ids]
-    wrong = [name for name in raw.feature_ids if first_not_dna(name)]
-    if wrong:
+    if wrong := [name for name in raw.feature_ids if first_not_dna(name)]:
         raise InputError(
             f"{path}: {len(wrong)} of {len(raw.feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
             f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza"
@@ -149,13 +132,8 @@ def _sequences(raw: RawTable, path: Path, fasta: Path | None) -> list[str]:
 def read_table(path: Path, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
     """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or classic TSV, told by its content.
 
-    Parameters
-    ----------
-    path : Path
-    sequences : Path, optional
-        FASTA (plain or gzip) or .qza with the sequences; without it feature ids are the sequences.
-    need_sequences : bool
-        False where feature ids are tips of a tree and nothing else; `sequences` is then ignored.
+    `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences. Without
+    `need_sequences` feature ids are tips of a tree and nothing else.
 
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
     repeated, or a feature has no sequence.
@@ -170,8 +148,7 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
 
 def check_length(table: SampleTable, max_bp: int) -> None:
     """Raise `InputError` when an ASV is longer than `max_bp` nucleotides."""
-    long = [len(sequence) for sequence in table.sequences if len(sequence) > max_bp]
-    if long:
+    if long := [len(sequence) for sequence in table.sequences if len(sequence) > max_bp]:
         longest = max(long)
         raise InputError(
             f"{len(long)} of {len(table.sequences)} ASVs are longer than --max-bp {max_bp}, the longest has "
@@ -190,8 +167,7 @@ def trim(table: SampleTable, max_bp: int) -> SampleTable:
 def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
     """The samples `ids` in that order, with all columns; `InputError` names those the table does not have."""
     rows = {name: row for row, name in enumerate(table.sample_ids)}
-    missing = [name for name in ids if name not in rows]
-    if missing:
+    if missing := [name for name in ids if name not in rows]:
         raise InputError(f"{len(missing)} samples are not in the table: {shown(missing)}")
     chosen = np.array([rows[name] for name in ids], dtype=np.int64)
     return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
@@ -216,15 +192,7 @@ def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Genera
 
 
 def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw `depth` reads without replacement: an exact multivariate hypergeometric draw, [S].
-
-    Parameters
-    ----------
-    values : integers [S]
-        Reads of each ASV of a sample, in table order; together at most 2^62.
-    depth : int
-        At most the sum of `values`.
-    """
+    """Draw `depth` of the reads [S] of a sample without replacement: multivariate hypergeometric, [S]."""
     wide = values.astype(np.int64)
     total = int(wide.sum())
     if not 0 <= depth <= total:
@@ -233,9 +201,8 @@ def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArra
         return wide
     if total >= MOST_MARGINAL:
         return _enumerated(wide, depth, rng)
-    return rng.multivariate_hypergeometric(
-        wide, depth, method="count" if total <= MOST_SHUFFLED else "marginals"
-    )
+    method: Literal["count", "marginals"] = "count" if total <= MOST_SHUFFLED else "marginals"
+    return rng.multivariate_hypergeometric(wide, depth, method=method)
 
 
 def rarefied_row(
@@ -254,12 +221,7 @@ def rarefied_row(
 def choose_depth(depths: npt.NDArray[np.int64], classes: Sequence[object] | None = None) -> int:
     """The largest depth that keeps at least 90 % of the samples, overall and in every class.
 
-    Parameters
-    ----------
-    depths : int64 [N]
-        Reads of each sample.
-    classes : sequence, N, optional
-        Class of each sample; None or -1 where it is missing.
+    `depths` int64 [N] are the reads, `classes` the class of each sample, None or -1 where it is missing.
 
     Raises `InputError`: more than a tenth of the samples, or of those of a class, have no reads.
     """

@@ -43,18 +43,9 @@ UNSCALED = Scale(0.0, 1.0)
 class TargetSpec:
     """One metadata column as a target, with what was fitted on the training samples.
 
-    Attributes
-    ----------
-    name, kind : str
-        Metadata column, and ``numeric`` or ``class``.
-    labels : tuple of str
-        Names of the classes as the metadata writes them, sorted; empty for a numeric target.
-    transform, scale : str and Scale
-        Transform of a numeric target (``log`` ones take log(1 + x) first) and scale of its values.
-    normalize_by, categories : str or None, dict of str to Scale
-        Metadata column whose categories have scales of their own, and these; others use `scale`.
-    bounds : tuple of float or None
-        Smallest and largest training value of a numeric target, in its own units.
+    `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers (of log(1 + x)
+    for ``log`` transforms), `categories` hold those of the values of column `normalize_by`, others use
+    `scale`; `bounds` are the smallest and largest training number in own units.
     """
 
     name: str
@@ -65,11 +56,6 @@ class TargetSpec:
     normalize_by: str | None = None
     categories: dict[str, Scale] = field(default_factory=dict)
     bounds: tuple[float, float] | None = None
-
-    @property
-    def logged(self) -> bool:
-        """Whether values are log(1 + x) before they are scaled."""
-        return self.transform.startswith("log-")
 
 
 @dataclass(frozen=True)
@@ -96,17 +82,10 @@ class Targets:
     def encode(
         self, metadata: Metadata, ids: Sequence[str]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Targets of the samples `ids` as the model learns them.
+        """Targets float32 [N, T] and labels int64 [N, K] of the samples `ids`, NaN and -1 where missing.
 
-        Returns
-        -------
-        target : float32 [N, T]
-            Transformed numeric targets, NaN where missing.
-        label : int64 [N, K]
-            Index into each class target's labels, -1 where missing.
-
-        Raises `InputError`: text among numbers, a value too large for the transform or float32, a label never
-        trained on.
+        Raises `InputError`: text among numbers, a value too large for the transform or float32, a label that
+        no training sample has.
         """
         target = np.full((len(ids), len(self.numeric)), math.nan, dtype=np.float32)
         label = np.full((len(ids), len(self.classes)), -1, dtype=np.int64)
@@ -131,7 +110,7 @@ class Targets:
             center, spread = _scales(spec, metadata, ids, len(target))
             values = target[:, column].astype(np.float64) * spread + center
             with np.errstate(over="ignore"):
-                decoded[:, column] = np.expm1(values) if spec.logged else values
+                decoded[:, column] = np.expm1(values) if spec.transform.startswith("log-") else values
         return decoded
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -187,7 +166,7 @@ def _encoded(spec: TargetSpec, metadata: Metadata, ids: Sequence[str]) -> npt.ND
     values = _numbers(metadata, spec.name, ids, spec.transform)
     center, spread = _scales(spec, metadata, ids, len(ids))
     with np.errstate(over="ignore"):
-        encoded = ((np.log1p(values) if spec.logged else values) - center) / spread
+        encoded = ((np.log1p(values) if spec.transform.startswith("log-") else values) - center) / spread
     large = np.flatnonzero(np.abs(encoded) > np.finfo(np.float32).max)
     if large.size:
         raise InputError(
@@ -228,7 +207,7 @@ def fit_targets(
     """
     if not columns:
         raise InputError("no target: name at least one column with --metadata-column")
-    metadata.require([*columns, *([] if normalize_by is None else [normalize_by])])
+    metadata.require([*columns, normalize_by] if normalize_by else columns)
     problems = Problems()
     if len(set(columns)) < len(columns):
         problems.add(f"--metadata-column names a column twice: {shown(columns)}")
@@ -238,10 +217,10 @@ def fit_targets(
     specs = []
     for name in columns:
         with _collected(problems):
-            if classifier or not _looks_numeric(metadata, name):
-                specs.append(_fitted_classes(metadata, name, train_ids))
-            else:
+            if _looks_numeric(metadata, name) and not classifier:
                 specs.append(_fitted_number(metadata, name, train_ids, transform, normalize_by))
+            else:
+                specs.append(_fitted_classes(metadata, name, train_ids))
     problems.raise_if_any()
     return Targets(tuple(specs))
 
@@ -258,10 +237,7 @@ def _check_varied(values: Sequence[object], where: str, n: int) -> None:
     """Refuse sorted, distinct training values of `n` samples if they are none or one."""
     if len(values) < 2:
         found = repr(values[0]) if values else "missing"
-        raise InputError(
-            f"{where} is {found} for all {n} training samples, there is nothing to learn; choose another "
-            "--metadata-column or another split"
-        )
+        raise InputError(f"{where} is {found} for all {n} training samples; choose another column or split")
 
 
 def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> TargetSpec:

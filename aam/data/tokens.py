@@ -41,9 +41,8 @@ def encode(sequences: Sequence[str]) -> Tokens:
         place = int(np.argmin(flat))
         row = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
         letter = sequences[row][place - int(lengths[:row].sum())]
-        raise InputError(
-            f"sequence {row + 1} ({sequences[row][:20]}...) holds {letter!r}, expected nucleotides"
-        )
+        where = f"sequence {row + 1} ({sequences[row][:20]}...)"
+        raise InputError(f"{where} holds {letter!r}, expected nucleotides")
     tokens = np.zeros((len(sequences), int(lengths.max(initial=0))), dtype=np.uint8)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = flat
     return tokens
@@ -124,9 +123,8 @@ class RegionProfile:
         least = float(self.log_likelihood) - MISFIT
         ends = reverse_complement(encode([sequence[-POSITIONS:] for sequence in sequences]))
         other = np.pad(ends, ((0, 0), (0, POSITIONS - ends.shape[1])))
-        fits, turned = (
-            _log_likelihood(each, self.frequencies) > least for each in (_starts(sequences), other)
-        )
+        starts = (_starts(sequences), other)
+        fits, turned = (_log_likelihood(each, self.frequencies) > least for each in starts)
         odd = float(((lengths < shortest) | (lengths > longest)).mean())
         reversed_, elsewhere = float((~fits & turned).mean()), float((~fits & ~turned).mean())
         unseen = float((~np.isin(_hashes(sequences), self.hashes)).mean())
@@ -152,16 +150,10 @@ class RegionProfile:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> RegionProfile:
         """Rebuild what `to_arrays` gave; `InputError` when an array is missing or has another shape."""
-        shapes = {
-            "length_quantiles": (5,),
-            "frequencies": (POSITIONS, 4),
-            "log_likelihood": (),
-            "hashes": None,
-        }
+        known = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": ()}
+        shapes = {**known, "hashes": None}
         for name, shape in shapes.items():
             found = arrays[name].shape if name in arrays else None
             if found is None or (shape is not None and found != shape):
-                raise InputError(
-                    f"the model's region profile is damaged: {name} is {found}, expected {shape}"
-                )
+                raise InputError(f"the model's region profile is damaged: {name} is {found}, not {shape}")
         return cls(**{name: arrays[name] for name in shapes})
