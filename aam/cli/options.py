@@ -45,9 +45,7 @@ def _shadow(default: Any, show_all: bool) -> Any:
         markers = [tyro.conf.arg(help=item.metadata["help"], metavar=metavar)]
         if item.metadata["rare"] and not show_all:
             markers.append(tyro.conf.Suppress)
-        annotated: Any = Annotated.__class_getitem__(  # type: ignore[attr-defined]
-            (hints[item.name], *markers)
-        )
+        annotated: Any = Annotated[(hints[item.name], *markers)]
         members.append((item.name, annotated, dataclasses.field(default=value)))
     shadow = dataclasses.make_dataclass(type(default).__name__, members, frozen=True)
     shadow.__doc__ = type(default).__doc__
