@@ -112,16 +112,21 @@ def read_config(path: Path, default: Config) -> Config:
         The file cannot be read or parsed, or holds unknown keys or wrong types.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB, expected a configuration")
-        text = path.read_text(encoding="utf-8-sig")
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json") from None
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json"
+        ) from None
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB, expected a configuration")
+    try:
+        text = content.decode("utf-8-sig")
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML or JSON ({error})") from None
+    if path.suffix == ".json" and isinstance(data, dict):
+        data = data.get("config", data)
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, expected sections of options")
-    if path.suffix == ".json":
-        data = data.get("config", data)
     return from_dict(default, data, str(path))
