@@ -1,0 +1,127 @@
+"""The command line generated from the page of options: what is parsed, what is shown, what wins."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from aam.cli.options import parse
+from aam.config import FineTuneConfig, PretrainConfig, SimulateConfig, UnifracConfig
+from aam.errors import InputError
+
+OPTION = re.compile(r"^[^\w\n-]{1,4}(--[a-z][a-z0-9-]*)", re.MULTILINE)
+
+
+def shown(capsys, command: str, default, word: str) -> tuple[str, list[str]]:
+    """What is printed for help and the options in it."""
+    with pytest.raises(SystemExit) as stopped:
+        parse(command, default, [word])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    return text, OPTION.findall(text)
+
+
+def fields(config) -> dict[str, dataclasses.Field]:
+    found: dict[str, dataclasses.Field] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        found |= fields(value) if dataclasses.is_dataclass(value) else {field.name: field}
+    return {
+        name if name.startswith("--") else "--" + name.replace("_", "-"): field
+        for name, field in found.items()
+    }
+
+
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+
+
+@pytest.mark.parametrize(
+    ("command", "default"), [("train", FineTuneConfig()), ("pretrain", PretrainConfig())]
+)
+def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, default):
+    every = fields(default)
+    rare = {name for name, field in every.items() if field.metadata["rare"]}
+    text, options = shown(capsys, command, default, "--help")
+    assert set(options) == every.keys() - rare
+    assert len(options) == len(set(options)) <= 70
+    assert rare >= {"--optimizer", "--alpha", "--threads"}
+    assert "--help-all" in text
+    assert f"usage: aam {command}" in text
+    assert "--config" in text
+    assert shown(capsys, command, default, "-h") == (text, options)
+    text, options = shown(capsys, command, default, "--help-all")
+    assert set(options) == every.keys()
+    words = " ".join(re.sub("[│─╭╮╰╯]", " ", text).split())
+    for name, field in every.items():
+        assert " ".join(field.metadata["help"].split()[:4]) in words, name
+
+
+def test_without_words_the_defaults_hold():
+    for command, default in (
+        ("train", FineTuneConfig()),
+        ("unifrac", UnifracConfig()),
+        ("simulate", SimulateConfig()),
+    ):
+        assert parse(command, default, []) == default
+
+
+def test_words_of_every_kind():
+    words = (
+        "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim --rarefy-depth 500"
+    )
+    words += " --unifrac-metric faith_pd --device cuda:1 --optimizer=sgd --batch_size 3"
+    found = parse("train", FineTuneConfig(), words.split())
+    assert isinstance(found, FineTuneConfig)
+    assert found.data.table == Path("a.biom")
+    assert found.targets.metadata_column == ("age", "site")
+    assert (found.train.lr, found.train.optimizer, found.train.batch_size) == (0.01, "sgd", 3)
+    assert found.model.count_embedding is False
+    assert (found.data.trim, found.data.rarefy_depth, found.data.unifrac_metric) == (True, 500, "faith_pd")
+    assert found.runtime.device == "cuda:1"
+    names = ["007", "--odd name", "a=b"]
+    assert parse("train", FineTuneConfig(), ["--test-fold=007", f"--cv={names[1]}"]).data.cv == "--odd name"
+
+
+@pytest.mark.parametrize("spelling", [["--config", "FILE"], ["--config=FILE"]])
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path, spelling):
+    path = tmp_path / "o.toml"
+    path.write_text(
+        "[train]\nlr = 0.5\nepochs = 7\noptimizer = 'sgd'\n[targets]\nmetadata_column = ['age', 'ph']\n"
+    )
+    config = [word.replace("FILE", str(path)) for word in spelling]
+    for words in (["--lr", "0.25", *config], [*config, "--lr", "0.25"]):
+        found = parse("train", FineTuneConfig(), words)
+        assert (found.train.lr, found.train.epochs, found.train.optimizer) == (0.25, 7, "sgd")
+        assert found.targets.metadata_column == ("age", "ph")
+        assert found.train.batch_size == FineTuneConfig().train.batch_size
+    assert parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"]).targets.metadata_column == (
+        "x",
+    )
+
+
+def test_bad_words(tmp_path, capsys):
+    for words in (
+        ["--no-such-option", "3"],
+        ["--lr", "fast"],
+        ["--optimizer", "adamax"],
+        ["--epochs"],
+        ["stray"],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            parse("train", FineTuneConfig(), words)
+        assert stopped.value.code == 2, words
+        assert words[0].lstrip("-") in capsys.readouterr().err.replace("_", "-")
+    with pytest.raises(SystemExit):
+        parse("pretrain", PretrainConfig(), ["--metadata-column", "age"])
+    with pytest.raises(InputError, match="--config: no file follows it"):
+        parse("train", FineTuneConfig(), ["--config"])
+    with pytest.raises(InputError, match="cannot be read"):
+        parse("train", FineTuneConfig(), ["--config", str(tmp_path / "nowhere.toml")])
+    (tmp_path / "o.toml").write_text("[train]\nepoch = 3\n")
+    with pytest.raises(InputError, match="did you mean 'epochs'"):
+        parse("train", FineTuneConfig(), ["--config", str(tmp_path / "o.toml")])

@@ -1,0 +1,264 @@
+"""The options: all of them named here, explained, and the same from a file and from a saved run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from pathlib import Path
+
+import pytest
+
+from aam import config as page
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TrainConfig
+from aam.config_file import from_dict, read_config, to_dict
+from aam.errors import InputError
+
+# A new option is a visible decision: it is added here too.
+PRETRAIN = [
+    "--alpha",
+    "--asv-chunk-size",
+    "--asv-sampling",
+    "--asv-stem",
+    "--attention-heads",
+    "--attention-layers",
+    "--batch-column",
+    "--batch-size",
+    "--count-embedding",
+    "--count-embedding-method",
+    "--count-mask-ratio",
+    "--count-penalty",
+    "--cv",
+    "--debug",
+    "--device",
+    "--dropout",
+    "--embedding-dim",
+    "--epochs",
+    "--gradient-checkpointing",
+    "--group-column",
+    "--lr",
+    "--max-bp",
+    "--max-grad-norm",
+    "--metadata",
+    "--midpoint-root",
+    "--missing",
+    "--missing-tips",
+    "--mixed-precision",
+    "--nuc-mask-asvs",
+    "--nuc-mask-ratio",
+    "--nuc-mask-strategy",
+    "--nuc-penalty",
+    "--num-workers",
+    "--optimizer",
+    "--output-dir",
+    "--overwrite",
+    "--patch-size",
+    "--patience",
+    "--penalty",
+    "--rarefy-depth",
+    "--root-length",
+    "--scheduler",
+    "--seed",
+    "--sequences",
+    "--split",
+    "--split-column",
+    "--table",
+    "--test-fold",
+    "--test-size",
+    "--tf32",
+    "--threads",
+    "--token-limit",
+    "--tree",
+    "--trim",
+    "--unifrac-matrix",
+    "--unifrac-metric",
+    "--validation-size",
+    "--warmup-steps",
+    "--weight-decay",
+]
+TRAIN_ONLY = [
+    "--best-metric",
+    "--classifier",
+    "--freeze-base",
+    "--loss-type",
+    "--metadata-column",
+    "--pretrained-encoder",
+    "--target-penalty",
+    "--target-transform",
+    "--val-prediction-passes",
+]
+
+COMMANDS = [
+    value()
+    for name, value in vars(page).items()
+    if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == page.__name__
+]
+
+
+def options(config) -> list[tuple[str, dataclasses.Field, object]]:
+    """Name, field and default of every option of a configuration."""
+    found = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        inner = dataclasses.is_dataclass(value)
+        found += options(value) if inner else [("--" + field.name.replace("_", "-"), field, value)]
+    return found
+
+
+def test_every_option_is_a_decision():
+    assert sorted(name for name, _, _ in options(PretrainConfig())) == PRETRAIN
+    assert sorted(name for name, _, _ in options(FineTuneConfig())) == sorted(PRETRAIN + TRAIN_ONLY)
+
+
+@pytest.mark.parametrize("config", COMMANDS, ids=lambda config: type(config).__name__)
+def test_every_option_is_explained(config):
+    assert type(config).__doc__
+    names = [name for name, _, _ in options(config)]
+    assert len(names) == len(set(names)), "two options of one name"
+    for name, field, _ in options(config):
+        text = field.metadata["help"]
+        assert len(text) > 8, name
+        assert text.endswith("."), (name, text)
+
+
+def test_the_two_trainings_mean_the_same_by_an_option():
+    pretrain = {name: field.metadata["help"] for name, field, _ in options(PretrainConfig())}
+    train = {name: field.metadata["help"] for name, field, _ in options(FineTuneConfig())}
+    assert pretrain.items() <= train.items()
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def other(hint, value):
+    """A value of the annotated type that is not `value`."""
+    if typing.get_origin(hint) is typing.Literal:
+        return next(choice for choice in typing.get_args(hint) if choice != value)
+    if typing.get_origin(hint) is tuple:
+        return ("pH (1:5)", 'quo"ted', "Ünï")
+    if type(None) in typing.get_args(hint):
+        return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
+    return {
+        bool: lambda: not value,
+        int: lambda: (value or 0) + 3,
+        float: lambda: value / 2 + 0.375,
+        str: lambda: "C:\\täxt",
+        Path: lambda: Path("some where") / "ta\tble.biom",
+    }[hint]()
+
+
+def everything_changed(config):
+    """`config` with no option at its default."""
+    hints = typing.get_type_hints(type(config))
+    changes = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        inner = dataclasses.is_dataclass(value)
+        changes[field.name] = everything_changed(value) if inner else other(hints[field.name], value)
+    return dataclasses.replace(config, **changes)
+
+
+def toml(data: dict) -> str:
+    sections = [f"[{name}]\n" + toml(value) for name, value in data.items() if isinstance(value, dict)]
+    lines = [
+        f"{key} = {json.dumps(value)}\n" for key, value in data.items() if not isinstance(value, dict | None)
+    ]
+    return "".join(lines + sections)
+
+
+@pytest.mark.parametrize("config", COMMANDS, ids=lambda config: type(config).__name__)
+def test_every_option_survives_a_file(config, tmp_path):
+    changed = everything_changed(config)
+    assert all(a[2] != b[2] for a, b in zip(options(changed), options(config), strict=True))
+    data = to_dict(changed)
+    assert from_dict(config, json.loads(json.dumps(data)), "here") == changed
+    (tmp_path / "options.toml").write_text(toml(data), encoding="utf-8")
+    (tmp_path / "run.json").write_text(json.dumps({"config": data, "versions": {}}), encoding="utf-8")
+    for name in ("options.toml", "run.json"):
+        assert read_config(tmp_path / name, config) == changed
+        assert read_config(tmp_path / name, changed) == changed
+    (tmp_path / "bare.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
+    assert read_config(tmp_path / "bare.json", changed) == config
+
+
+def test_a_file_may_hold_some_options(tmp_path):
+    path = tmp_path / "some.toml"
+    path.write_text("\ufeff[train]\nlr = 1\nbatch-size = 16\n[data]\ntable = 't.biom'\n", encoding="utf-8")
+    config = read_config(path, FineTuneConfig())
+    assert config.train == dataclasses.replace(FineTuneConfig().train, lr=1.0, batch_size=16)
+    assert isinstance(config.train.lr, float)
+    assert config.data == DataConfig(table=Path("t.biom"))
+
+
+def test_every_problem_of_a_file_is_told(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text(
+        "epochs = 3\n[train]\nbatchsize = 3\nlr = 'fast'\nepochs = true\noptimizer = 'adamax'\n"
+        "[data]\ntable = 3\n[targets]\nmetadata_column = 'age'\n[modell]\n[runtime]\nseed = 1.5\n"
+    )
+    with pytest.raises(InputError) as caught:
+        read_config(path, FineTuneConfig())
+    found = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 9
+    for expected in (
+        "unknown key 'epochs'",
+        "[train]: unknown key 'batchsize'; did you mean 'batch_size'?",
+        "'lr' is 'fast', expected float",
+        "'epochs' is True, expected int",
+        "'optimizer' is 'adamax', expected one of 'adamw', 'adam', 'sgd'",
+        "'table' is 3, expected",
+        "'metadata_column' is 'age', expected",
+        "unknown key 'modell'; did you mean 'model'?",
+        "'seed' is 1.5, expected int",
+    ):
+        assert expected in found
+    with pytest.raises(InputError, match="expected a section"):
+        from_dict(FineTuneConfig(), {"train": 3}, "here")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.toml", b"[train", "not valid TOML or JSON"),
+        ("a.toml", b"lr = \xff", "not valid TOML or JSON"),
+        ("a.json", b"{", "not valid TOML or JSON"),
+        ("a.json", b"[" * 100_000, "not valid TOML or JSON"),
+        ("a.json", b"[1]", "holds list, expected sections"),
+        ("a.json", b'{"config": 3}', "holds int, expected sections"),
+        ("a.toml", b"#" * (5 << 20), "larger than 4 MiB, expected a configuration$"),
+    ],
+)
+def test_what_is_no_configuration(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_config(tmp_path / name, FineTuneConfig())
+    assert str(caught.value).count(str(tmp_path / name)) == 1
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere.toml"):
+        with pytest.raises(InputError, match="cannot be read"):
+            read_config(path, FineTuneConfig())
+
+
+# --- what is derived ---------------------------------------------------------------------------------------
+
+
+def test_tokens_of_each_stem():
+    assert ModelConfig(asv_stem="nucleotide", patch_size=5).patch == 1
+    assert ModelConfig(asv_stem="patch", patch_size=5).patch == 5
+
+
+def test_defaults_that_users_rely_on():
+    data, train = DataConfig(), TrainConfig()
+    assert (data.token_limit, data.asv_sampling, data.unifrac_metric) == (1024, "abundance", "unifrac")
+    assert (data.test_size, data.validation_size, data.rarefy_depth) == (0.0, 0.15, None)
+    assert (data.missing, data.missing_tips, data.root_length, data.alpha) == (
+        "error",
+        "error",
+        "include",
+        0.5,
+    )
+    assert (train.patience, train.weight_decay, train.nuc_mask_ratio) == (10, 0.01, 0.15)
+    assert (train.penalty, train.nuc_penalty, train.count_penalty, train.max_grad_norm) == (1.0,) * 4
+    assert (ModelConfig().dropout, ModelConfig().max_bp) == (0.0, 150)
