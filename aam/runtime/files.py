@@ -66,9 +66,13 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; on success sync its files and rename it to `path`."""
+    """Yield a temporary folder beside `path`; on success sync its files and rename it to `path`.
+
+    A folder that stands at `path` is moved aside first and removed last, so that at every moment one of
+    the two is whole; on an error it is there as before.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
+    temporary, aside = _temporary(path), _temporary(path)
     temporary.mkdir()
     try:
         yield temporary
@@ -76,11 +80,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
             _sync(entry)
         _sync(temporary)
         if path.exists():
-            shutil.rmtree(path)
+            path.replace(aside)
         temporary.replace(path)
         _sync(path.parent)
     finally:
+        if aside.exists() and not path.exists():
+            aside.replace(path)
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
