@@ -29,14 +29,23 @@ def choose_device(name: str) -> torch.device:
     if not present[kind]:
         raise InputError(f"--device: {name!r} is not available here; --device auto takes what is")
     if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
-        raise InputError(f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible")
+        raise InputError(
+            f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible"
+        )
     return torch.device(f"{kind}:{index}" if index else kind)
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS does not say which, so there it is all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def prepare(config: RuntimeConfig) -> torch.device:
     """Choose the device and set threads and product precision for this process."""
     device = choose_device(config.device)
-    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+    torch.set_num_threads(config.threads or _cores())
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     return device
 
