@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +85,9 @@ class Study:
 
 
 def draw_tree(asvs: int, seed: int) -> Tree:
-    """A random tree whose `asvs` tips form clusters of close relatives of uneven size.
+    """A random tree whose `asvs` tips form clusters of uneven size; rates vary between branches.
 
-    Neighbours in a row of tips part at random heights (a coalescent point process, Popovic 2004), low ones
-    within a cluster; rates vary between branches.
+    Neighbours in a row of tips part at random heights (Popovic 2004), low ones within a cluster.
     """
     rng = generator(seed, "simulate", "tree")
     clusters = max(2, asvs // ASVS_PER_CLUSTER)
@@ -102,8 +100,8 @@ def draw_tree(asvs: int, seed: int) -> Tree:
     parent, top, other_end = np.arange(2 * asvs - 1), np.arange(asvs), np.arange(asvs)
     # Blocks of neighbours join from low to high; both ends of a block know its top and each other.
     for new, left in enumerate(np.argsort(parted), start=asvs):
-        first, last = other_end[left], other_end[left + 1]
-        parent[[top[left], top[left + 1]]] = new
+        first, last = other_end[[left, left + 1]]
+        parent[top[[left, left + 1]]] = new
         top[[first, last]], other_end[first], other_end[last] = new, last, first
     height = np.concatenate([np.zeros(asvs), np.sort(parted)])
     return Tree(parent, (height[parent] - height) * rng.lognormal(0, BRANCH_RATE_SD, len(parent)))
@@ -112,7 +110,7 @@ def draw_tree(asvs: int, seed: int) -> Tree:
 def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
     """Distinct sequences of the tips: positions change at their own rate (Felsenstein 1981).
 
-    Conserved and variable stretches take turns. Where two tips would be equal, the later one is changed.
+    Conserved and variable stretches take turns; the later one of two equal tips is changed.
     """
     rng = generator(seed, "simulate", "sequences")
     rates = np.repeat(np.tile((0.1, 1.0), length), rng.integers(8, 24, 2 * length))[:length]
@@ -148,10 +146,10 @@ def draw_design(samples: int, subjects: int, seed: int) -> pd.DataFrame:
     """Draw the metadata; `fold`, `batch` and the usual `ph` belong to the subject, the rest to the sample."""
     rng = generator(seed, "simulate", "design")
     subject = np.sort(np.concatenate([np.arange(subjects), rng.integers(0, subjects, samples - subjects)]))
-    fold, filled = np.zeros(subjects, np.int64), np.zeros(FOLDS, np.int64)
-    for each in np.argsort(-np.bincount(subject), kind="stable"):
+    size, fold, filled = np.bincount(subject), np.zeros(subjects, np.int64), np.zeros(FOLDS, np.int64)
+    for each in np.argsort(-size, kind="stable"):
         fold[each] = np.argmin(filled)
-        filled[fold[each]] += (subject == each).sum()
+        filled[fold[each]] += size[each]
 
     def balanced(number: int, classes: int) -> Ints:
         return rng.permutation(np.arange(number) % classes)
@@ -185,7 +183,7 @@ def _checked(settings: SimulateConfig) -> SimulateConfig:
     )
     if bad := [f"--{name}: {value} found, expected {what}" for good, name, value, what in checks if not good]:
         raise InputError(*bad)
-    return dataclasses.replace(settings, asvs=asvs, subjects=subjects)
+    return replace(settings, asvs=asvs, subjects=subjects)
 
 
 def draw_study(settings: SimulateConfig) -> Study:
@@ -269,11 +267,11 @@ def _oracle(study: Study, looks: dict[int, Floats]) -> dict[str, float | None]:
 
 def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
     style = {"sep": "\t", "lineterminator": "\n"}
-    metadata = study.design.assign(subject=[f"subject-{code + 1}" for code in study.design["subject"]])
-    metadata = metadata.assign(**{name: np.array(labels)[metadata[name]] for name, labels in CODED.items()})
-    metadata.to_csv(folder / "metadata.tsv", index_label="sample-id", **style)
-    names = [f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES]
-    traits = pd.DataFrame(study.traits, study.sequences, ["ph", *names])
+    texts = {name: np.array(labels)[study.design[name]] for name, labels in CODED.items()}
+    texts["subject"] = np.array([f"subject-{code + 1}" for code in study.design["subject"]])
+    study.design.assign(**texts).to_csv(folder / "metadata.tsv", index_label="sample-id", **style)
+    names = ["ph", *(f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES)]
+    traits = pd.DataFrame(study.traits, study.sequences, names)
     traits.to_csv(folder / "traits.tsv", index_label="feature-id", float_format="%.5f", **style)
     (folder / "tree.nwk").write_text(study.tree.newick(study.sequences), encoding="utf-8")
     (folder / "truth.json").write_text(json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -285,7 +283,7 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
     Returns the truth: what was written, `SAMPLES_AT_ONCE` samples at a time, and what an oracle that knows
     the traits reaches at 1,000 reads on folds of unseen subjects.
     """
-    settings, ids = dataclasses.asdict(study.settings), list(study.design.index)
+    settings, ids = asdict(study.settings), list(study.design.index)
     looks, depths, richness = dict[int, Floats](), list[int](), list[int]()
     found = np.zeros(len(study.sequences), np.int64)
     with BiomWriter(folder / "table.biom", study.sequences) as writer:
@@ -303,10 +301,7 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
                 means = (weights @ study.traits[row.indices]) / weights.sum(1, keepdims=True)
                 looks[len(depths) - 1] = means.ravel()
                 richness.append(int((reads > 0).sum()))
-    truth = {
-        "samples": len(depths),
-        "asvs": len(found),
-        "subjects": settings["subjects"],
+    truth = {name: settings[name] for name in ("samples", "asvs", "subjects")} | {
         "density": float(found.sum() / (len(found) * len(depths))),
         "median_depth": float(np.median(depths)),
         "median_richness": float(np.median(richness)) if richness else None,
