@@ -1,23 +1,20 @@
-"""Baselines on the folds of a model: what little knowledge, or a forest, predicts of the same samples."""
+"""Baselines on the folds of a model, the model beside them, and the sentences that a report must carry."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, csr_matrix
-from sklearn.ensemble import (
-    ExtraTreesClassifier,
-    ExtraTreesRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
+from sklearn import ensemble
 
-from aam.training.metrics import Array, auroc
+from aam.training import metrics
+from aam.training.metrics import TITLES, Array, Interval, Predictions, interval
 
 MEDIAN = "the training median"
 MAJORITY = "the majority class"
@@ -25,11 +22,20 @@ DEPTH = "depth alone"
 RICHNESS = "richness alone"
 DEPTH_AND_RICHNESS = "depth and richness alone"
 
+# A baseline with this share of the model's gain over the constant ties it, however narrow the interval.
+TYING_SHARE = 0.9
+# A trivial baseline at these figures solves the task by itself.
+SOLVED = {"auroc": 0.9, "accuracy": 0.9, "r2": 0.8}
+# At most these figures inside the batches are next to nothing.
+NOTHING = {"auroc": 0.55, "r2": 0.05}
+# Percentile intervals over fewer groups are too narrow to be read as 95 %.
+FEW_GROUPS = 20
+
 Mask = npt.NDArray[np.bool_]
+Outcome = Literal["beats", "nearly ties", "ties", "loses", "untested"]
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(NamedTuple):
     """Samples that a baseline learns from and those that it is scored on, masks [N]."""
 
     train: Mask
@@ -40,19 +46,9 @@ class Fold:
 class Task:
     """What baselines may know of one target.
 
-    Attributes
-    ----------
-    truth : float [N], NaN = missing; or int [N], index into `labels`, -1 = missing
-    labels : tuple of str
-        Names of the classes; empty for a numeric target.
-    folds : tuple of Fold
-        Test sides do not overlap.
-    depth : int [N]
-        Reads of each sample in the table as it was given, before rarefaction.
-    richness : int [N]
-        ASVs of each sample at the rarefied depth.
-    levels : mapping of column name to str [N]
-        Group and batch columns whose own median or classes are a baseline.
+    `truth` is as in `Predictions`; test sides of `folds` do not overlap; `depth` int [N] are reads before
+    rarefaction, `richness` int [N] ASVs after; `levels` str [N] are group and batch columns whose own median
+    or classes are a baseline.
     """
 
     truth: Array
@@ -61,11 +57,6 @@ class Task:
     depth: Array
     richness: Array
     levels: Mapping[str, Array] = field(default_factory=dict)
-
-    @property
-    def known(self) -> Mask:
-        """Samples whose truth is not missing, [N]."""
-        return np.asarray(self.truth >= 0 if self.labels else np.isfinite(self.truth))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,63 +84,50 @@ class Trees:
     seed: int = 0
     jobs: int = 1
 
-    @property
-    def name(self) -> str:
-        """How reports call it."""
-        return f"{'extra trees' if self.kind == 'extra' else 'random forest'} on abundances"
-
 
 # --- predicting --------------------------------------------------------------------------------------------
-
-Learner = Callable[[Array, Array], Array]
-
-
-def _held_out(task: Task, predict: Learner) -> Array:
+def _held_out(task: Task, predict: Callable[[Array, Array], Array]) -> Array:
     """Predictions [N] or [N, K] of `predict(train rows, test rows)` on the test side of every fold."""
-    shape = (len(task.truth), len(task.labels)) if task.labels else (len(task.truth),)
-    result = np.full(shape, math.nan)
+    result = np.full((len(task.truth), len(task.labels)) if task.labels else len(task.truth), math.nan)
+    known = task.truth >= 0 if task.labels else np.isfinite(task.truth)
     for fold in task.folds:
-        train = np.flatnonzero(fold.train & task.known)
+        train = np.flatnonzero(fold.train & known)
         if len(train):
             result[fold.test] = predict(train, np.flatnonzero(fold.test))
     return result
 
 
-def _constant(task: Task, train: Array) -> Array:
+def _constant(task: Task, train: Array, test: Array) -> Array:
     """The training median, or all probability [K] on the most frequent class."""
     if not task.labels:
         return np.asarray(np.median(task.truth[train]))
-    most = np.bincount(task.truth[train], minlength=len(task.labels)).argmax()
-    return np.asarray(np.eye(len(task.labels))[most])
+    return np.asarray(np.eye(len(task.labels))[np.bincount(task.truth[train]).argmax()])
 
 
 def _of_level(task: Task, levels: Array, train: Array, test: Array) -> Array:
     """Median or class shares of the training samples of each test sample's own level; NaN if it has none."""
-    result = np.full((len(test), *((len(task.labels),) if task.labels else ())), math.nan)
+    result = np.full((len(test), len(task.labels)) if task.labels else len(test), math.nan)
     for level in np.unique(levels[test]):
         own = task.truth[train[levels[train] == level]]
-        if len(own) and task.labels:
-            result[levels[test] == level] = np.bincount(own, minlength=len(task.labels)) / len(own)
-        elif len(own):
-            result[levels[test] == level] = np.median(own)
+        if len(own):
+            shares = np.bincount(own, minlength=len(task.labels)) / len(own) if task.labels else None
+            result[levels[test] == level] = np.median(own) if shares is None else shares
     return result
 
 
 def _forest(task: Task, inputs: Array | csr_matrix, trees: Trees, train: Array, test: Array) -> Array:
     """Predictions of trees that learn from the rows `train` of `inputs` [N, F]."""
-    options: dict[str, Any] = {
-        "n_estimators": trees.estimators,
-        "max_features": trees.max_features,
-        "min_samples_leaf": trees.smallest_leaf,
-        "random_state": trees.seed,
-        "n_jobs": trees.jobs,
-    }
-    extra = trees.kind == "extra"
-    if not task.labels:
-        model = ExtraTreesRegressor(**options) if extra else RandomForestRegressor(**options)
-        return np.asarray(model.fit(inputs[train], task.truth[train]).predict(inputs[test]))
-    model = ExtraTreesClassifier(**options) if extra else RandomForestClassifier(**options)
+    name = "ExtraTrees" if trees.kind == "extra" else "RandomForest"
+    model = getattr(ensemble, name + ("Classifier" if task.labels else "Regressor"))(
+        n_estimators=trees.estimators,
+        max_features=trees.max_features,
+        min_samples_leaf=trees.smallest_leaf,
+        random_state=trees.seed,
+        n_jobs=trees.jobs,
+    )
     model.fit(inputs[train], task.truth[train])
+    if not task.labels:
+        return np.asarray(model.predict(inputs[test]))
     result = np.zeros((len(test), len(task.labels)))
     result[:, model.classes_] = model.predict_proba(inputs[test])
     return result
@@ -160,19 +138,13 @@ def _ordered(task: Task, values: Array, train: Array, test: Array) -> Array:
 
     The sigmoid is the same in every fold, so that the pooled AUROC is that of the value itself.
     """
-    rising = auroc(task.truth[train] == 1, values[train])
+    rising = metrics.auroc(task.truth[train] == 1, values[train])
     distance = (values[test] - np.median(values)) * (-1 if rising < 0.5 else 1)
     second = 1 / (1 + np.exp(-distance))
     return np.stack([1 - second, second], axis=1)
 
 
-def _alone(task: Task, values: Array, trees: Trees) -> Array:
-    if len(task.labels) == 2:
-        return _held_out(task, lambda train, test: _ordered(task, values, train, test))
-    return _held_out(task, lambda train, test: _forest(task, values[:, None], trees, train, test))
-
-
-def trivial_baselines(task: Task, seed: int = 0, jobs: int = 1) -> tuple[Baseline, ...]:
+def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     """Baselines that do not look at which ASVs a sample has, learned on the training side of each fold.
 
     The median or majority class; sequencing depth and richness, together and each alone; the median or class
@@ -180,25 +152,21 @@ def trivial_baselines(task: Task, seed: int = 0, jobs: int = 1) -> tuple[Baselin
     A value that is the same in all samples, and a level never seen in training, gives no baseline.
     """
 
-    def constant(train: Array, test: Array) -> Array:
-        return _constant(task, train)
+    def of(name: str, predict: Callable[..., Array], *given: Any) -> Baseline:
+        return Baseline(name, _held_out(task, lambda train, test: predict(task, *given, train, test)))
 
-    trees = Trees(estimators=200, max_features=1.0, smallest_leaf=10, seed=seed, jobs=jobs)
-    found = [Baseline(MAJORITY if task.labels else MEDIAN, _held_out(task, constant))]
+    trees = Trees(estimators=100, max_features=1.0, smallest_leaf=10, seed=seed)
+    found = [of(MAJORITY if task.labels else MEDIAN, _constant)]
     columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
     if len(columns) == 2:
-        both = np.stack([*columns.values()], axis=1)
-        predicted = _held_out(task, lambda train, test: _forest(task, both, trees, train, test))
-        found.append(Baseline(DEPTH_AND_RICHNESS, predicted))
-    found += [Baseline(name, _alone(task, values, trees)) for name, values in columns.items()]
+        found.append(of(DEPTH_AND_RICHNESS, _forest, np.stack([*columns.values()], axis=1), trees))
+    for name, values in columns.items():
+        two = len(task.labels) == 2
+        found.append(of(name, _ordered, values) if two else of(name, _forest, values[:, None], trees))
     for column, levels in task.levels.items():
-        predicted = _held_out(
-            task,
-            lambda train, test, levels=levels: _of_level(task, levels, train, test),  # type: ignore[misc]
-        )
-        if np.isfinite(predicted).any():
-            found.append(Baseline(f"the {column}'s {'classes' if task.labels else 'median'}", predicted))
+        own = of(f"the {column}'s {'classes' if task.labels else 'median'}", _of_level, levels)
+        found += [own] if np.isfinite(own.predicted).any() else []
     return tuple(found)
 
 
@@ -221,4 +189,198 @@ def trees_baseline(counts: csr_array, task: Task, trees: Trees, fewest: int = 3)
         inputs.indices, inputs.indptr = inputs.indices.astype(np.int32), inputs.indptr.astype(np.int32)
         return _forest(task, inputs, trees, train, test)
 
-    return Baseline(trees.name, _held_out(task, predict), trivial=False)
+    name = f"{'extra trees' if trees.kind == 'extra' else 'random forest'} on abundances"
+    return Baseline(name, _held_out(task, predict), trivial=False)
+
+
+# --- comparing ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Comparison:
+    """A baseline beside the model, on the samples that both predict.
+
+    `difference` holds the model's figures minus the baseline's, paired over resampled groups.
+    """
+
+    name: str
+    trivial: bool
+    constant: bool
+    samples: int
+    figures: dict[str, Interval]
+    model: dict[str, float]
+    difference: dict[str, Interval]
+
+
+def compare(
+    predictions: Predictions, baselines: Sequence[Baseline], seed: int, repeats: int = 1000
+) -> tuple[Comparison, ...]:
+    """Figures of baselines, their rows those of `predictions`, and the model's paired difference from them.
+
+    A constant ranks nothing: its AUROC is that of equal probabilities, though pooling folds whose majority
+    differs would give another. A baseline that predicts none of the samples is left out.
+    """
+    found = []
+    for one in baselines:
+        both = predictions.complete & metrics.predicted_rows(one.predicted)
+        if not both.any():
+            continue
+        part, other = predictions.at(both), one.predicted[both]
+        draw = partial(metrics.resampled, part.measure, part.truth)
+        model, rows = (draw(each, part.resampled, seed, repeats) for each in (part.predicted, other))
+        if one.constant and predictions.labels:
+            flat = draw(np.full_like(other, 1 / len(predictions.labels)), part.resampled, seed, repeats)
+            rows |= {name: flat[name] for name in ("auroc", "auprc")}
+        found.append(
+            Comparison(
+                *(one.name, one.trivial, one.constant, int(both.sum())),
+                figures={name: interval(values) for name, values in rows.items()},
+                model={name: float(values[0]) for name, values in model.items()},
+                difference={name: interval(model[name] - rows[name], paired=True) for name in rows},
+            )
+        )
+    return tuple(found)
+
+
+def headline(labels: Sequence[str]) -> str:
+    """The figure that decides: MAE, AUROC of two classes, accuracy of more."""
+    return {0: "mae", 2: "auroc"}.get(len(labels), "accuracy")
+
+
+def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> float:
+    """What part of the model's gain over the constant the baseline has too.
+
+    NaN where the model gains nothing or the baseline predicts other samples than the constant.
+    """
+    floor = constant.figures[key].value
+    gain = comparison.model[key] - floor
+    better = gain < 0 if key in metrics.LOWER_IS_BETTER else gain > 0
+    if not better or comparison.samples != constant.samples:
+        return math.nan
+    return (comparison.figures[key].value - floor) / gain
+
+
+def outcome(comparison: Comparison, constant: Comparison, key: str) -> Outcome:
+    """What the model does to a baseline.
+
+    It ties where the paired 95 % interval includes 0, and nearly where a trivial baseline has 90 % of the
+    model's gain over the constant.
+    """
+    difference = comparison.difference[key]
+    if math.isnan(difference.low):
+        return "untested"
+    if difference.low <= 0 <= difference.high:
+        return "ties"
+    if (difference.value < 0) != (key in metrics.LOWER_IS_BETTER):
+        return "loses"
+    nearly = comparison.trivial and share_of_gain(comparison, constant, key) >= TYING_SHARE
+    return "nearly ties" if nearly else "beats"
+
+
+# --- saying it ---------------------------------------------------------------------------------------------
+def number(value: float) -> str:
+    """A figure for reading: three significant digits, and all that stand before the point."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+
+
+def _does(name: str, verb: str) -> str:
+    """`Depth alone separates`, `The study's classes separate`."""
+    plural = " and " in name or name.endswith("classes")
+    return f"{name[0].upper()}{name[1:]} {verb}{'' if plural else 's'}"
+
+
+def _not_beaten(comparison: Comparison, constant: Comparison, key: str) -> str:
+    """What is said of a baseline that the model does not beat."""
+    name, found = comparison.name, outcome(comparison, constant, key)
+    difference = comparison.difference[key]
+    beside = f"{TITLES[key]} {number(comparison.figures[key].value)} against {number(comparison.model[key])}"
+    if comparison.samples != constant.samples:
+        beside += f" on {comparison.samples} of {constant.samples} samples"
+    limits = f"paired 95 % interval of the difference {number(difference.low)} to {number(difference.high)}"
+    if found == "loses":
+        return f"{_does(name, 'predict')} better than the model ({beside}; {limits})."
+    if found == "nearly ties":
+        share = f"{100 * share_of_gain(comparison, constant, key):.0f} % of the model's gain"
+        return f"{_does(name, 'practically tie')} the model ({beside}): {share} over {constant.name}."
+    if found == "untested":
+        return f"Whether the model beats {name} cannot be tested within one group ({beside})."
+    signal = ": what it learned cannot be told from chance." if comparison.constant else "."
+    return f"{_does(name, 'tie')} the model ({beside}; {limits}, includes 0){signal}"
+
+
+def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
+    """Which trivial baselines solve the task by themselves."""
+    key = headline(labels) if labels else "r2"
+    figures = {one.name: one.figures[key].value for one in comparisons if one.trivial and not one.constant}
+    solved = {name: value for name, value in figures.items() if value >= SOLVED[key]}
+    if DEPTH in solved or RICHNESS in solved:
+        solved.pop(DEPTH_AND_RICHNESS, None)
+    does = ("separate", "the classes") if labels else ("explain", "most of the target")
+    return [
+        f"{_does(name, does[0])} {does[1]} ({TITLES[key]} {number(value)}): a model of this table may "
+        "have learned that and nothing of the biology."
+        for name, value in solved.items()
+    ]
+
+
+def held_out_whole(predictions: Predictions) -> bool:
+    """Whether no batch has samples in two folds, so that each was predicted without any sample of its own."""
+    if predictions.fold is None or predictions.batch is None:
+        return False
+    pairs = {(str(fold), str(batch)) for fold, batch in zip(predictions.fold, predictions.batch, strict=True)}
+    return len(pairs) == len({batch for _, batch in pairs}) and len({fold for fold, _ in pairs}) > 1
+
+
+def _batches(known: Predictions, name: str) -> list[str]:
+    """What is left of the figures inside the batches, and whether they hold for a new one."""
+    if known.batch is None or len(np.unique(known.batch)) < 2:
+        return []
+    key = "auroc" if known.labels else "r2"
+    within = metrics.within_batches(known)
+    pooled = number(metrics.measured(known.measure, known.truth, known.predicted)[key])
+    inside = number(within[key])
+    if known.labels:
+        said = [f"Within a {name} the AUROC is {inside}; pooled it is {pooled}."]
+        nothing = f"Inside a {name} the model hardly orders samples better than chance."
+    else:
+        said = [
+            f"Within a {name}, against each {name}'s own mean, R2 is {inside} (Pearson "
+            f"{number(within['pearson'])}); pooled it is {pooled}."
+        ]
+        nothing = f"Inside a {name} the model hardly does better than that {name}'s mean."
+    said += [nothing] if within[key] <= NOTHING[key] else []
+    if held_out_whole(known):
+        said.append(f"Every {name} was held out whole: the figures are those for a {name} never seen.")
+    elif known.fold is not None:
+        said.append(
+            f"Samples of one {name} stand on both sides: the figures do not hold for a {name} never seen; "
+            f"--cv {name} would tell."
+        )
+    return said
+
+
+def verdict(
+    predictions: Predictions, comparisons: Sequence[Comparison], batch_name: str = "batch"
+) -> tuple[str, ...]:
+    """What a reader must know before believing the figures, one sentence each.
+
+    Names every baseline that the model beats, ties or loses to, by the headline figure; every trivial
+    baseline that solves the task by itself; what is left within batches; and intervals of few groups.
+    """
+    key, known = headline(predictions.labels), predictions.known()
+    said: list[str] = []
+    constant = next((one for one in comparisons if one.constant), None)
+    if constant is not None:
+        beaten = [one for one in comparisons if outcome(one, constant, key) == "beats"]
+        if beaten:
+            names = [f"{one.name} ({number(one.figures[key].value)})" for one in beaten]
+            listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+            value = number(constant.model[key])
+            said.append(f"The model ({TITLES[key]} {value}) does better than {listed}.")
+        said += [_not_beaten(one, constant, key) for one in comparisons if one not in beaten]
+        said += _solved(comparisons, predictions.labels)
+    said += _batches(known, batch_name)
+    groups = len(np.unique(known.resampled))
+    if groups < FEW_GROUPS:
+        said.append(f"Intervals and tests rest on {groups} groups only: read them as rough.")
+    return tuple(said)

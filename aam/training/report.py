@@ -1,4 +1,4 @@
-"""The report of a run: figures beside those of baselines, as one HTML file and as plain lines."""
+"""The report of a run: figures beside those of baselines, as one HTML file and, in short, as plain lines."""
 
 from __future__ import annotations
 
@@ -15,18 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from aam.runtime.files import write_text
-from aam.training.baselines import Baseline
-from aam.training.metrics import (
-    Array,
-    Interval,
-    Predictions,
-    confusion_matrix,
-    figures,
-    figures_by,
-    levels_of,
-    per_class,
-)
-from aam.training.verdict import TITLES, Comparison, compare, headline, number, verdict
+from aam.training import metrics
+from aam.training.baselines import Baseline, Comparison, compare, headline, number, verdict
+from aam.training.metrics import TITLES, Array, Interval, Predictions, levels_of
 
 Figures = dict[str, Interval]
 
@@ -45,25 +36,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Names:
-    """What the report calls a target, the batches and groups of its samples, and their folds."""
+    """What the report calls a target, and the batches and groups of its samples."""
 
     target: str
     batch: str = "batch"
     group: str = "group"
-    fold: str = "fold"
 
 
 @dataclass(frozen=True, eq=False)
 class TargetResult:
     """One target of a run; made by `target_result`.
 
-    Attributes
-    ----------
-    pooled : figures of all held-out samples
-    folds, batches : by fold and by batch, the number of samples and their figures
-    comparisons : baselines beside the model
-    sentences : the verdict
-    losses : by class, the number of samples in the metadata and of those whose depth sufficed
+    `folds` and `batches` hold by level the number of samples and their figures, `losses` by class the number
+    of samples in the metadata and of those whose depth sufficed.
     """
 
     names: Names
@@ -80,19 +65,8 @@ class TargetResult:
 class ReportData:
     """What a report shows.
 
-    Attributes
-    ----------
-    title : str
-    task, data, split : mapping of str to anything that prints
-        What was done, with what, and how samples were divided.
-    targets : tuple of TargetResult
-    tables : tuple of Table
-        Further figures, such as those of pretraining.
-    warnings : tuple of str
-    transductive : bool
-        Whether pretraining saw the held-out samples, without their labels.
-    configuration : mapping
-        The resolved options; JSON or values that print.
+    `task`, `data` and `split` say what was done, with what, and how samples were divided; `tables` are those
+    of pretraining; `transductive`: pretraining saw held-out samples, without labels.
     """
 
     title: str
@@ -117,13 +91,13 @@ def target_result(
     """Figures, comparisons and verdict of one target; rows of the baselines are those of `predictions`."""
 
     def by(levels: Array | None) -> Mapping[str, tuple[int, Figures]]:
-        return {} if levels is None else figures_by(predictions, levels, seed, repeats)
+        return {} if levels is None else metrics.figures_by(predictions, levels, seed, repeats)
 
     comparisons = compare(predictions, baselines, seed, repeats)
     return TargetResult(
         names=names,
         predictions=predictions,
-        pooled=figures(predictions, seed, repeats),
+        pooled=metrics.figures(predictions, seed, repeats),
         folds=by(predictions.fold),
         batches=by(predictions.batch),
         comparisons=comparisons,
@@ -133,17 +107,16 @@ def target_result(
 
 
 # --- tables ------------------------------------------------------------------------------------------------
-
-
 def _with_limits(figure: Interval) -> str:
     limits = "" if math.isnan(figure.low) else f" ({number(figure.low)} to {number(figure.high)})"
     return number(figure.value) + limits
 
 
-def _figures_table(result: TargetResult) -> Table:
+def _figures_table(result: TargetResult, brief: bool = False) -> Table:
+    """Pooled, and unless `brief` by fold and batch."""
     names, known = result.names, result.predictions.known()
     rows = [("all held-out samples", len(known.truth), result.pooled)]
-    for kind, parts in ((names.fold, result.folds), (names.batch, result.batches)):
+    for kind, parts in () if brief else (("fold", result.folds), (names.batch, result.batches)):
         rows += [(f"{kind} {level}", count, values) for level, (count, values) in parts.items()]
     drawn = "samples" if known.groups is None else f"values of {names.group}"
     return Table(
@@ -153,68 +126,47 @@ def _figures_table(result: TargetResult) -> Table:
     )
 
 
-def _baselines_table(result: TargetResult) -> Table:
+def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
+    """The headline figure, its difference and, unless `brief`, the others."""
     key = headline(result.predictions.labels)
-    others = [name for name in result.pooled if name != key]
+    others = [] if brief else [name for name in result.pooled if name != key]
 
-    def row(name: str, samples: int, values: Figures) -> tuple[str, ...]:
-        return (
-            name,
-            str(samples),
-            _with_limits(values[key]),
-            *(number(values[other].value) for other in others),
-        )
+    def row(name: str, samples: int, values: Figures, *tested: str) -> tuple[str, ...]:
+        rest = (number(values[other].value) for other in others)
+        return (name, str(samples), _with_limits(values[key]), *tested, *rest)
 
-    rows = [(*row("the model", len(result.predictions.known().truth), result.pooled), "", "")]
+    rows = [row("the model", len(result.predictions.known().truth), result.pooled, "", "")]
     for one in result.comparisons:
         difference = one.difference[key]
         tested = (_with_limits(difference), number(difference.p))
-        rows.append((*row(one.name, one.samples, one.figures), *tested))
-    titles = [TITLES[name] for name in (key, *others)]
-    difference_title = f"{TITLES[key]} of the model minus baseline"
-    return Table("The model beside baselines", ("", "samples", *titles, difference_title, "p"), tuple(rows))
-
-
-def _class_table(result: TargetResult) -> Table:
-    known = result.predictions.known()
-    rows = []
-    for one in per_class(known.truth, known.predicted, known.labels):
-        rates = (one.precision, one.recall, one.f1, one.auroc, one.auprc)
-        rows.append((one.label, str(one.samples), *map(number, rates)))
-    header = ("class", "samples", "precision", "recall", "F1", "AUROC", "AUPRC")
-    return Table("Each class against all others", header, tuple(rows))
-
-
-def _losses_table(result: TargetResult) -> Table:
-    rows = [(name, str(total), str(kept), str(total - kept)) for name, (total, kept) in result.losses.items()]
-    return Table("Samples lost below the depth", ("class", "samples", "kept", "lost"), tuple(rows))
+        rows.append(row(one.name, one.samples, one.figures, *tested))
+    tested = (f"{TITLES[key]} of the model minus baseline", "p")
+    header = ("", "samples", TITLES[key], *tested, *(TITLES[name] for name in others))
+    return Table("The model beside baselines", header, tuple(rows))
 
 
 def _tables(result: TargetResult) -> list[Table]:
-    tables = [_figures_table(result)]
+    tables, known = [_figures_table(result)], result.predictions.known()
     if result.comparisons:
         tables.append(_baselines_table(result))
-    if result.predictions.labels:
-        tables.append(_class_table(result))
-    return [*tables, _losses_table(result)] if result.losses else tables
-
-
-def _digest(configuration: Mapping[str, object]) -> tuple[str, str]:
-    """The configuration as JSON, and the first half of its SHA-256."""
-    text = json.dumps(configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
-    return text, hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
+    if known.labels:
+        found = metrics.per_class(known.truth, known.predicted, known.labels)
+        header = ("class", "samples", *(TITLES[name] for name in found[known.labels[0]][1]))
+        rows = ((label, str(n), *map(number, values.values())) for label, (n, values) in found.items())
+        tables.append(Table("Each class against all others", header, tuple(rows)))
+    if result.losses:
+        header = ("class", "samples", "kept", "lost")
+        lost = ((name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.losses.items())
+        tables.append(Table("Samples lost below the depth", header, tuple(lost)))
+    return tables
 
 
 def _warnings(results: ReportData) -> tuple[str, ...]:
-    if not results.transductive:
-        return results.warnings
     label = "Transductive: pretraining saw the held-out samples, though not their labels."
-    return (label, *results.warnings)
+    return ((label,) if results.transductive else ()) + results.warnings
 
 
 # --- plain lines -------------------------------------------------------------------------------------------
-
-
 def _printable(text: str) -> str:
     """The text without what a terminal would obey."""
     return "".join(one if one.isprintable() else "?" for one in text)
@@ -222,32 +174,26 @@ def _printable(text: str) -> str:
 
 def _lines(table: Table) -> list[str]:
     cells = [tuple(map(_printable, row)) for row in (table.header, *table.rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(table.header))]
-    aligned = [
-        "  ".join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(1, len(row)))]).rstrip()
-        for row in cells
-    ]
-    return [_printable(table.title), *("  " + line for line in aligned)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = [[cell.rjust(n) for cell, n in zip(row, widths, strict=True)] for row in cells]
+    for row, line in zip(cells, aligned, strict=True):
+        line[0] = row[0].ljust(widths[0])
+    return [_printable(table.title), *("  " + "  ".join(line).rstrip() for line in aligned)]
 
 
 def summary_lines(results: ReportData) -> list[str]:
-    """The report without its pictures and options, for a terminal or a log."""
-    lines = [_printable(results.title)]
-    for facts in (results.task, results.data, results.split):
-        lines += [_printable(f"  {name}: {value}") for name, value in facts.items()]
-    lines += [_printable(f"warning: {warning}") for warning in _warnings(results)]
+    """Warnings, verdicts, pooled figures and headline of each baseline, for a terminal or a log."""
+    lines = [results.title, *(f"warning: {warning}" for warning in _warnings(results))]
     for table in results.tables:
         lines += ["", *_lines(table)]
     for result in results.targets:
-        lines += ["", _printable(f"{result.names.target}:")]
-        lines += [_printable(f"* {sentence}") for sentence in result.sentences]
-        for table in _tables(result):
-            lines += ["", *_lines(table)]
-    return lines
+        lines += ["", f"{result.names.target}:", *(f"* {sentence}" for sentence in result.sentences)]
+        lines += _lines(_figures_table(result, brief=True))
+        lines += _lines(_baselines_table(result, brief=True)) if result.comparisons else []
+    return [_printable(line) for line in lines]
 
 
 # --- HTML --------------------------------------------------------------------------------------------------
-
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 80rem; margin: auto; padding: 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.25rem; border-top: 1px solid #ccc; padding-top: 1rem }
@@ -289,46 +235,37 @@ def _scatter_html(result: TargetResult) -> str:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    known = result.predictions.known()
+    known, picture = result.predictions.known(), io.BytesIO()
     if not len(known.truth):
         return ""
     levels = [] if known.batch is None else levels_of(known.batch)
-    coloured = 1 < len(levels) <= len(COLOURS)
-    colours = np.full(len(known.truth), COLOURS[0], dtype=object)
-    if coloured:
-        for level, colour in zip(levels, COLOURS, strict=False):
-            colours[known.batch == level] = colour
+    colour_of = dict(zip(levels, COLOURS, strict=False)) if 1 < len(levels) <= len(COLOURS) else {}
+    colours = COLOURS[0] if known.batch is None else [colour_of.get(one, COLOURS[0]) for one in known.batch]
     figure = Figure(figsize=(4.2, 4.2), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     ends = [min(known.truth.min(), known.predicted.min()), max(known.truth.max(), known.predicted.max())]
     axes.plot(ends, ends, color="#999999", linewidth=1)
-    axes.scatter(known.truth, known.predicted, s=9, c=list(colours), alpha=0.6, linewidths=0)
+    axes.scatter(known.truth, known.predicted, s=9, c=colours, alpha=0.6, linewidths=0)
     axes.set(xlabel="true", ylabel="predicted", aspect="equal")
     axes.spines[["top", "right"]].set_visible(False)
-    picture = io.BytesIO()
     FigureCanvasAgg(figure).print_png(picture, metadata={"Software": None})
-    legend = "".join(
-        f'<span class="swatch" style="background: {colour}"></span>{_text(level)}'
-        for level, colour in zip(levels if coloured else [], COLOURS, strict=False)
-    )
+    swatch = '<span class="swatch" style="background: {}"></span>{}'
+    legend = "".join(swatch.format(colour, _text(level)) for level, colour in colour_of.items())
+    legend = f"<p>{_text(result.names.batch)}:{legend}</p>" if legend else ""
     source = base64.b64encode(picture.getvalue()).decode("ascii")
     title = f"<h3>Predicted against true {_text(result.names.target)}</h3>"
-    legend = f"<p>{_text(result.names.batch)}:{legend}</p>" if legend else ""
     return f'{title}{legend}<img alt="predicted against true values" src="data:image/png;base64,{source}">'
 
 
 def _confusion_html(result: TargetResult) -> str:
     """Samples by true (rows) and predicted class, shaded by the share of the row."""
     known = result.predictions.known()
-    table = confusion_matrix(known.truth, known.predicted.argmax(axis=1), len(known.labels))
+    one = np.eye(len(known.labels), dtype=np.int64)
     rows = ""
-    for label, counts in zip(known.labels, table, strict=True):
-        shares = counts / max(int(counts.sum()), 1)
-        cells = "".join(
-            f'<td style="background: rgba(68, 119, 170, {0.7 * share:.2f})">{count}</td>'
-            for count, share in zip(counts, shares, strict=True)
-        )
-        rows += f"<tr><td>{_text(label)}</td>{cells}</tr>"
+    for label, counts in zip(known.labels, one[known.truth].T @ one[known.predicted.argmax(1)], strict=True):
+        shades = 0.7 * counts / max(int(counts.sum()), 1)
+        cell = '<td style="background: rgba(68, 119, 170, {:.2f})">{}</td>'
+        rows += f"<tr><td>{_text(label)}</td>{''.join(map(cell.format, shades, counts))}</tr>"
     head = "".join(f"<th>{_text(label)}</th>" for label in known.labels)
     title = "<h3>True class (rows) and predicted class (columns)</h3>"
     return f'{title}<div class="wide"><table><tr><th></th>{head}</tr>{rows}</table></div>'
@@ -342,7 +279,7 @@ def _target_html(result: TargetResult) -> str:
 
 def report_html(results: ReportData) -> str:
     """The report as one HTML page that needs no other file; the same data give the same bytes."""
-    configuration, digest = _digest(results.configuration)
+    shown = json.dumps(results.configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     parts = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
@@ -354,8 +291,8 @@ def report_html(results: ReportData) -> str:
         _facts_html("Split", results.split),
         *map(_table_html, results.tables),
         *map(_target_html, results.targets),
-        f"<h2>Configuration</h2><details><summary>SHA-256 {digest}</summary>",
-        f"<pre>{_text(configuration)}</pre></details></body></html>",
+        f"<h2>Configuration</h2><details><summary>SHA-256 {hashlib.sha256(shown.encode()).hexdigest()[:32]}",
+        f"</summary><pre>{_text(shown)}</pre></details></body></html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
 

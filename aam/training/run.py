@@ -37,8 +37,7 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare
 from aam.runtime.files import file_digest, write_text
-from aam.training.encoder_report import evaluate_encoder
-from aam.training.evaluate import Columns, evaluate_targets, write_results
+from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
 from aam.training.inference import AsvVectors, encode_table
 from aam.training.journal import Journal
 from aam.training.loop import Trainer

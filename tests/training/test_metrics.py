@@ -73,21 +73,30 @@ def test_class_figures_equal_the_reference(seed: int, number: int):
 def test_the_table_of_classes_equals_the_reference():
     truth, probabilities = classes(1)
     predicted = probabilities.argmax(axis=1)
-    rows = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
+    found = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
     reference = np.array(sklearn.metrics.precision_recall_fscore_support(truth, predicted))
-    found = np.array([(row.precision, row.recall, row.f1, row.samples) for row in rows])
-    np.testing.assert_allclose(found.T, reference)
-    assert [row.label for row in rows] == ["a", "b", "c", "d"]
-    assert np.mean([row.auroc for row in rows]) == pytest.approx(
+    rows = [(row["precision"], row["recall"], row["f1"], samples) for samples, row in found.values()]
+    np.testing.assert_allclose(np.array(rows).T, reference)
+    assert list(found) == ["a", "b", "c", "d"]
+    assert np.mean([row["auroc"] for _, row in found.values()]) == pytest.approx(
         metrics.classification_metrics(truth, probabilities)["auroc"]
     )
 
 
-def test_the_confusion_matrix_equals_the_reference():
-    truth, probabilities = classes(2)
-    predicted = probabilities.argmax(axis=1)
-    found = metrics.confusion_matrix(truth, predicted, 5)
-    np.testing.assert_array_equal(found, sklearn.metrics.confusion_matrix(truth, predicted, labels=range(5)))
+@pytest.mark.parametrize("number", [0, 2, 5])
+def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
+    """What makes the bootstrap fast: a row of weights gives the figures of the samples repeated."""
+    truth, predicted = classes(3, 60, number) if number else numeric(3, 60)
+    measure = metrics.classification_figures if number else metrics.regression_figures
+    times = np.random.default_rng(0).poisson(1.0, (40, 60))
+    times[0], times[1] = 0, np.arange(60) == 7
+    times[2] = truth == truth[0]
+    found = measure(truth, predicted, times.astype(float))
+    for row, count in enumerate(times):
+        at = np.repeat(np.arange(60), count)
+        expected = metrics.measured(measure, truth[at], predicted[at])
+        one = {name: values[row] for name, values in found.items()}
+        assert one == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @given(
@@ -122,9 +131,9 @@ def test_a_class_without_samples_does_not_count():
     wider = np.column_stack([probabilities, np.zeros(len(truth))])
     expected = metrics.classification_metrics(truth, probabilities)
     assert metrics.classification_metrics(truth, wider) == pytest.approx(expected)
-    row = metrics.per_class(truth, wider, ["a", "b", "c", "d"])[3]
-    assert row.samples == 0
-    assert math.isnan(row.recall)
+    samples, row = metrics.per_class(truth, wider, ["a", "b", "c", "d"])["d"]
+    assert samples == 0
+    assert math.isnan(row["recall"])
 
 
 # --- predictions -------------------------------------------------------------------------------------------
@@ -165,14 +174,24 @@ def test_figures_by_level_are_those_of_its_samples():
 # --- intervals and tests -----------------------------------------------------------------------------------
 
 
-def mean_only(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    return {"mean": float((predicted - truth).mean())}
+def mean_only(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    return {"mean": weights @ (predicted - truth) / weights.sum(axis=1)}
+
+
+def bootstrap(measure, truth, predicted, groups, seed=0, repeats=1000) -> dict[str, metrics.Interval]:
+    drawn = metrics.resampled(measure, truth, predicted, groups, seed, repeats)
+    return {name: metrics.interval(values) for name, values in drawn.items()}
+
+
+def paired(measure, truth, pair, groups, seed=0, repeats=1000) -> dict[str, metrics.Interval]:
+    first, second = (metrics.resampled(measure, truth, one, groups, seed, repeats) for one in pair)
+    return {name: metrics.interval(first[name] - second[name], paired=True) for name in first}
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal():
     draw = np.random.default_rng(0)
     error = draw.normal(size=400)
-    found = metrics.bootstrap_intervals(mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000)
+    found = bootstrap(mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000)
     half = 1.96 * error.std() / 20
     assert found["mean"].value == pytest.approx(error.mean())
     assert found["mean"].low == pytest.approx(error.mean() - half, abs=0.01)
@@ -187,7 +206,7 @@ def test_intervals_resample_groups():
     groups = np.repeat(np.arange(60).astype(str), 9)
 
     def width(values: np.ndarray, by: np.ndarray) -> float:
-        found = metrics.bootstrap_intervals(mean_only, np.zeros(len(values)), values, by, seed=1)["mean"]
+        found = bootstrap(mean_only, np.zeros(len(values)), values, by, seed=1)["mean"]
         return found.high - found.low
 
     single = width(error, np.arange(60))
@@ -198,12 +217,12 @@ def test_intervals_resample_groups():
 def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
     truth, predicted = numeric(0)
     groups = np.arange(len(truth)) // 5
-    first = metrics.bootstrap_intervals(regression_metrics, truth, predicted, groups, seed=3, repeats=50)
-    again = metrics.bootstrap_intervals(regression_metrics, truth, predicted, groups, seed=3, repeats=50)
-    other = metrics.bootstrap_intervals(regression_metrics, truth, predicted, groups, seed=4, repeats=50)
+    first = bootstrap(metrics.regression_figures, truth, predicted, groups, seed=3, repeats=50)
+    again = bootstrap(metrics.regression_figures, truth, predicted, groups, seed=3, repeats=50)
+    other = bootstrap(metrics.regression_figures, truth, predicted, groups, seed=4, repeats=50)
     shuffled = np.random.default_rng(0).permutation(len(truth))
-    moved = metrics.bootstrap_intervals(
-        regression_metrics, truth[shuffled], predicted[shuffled], groups[shuffled], seed=3, repeats=50
+    moved = bootstrap(
+        metrics.regression_figures, truth[shuffled], predicted[shuffled], groups[shuffled], seed=3, repeats=50
     )
     assert first == again
     assert first != other
@@ -212,25 +231,27 @@ def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
 
 def test_one_group_has_no_interval():
     truth, predicted = numeric(0, samples=10)
-    one = metrics.bootstrap_intervals(regression_metrics, truth, predicted, np.zeros(10), seed=0)["mae"]
+    one = bootstrap(metrics.regression_figures, truth, predicted, np.zeros(10), seed=0)["mae"]
     assert math.isfinite(one.value)
     assert math.isnan(one.low)
     assert math.isnan(one.high)
     pair = (predicted, truth)
-    test = metrics.paired_differences(regression_metrics, truth, pair, np.zeros(10), seed=0)["mae"]
+    test = paired(metrics.regression_figures, truth, pair, np.zeros(10), seed=0)["mae"]
     assert math.isnan(test.p)
 
 
 def test_a_figure_missing_from_most_resamples_has_no_interval():
     truth = np.array([1] + [0] * 9)
     probabilities = np.full((10, 2), 0.5)
-    found = metrics.bootstrap_intervals(
-        metrics.classification_metrics, truth, probabilities, np.arange(10) // 5, seed=0, repeats=200
+    found = bootstrap(
+        metrics.classification_figures, truth, probabilities, np.arange(10) // 5, seed=0, repeats=200
     )
     assert found["auroc"].value == 0.5
     assert math.isfinite(found["accuracy"].low)
-    rare = metrics._limits(np.array([math.nan, math.nan, 1.0]))
-    assert all(map(math.isnan, rare))
+    rare = metrics.interval(np.array([1.0, math.nan, math.nan, 1.0]))
+    assert rare.value == 1.0
+    assert math.isnan(rare.low)
+    assert math.isnan(rare.high)
 
 
 def test_paired_differences_see_what_separate_intervals_hide():
@@ -239,22 +260,30 @@ def test_paired_differences_see_what_separate_intervals_hide():
     error = np.abs(draw.normal(0, 5, 200)) + 1
     truth = np.zeros(200)
     pair = (error, error + draw.uniform(0.3, 0.5, 200))
-    found = metrics.paired_differences(regression_metrics, truth, pair, np.arange(200), seed=0)["mae"]
+    found = paired(metrics.regression_figures, truth, pair, np.arange(200), seed=0)["mae"]
     assert found.value == pytest.approx(np.mean(pair[0] - pair[1]))
     assert found.high < 0
     assert found.p == pytest.approx(2 / 1001)
     separate = [
-        metrics.bootstrap_intervals(regression_metrics, truth, one, np.arange(200), seed=0)["mae"]
-        for one in pair
+        bootstrap(metrics.regression_figures, truth, one, np.arange(200), seed=0)["mae"] for one in pair
     ]
     assert separate[0].high > separate[1].low
+
+
+def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch):
+    truth, predicted = numeric(0)
+    whole = metrics.resampled(metrics.regression_figures, truth, predicted, np.arange(200), 0, 30)
+    monkeypatch.setattr(metrics, "WEIGHTS_AT_ONCE", 7 * 200)
+    parts = metrics.resampled(metrics.regression_figures, truth, predicted, np.arange(200), 0, 30)
+    for name, values in whole.items():
+        np.testing.assert_allclose(parts[name], values, rtol=1e-12)
 
 
 def test_equal_predictions_do_not_differ():
     truth, predicted = numeric(0)
     pair = (predicted, predicted.copy())
-    found = metrics.paired_differences(regression_metrics, truth, pair, np.arange(200), seed=0, repeats=20)
-    assert found["mae"] == metrics.Difference(0.0, 0.0, 0.0, 1.0)
+    found = paired(metrics.regression_figures, truth, pair, np.arange(200), seed=0, repeats=20)
+    assert found["mae"] == metrics.Interval(0.0, 0.0, 0.0, 1.0)
 
 
 def test_the_paired_test_keeps_its_level():
@@ -263,9 +292,48 @@ def test_the_paired_test_keeps_its_level():
     called = 0
     for seed in range(200):
         pair = (draw.normal(size=40), draw.normal(size=40))
-        found = metrics.paired_differences(mean_only, np.zeros(40), pair, np.arange(40), seed, 199)
+        found = paired(mean_only, np.zeros(40), pair, np.arange(40), seed, 199)
         called += found["mean"].p < 0.05
     assert 2 <= called <= 22
+
+
+# --- batches -----------------------------------------------------------------------------------------------
+
+
+def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():
+    draw = np.random.default_rng(0)
+    batch = np.repeat(["a", "b", "c"], 50)
+    centre = np.repeat([0.0, 30.0, 60.0], 50)
+    truth = centre + draw.normal(size=150)
+    means = np.repeat([truth[batch == one].mean() for one in "abc"], 50)
+    ids = tuple(map(str, range(150)))
+    found = metrics.within_batches(Predictions(ids, truth, means, batch=batch))
+    assert sklearn.metrics.r2_score(truth, means) > 0.99
+    assert found["r2"] == pytest.approx(0, abs=1e-12)
+    half = Predictions(ids, truth, means + (truth - means) / 2, batch=batch)
+    assert metrics.within_batches(half)["r2"] == pytest.approx(0.75)
+    shifted = Predictions(ids, truth, truth + centre, batch=batch)
+    assert metrics.within_batches(shifted)["pearson"] == pytest.approx(1.0)
+    assert metrics.within_batches(shifted)["r2"] < 0
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
+    draw = np.random.default_rng(0)
+    truth, weight = draw.integers(number, size=60), draw.integers(1, 6, size=(60, number))
+    probabilities = weight / weight.sum(axis=1, keepdims=True)
+    batch = np.arange(60) % 4
+    labels = tuple("abc"[:number])
+    given_ = Predictions(tuple(map(str, range(60))), truth, probabilities, labels=labels, batch=batch)
+    expected = []
+    for k in [1] if number == 2 else range(number):
+        pairs = [
+            (probabilities[i, k] > probabilities[j, k]) + 0.5 * (probabilities[i, k] == probabilities[j, k])
+            for i, j in itertools.product(range(60), range(60))
+            if truth[i] == k != truth[j] and batch[i] == batch[j]
+        ]
+        expected.append(np.mean(pairs))
+    assert metrics.within_batches(given_)["auroc"] == pytest.approx(np.mean(expected))
 
 
 # --- distances ---------------------------------------------------------------------------------------------

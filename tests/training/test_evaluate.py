@@ -1,0 +1,218 @@
+"""Reports of whole studies: truth, folds and baselines laid side by side; encoders against naive loops."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+from scipy.spatial.distance import pdist, squareform
+
+from aam.config import ModelConfig, RuntimeConfig, TrainConfig
+from aam.data.metadata import Metadata
+from aam.data.split import Split
+from aam.data.study import EVALUATION, draw_batch
+from aam.data.targets import Targets, TargetSpec
+from aam.data.tokens import PAD, N, RegionProfile
+from aam.model.heads import HeadConfig
+from aam.training import evaluate
+from aam.training.baselines import MAJORITY, MEDIAN
+from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, masked_bases, write_results
+from aam.training.metrics import mantel
+from aam.training.model_folder import SavedModel
+from aam.training.predictions import PredictionTable
+from aam.training.report import ReportData
+
+CPU = torch.device("cpu")
+
+
+def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
+    ids = tuple(f"s{row}" for row in range(samples))
+    sides = tuple(
+        "test" if row in test else "validation" if row in validation else "train" for row in range(samples)
+    )
+    return Split(ids, sides, (fold,) * samples)
+
+
+# --- targets -----------------------------------------------------------------------------------------------
+
+AGES = ("1", "2", "", "4", "5", "6", "7", "8", "9")
+DIETS = ("milk", "milk", "food", "food", "milk", "", "food", "milk", "food")
+METADATA = Metadata(
+    ids=tuple(f"s{row}" for row in range(9)),
+    columns={"age": AGES, "diet": DIETS, "child": tuple("aabbccdde"), "plate": tuple("xxxyyyzzz")},
+    kinds={"age": "numeric", "diet": "categorical", "child": "categorical", "plate": "categorical"},
+)
+SPECS = (TargetSpec("age", "numeric"), TargetSpec("diet", "class", ("food", "milk")))
+SPLITS = (split_of([0, 1, 2, 3], [8], fold="0"), split_of([4, 5, 6, 7, 8], [0, 1], fold="1"))
+
+
+def predictions() -> PredictionTable:
+    """All nine samples, the rows of the second fold first."""
+    ids = [f"s{row}" for row in (4, 5, 6, 7, 8, 0, 1, 2, 3)]
+    values = np.array([5.0, 7, 7, 8, 9, 1, 2, 3, 4])
+    second = np.array([0.9, 0.5, 0.2, 0.4, 0.1, 0.8, 0.7, 0.3, 0.6])
+    return PredictionTable(
+        tuple(ids),
+        SPECS,
+        {"age": values},
+        {},
+        {"diet": np.stack([1 - second, second], axis=1)},
+        ("",) * 9,
+        ("1",) * 5 + ("0",) * 4,
+    )
+
+
+def test_targets_are_compared_with_their_metadata(study_of, tiny):
+    study = study_of(**tiny())
+    study = dataclasses.replace(study, metadata=METADATA, dropped={"lost": 3})
+    metadata = dataclasses.replace(
+        METADATA,
+        ids=(*METADATA.ids, "lost"),
+        columns={
+            name: (*values, "milk" if name == "diet" else "9") for name, values in METADATA.columns.items()
+        },
+    )
+    columns = Columns("child", "plate")
+    age, diet = evaluate_targets(predictions(), metadata, columns, study, SPLITS)
+    assert age.pooled["mae"].value == pytest.approx(1 / 8)
+    assert {fold: count for fold, (count, _) in age.folds.items()} == {"0": 3, "1": 5}
+    assert {batch: count for batch, (count, _) in age.batches.items()} == {"x": 2, "y": 3, "z": 3}
+    assert age.losses == {}
+    assert diet.losses == {"food": (4, 4), "milk": (5, 4)}
+    truth = np.array([value == "milk" for value in DIETS])[[4, 6, 7, 8, 0, 1, 2, 3]]
+    score = [0.9, 0.2, 0.4, 0.1, 0.8, 0.7, 0.3, 0.6]
+    assert diet.pooled["auroc"].value == pytest.approx(sklearn.metrics.roc_auc_score(truth, score))
+    medians = {one.name: one for one in age.comparisons}
+    ages = np.array([float(value or math.nan) for value in AGES])
+    error = [abs(ages[row] - np.nanmedian(ages[4:])) for row in (0, 1, 3)]
+    error += [abs(ages[row] - np.nanmedian(ages[:4])) for row in (4, 5, 6, 7, 8)]
+    assert medians[MEDIAN].figures["mae"].value == pytest.approx(np.mean(error))
+    assert "the child's median" not in medians, "no child stands on both sides"
+    assert medians["the plate's median"].samples == 3, "plate y alone stands on both sides"
+    assert MAJORITY in {one.name for one in diet.comparisons}
+
+
+def test_without_a_study_there_are_figures_and_no_baselines():
+    age, diet = evaluate_targets(predictions(), METADATA, Columns())
+    assert age.pooled["mae"].value == pytest.approx(1 / 8)
+    assert age.comparisons == diet.comparisons == ()
+    assert age.batches == {}
+    assert age.sentences[-1].startswith("Intervals and tests rest on 8 groups only")
+
+
+def test_validation_is_held_out_where_there_is_no_test_side():
+    assert evaluate._sides(split_of([], [1, 2], 4)) == (("s0", "s3"), ("s1", "s2"))
+    assert evaluate._sides(split_of([3], [1, 2], 4)) == (("s0", "s1", "s2"), ("s3",))
+
+
+def test_what_is_written_is_json_and_the_log_says_where_the_rest_lies(tmp_path, caplog):
+    results = ReportData("aam evaluate", {}, {}, {}, evaluate_targets(predictions(), METADATA, Columns()))
+    with caplog.at_level(logging.INFO, "aam"):
+        write_results(tmp_path, results)
+    written = json.loads(
+        (tmp_path / "metrics.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+    )
+    assert written["targets"]["age"]["pooled"]["mae"]["value"] == pytest.approx(1 / 8)
+    assert set(written["targets"]["diet"]["folds"]) == {"0", "1"}
+    assert caplog.messages[-1] == f"all tables: {tmp_path / 'report.html'}"
+    assert len(caplog.messages) < 25
+
+
+# --- encoder -----------------------------------------------------------------------------------------------
+
+
+def test_jaccard_equals_the_reference():
+    draw = np.random.default_rng(0)
+    presence = (draw.random((12, 30)) < 0.4).astype(np.float32)
+    expected = squareform(pdist(presence.astype(bool), "jaccard"))
+    np.testing.assert_allclose(evaluate._jaccard(presence), expected, atol=1e-6)
+    one = 1 - sklearn.metrics.jaccard_score(presence[0], presence[1])
+    assert evaluate._jaccard(presence)[0, 1] == pytest.approx(one)
+
+
+def test_words_are_those_of_a_naive_loop():
+    tokens = np.random.default_rng(0).integers(1, 6, (7, 25)).astype(np.uint8)
+    tokens[3, 12:] = PAD
+    expected = [
+        {bytes(row[at : at + 8]) for at in range(18) if all(0 < base < N for base in row[at : at + 8])}
+        for row in tokens
+    ]
+    found = evaluate._words(tokens)
+    assert [int((found[[row]] > 0).sum()) for row in range(7)] == list(map(len, expected))
+    shared = ((found > 0).astype(int) @ (found > 0).astype(int).T).toarray()
+    assert shared.tolist() == [[len(one & other) for other in expected] for one in expected]
+
+
+def naive_nearest(tokens: np.ndarray, where: np.ndarray, known: np.ndarray) -> np.ndarray:
+    rows = []
+    for row, hidden in zip(tokens, where, strict=True):
+        agree = [
+            sum(1 for a, b, h in zip(row, other, hidden, strict=True) if not h and a == b and 0 < a < N)
+            for other in known
+        ]
+        rows.append(int(np.argmax(agree)))
+    return known[rows]
+
+
+def test_the_nearest_asv_is_that_of_a_naive_loop(monkeypatch):
+    draw = np.random.default_rng(0)
+    tokens, known = draw.integers(0, 6, (9, 15)), draw.integers(0, 6, (50, 15))
+    nothing = np.zeros(tokens.shape, bool)
+    for at_once in (7, 256):
+        monkeypatch.setattr(evaluate, "KNOWN_AT_ONCE", at_once)
+        found = known[evaluate._nearest(torch.from_numpy(tokens), torch.from_numpy(known)).numpy()]
+        np.testing.assert_array_equal(found, naive_nearest(tokens, nothing, known))
+
+
+def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_of):
+    made = tiny(samples=9, asvs=40, lengths=(20, 17))
+    made["counts"][:5, 20:] = 0
+    study = study_of(**made, seed=3)
+    network, heads = model_of(HeadConfig("unifrac")), HeadConfig("unifrac")
+    profile = RegionProfile.fit(study.table.sequences)
+    saved = SavedModel(
+        network, study.config, ModelConfig(), heads, study.depth, study.seed, Targets(()), profile, {}
+    )
+    split = split_of([5, 6, 7, 8], [3, 4], fold="2")
+    distances, bases = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU)
+
+    batch = draw_batch(study, np.arange(5, 9), EVALUATION)
+    with torch.no_grad():
+        expected = network(batch).distance.double().numpy()
+    found = {row[0]: row[1:] for row in distances.rows}
+    assert distances.title == "Fold 2: Agreement with unifrac on 4 held-out samples"
+    assert float(found["the model"][0]) == pytest.approx(
+        mantel(expected, batch.distance.double().numpy()), abs=2e-4
+    )
+    present = np.zeros((4, len(batch.tokens)), bool)
+    for row in range(4):
+        present[row, batch.asv[row, batch.counts[row] > 0]] = True
+    rival = mantel(squareform(pdist(present, "jaccard")), batch.distance.double().numpy())
+    assert float(found["ASVs, Jaccard"][0]) == pytest.approx(rival, abs=1e-4)
+
+    counts = study.table.counts.toarray()
+    seen, met = (np.flatnonzero(part.sum(axis=0)) for part in (counts[:5], counts[5:]))
+    new = np.setdiff1d(met, seen)
+    assert bases.title == f"Fold 2: Masked bases of {len(new)} ASVs absent from training"
+    tokens, known = study.tokens[new], study.tokens[seen].numpy()
+    where, guess = masked_bases(network, tokens, CPU, TrainConfig().nuc_mask_ratio, study.seed)
+    assert 0 < where.float().mean() < 0.4
+    assert not where[(tokens == PAD) | (tokens == N)].any()
+    consensus = [
+        int(np.argmax([(known[:, place] == base).sum() for base in range(1, 5)])) + 1
+        for place in range(tokens.shape[1])
+    ]
+    tokens, where = tokens.numpy(), where.numpy()
+    rows = {
+        "the model": guess.numpy(),
+        "nearest seen ASV": naive_nearest(tokens, where, known),
+        "consensus": np.broadcast_to(consensus, tokens.shape),
+    }
+    expected = [(name, f"{(one == tokens)[where].mean():.4f}") for name, one in rows.items()]
+    assert list(bases.rows) == expected
