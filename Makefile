@@ -11,6 +11,9 @@ ENV := .venv/bin/python
 PIP := $(ENV) -m pip --disable-pip-version-check install
 AAM := $(ENV) -m aam
 
+STUDY := --table demo/study/table.biom --metadata demo/study/metadata.tsv --rarefy-depth 1000
+HELD_OUT := --split-column fold --test-fold 0 --group-column subject
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench clean
 
@@ -26,13 +29,13 @@ setup: .venv/.installed ## install aam, its tests and its linters into .venv (PY
 	$(PIP) --editable '.[test,lint]'
 	touch $@
 
-demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (a few minutes)
+demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (about 4 minutes)
 	rm -rf demo
 	$(AAM) simulate --output-dir demo/study --samples 300 --seed 0
-	$(AAM) pretrain --table demo/study/table.biom --tree demo/study/tree.nwk --output-dir demo/pretrain
-	$(AAM) train --table demo/study/table.biom --tree demo/study/tree.nwk --metadata demo/study/metadata.tsv --metadata-column target --pretrained-encoder demo/pretrain/model --output-dir demo/train
-	$(AAM) predict --model demo/train/model --table demo/study/table.biom --output demo/predictions.tsv
-	$(AAM) evaluate --model demo/train/model --table demo/study/table.biom --metadata demo/study/metadata.tsv --output-dir demo/evaluate
+	$(AAM) pretrain $(STUDY) --tree demo/study/tree.nwk $(HELD_OUT) --output-dir demo/pre
+	$(AAM) train $(STUDY) --metadata-column ph biome null --pretrained-encoder demo/pre/model $(HELD_OUT) --output-dir demo/tune
+	$(AAM) predict --model demo/tune/model --table demo/study/table.biom --output demo/predictions.tsv
+	$(AAM) evaluate --model demo/tune/model --table demo/study/table.biom --metadata demo/study/metadata.tsv --split demo/tune/split.tsv --group-column subject --output-dir demo/evaluate
 
 test: setup ## run the tests on two processes (ARGS="-k name" and the like; AAM_BENCH_DATA adds the real data)
 	$(ENV) -m pytest -n 2 $(ARGS)

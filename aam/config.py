@@ -103,9 +103,9 @@ class ModelConfig:
 class TrainConfig:
     """Objective and optimization"""
 
-    epochs: int = option(60, "Passes over the training samples.")
+    epochs: int = option(40, "Passes over the training samples.")
     batch_size: int = option(64, "Samples per step.")
-    lr: float = option(1e-3, "Peak learning rate.")
+    lr: float = option(5e-4, "Peak learning rate.")
     weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
     warmup_steps: int | None = option(
         None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000."
@@ -147,6 +147,9 @@ class TargetConfig:
     target_penalty: float = option(1.0, "Weight of the target loss.")
     pretrained_encoder: Path | None = option(
         None, "Model folder of `aam pretrain` (or the folder of its folds) to start from."
+    )
+    label_share: float = option(
+        1.0, "Share of the training samples whose labels are used, to learn what more labels would bring."
     )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
     val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.")
@@ -193,7 +196,7 @@ class FineTuneConfig:
     data: DataConfig = DataConfig()
     targets: TargetConfig = TargetConfig()
     model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig(nuc_penalty=0.0, count_penalty=0.0, lr=5e-4)
+    train: TrainConfig = TrainConfig(epochs=10, batch_size=32, lr=1e-5, nuc_penalty=0.0, count_penalty=0.0)
     runtime: RuntimeConfig = RuntimeConfig()
 
 
@@ -291,3 +294,29 @@ class SimulateConfig:
     )
     seed: int = option(0, "Seed of everything that is drawn.")
     overwrite: bool = option(False, "Replace the output folder if it exists.")
+
+
+Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Measure speed and memory on this device."""
+
+    table: Path | None = option(
+        None,
+        "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study.",
+    )
+    tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.")
+    cases: tuple[Case, ...] = option(
+        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
+        "What is measured, each in a process of its own.",
+    )
+    all: bool = option(False, "Measure unlabelled of AAM_BENCH_DATA too, which is large.")
+    repeats: int = option(10, "Steps timed for each case, after two that warm up.")
+    output: Path | None = option(
+        None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
+    )
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)

@@ -75,7 +75,8 @@ def test_the_model_knows_neither_device_nor_rank():
 
 def test_the_package_stays_compact():
     total = sum(map(length, modules()))
-    assert len(modules()) <= MOST_MODULES, f"{len(modules())} modules"
+    rooms = [path for path in modules() if path.name != "__init__.py"]
+    assert len(rooms) <= MOST_MODULES, f"{len(rooms)} modules"
     assert total <= MOST_LINES, f"{total} lines"
 
 

@@ -80,6 +80,7 @@ TRAIN_ONLY = [
     "--best-metric",
     "--classifier",
     "--freeze-base",
+    "--label-share",
     "--loss-type",
     "--metadata-column",
     "--pretrained-encoder",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -126,7 +128,8 @@ def _read_inputs(
     return table, metadata
 
 
-def _deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:
+def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:
+    """The samples with at least `depth` reads, and the others with theirs, which are logged."""
     if depth < 1:
         raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
     kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
@@ -134,12 +137,23 @@ def _deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str,
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if not kept:
         raise InputError(
-            f"no sample has {depth} reads (the deepest has {table.depths.max()}); lower --rarefy-depth"
+            f"no sample has {depth} reads (the deepest has {table.depths.max()}); lower --rarefy-depth, "
+            "or give samples as deep as those that the model was trained on"
         )
     if dropped:
-        log.warning("%d of %d samples have fewer than %d reads and are left out: %s",
-                    len(dropped), len(table.sample_ids), depth, shown(dropped, 10))  # fmt: skip
+        few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"
+        log.warning("%s and are left out: %s", few, shown(dropped, 10))
     return select_samples(table, kept), dropped
+
+
+def pruned_tree(
+    path: Path, table: SampleTable, missing_tips: Literal["error", "drop"], midpoint: bool
+) -> tuple[Phylogeny, npt.NDArray[np.int64]]:
+    """The tree above the features of `table`, up to its root, and the tip of each feature (-1 without)."""
+    tree = read_tree(path, midpoint)
+    tips = match_tips(tree, table.feature_ids, missing_tips)
+    present = np.unique(tips[tips >= 0])
+    return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
 
 
 def _chosen_depth(
@@ -190,13 +204,10 @@ def load_study(
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(table, metadata, class_columns, classifier)
-    table, dropped = _deep_enough(table, depth)
+    table, dropped = deep_enough(table, depth)
     tree = tips = matrix = None
     if config.tree is not None:
-        tree = read_tree(config.tree, config.midpoint_root)
-        tips = match_tips(tree, table.feature_ids, config.missing_tips)
-        present = np.unique(tips[tips >= 0])
-        tree, tips = prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
+        tree, tips = pruned_tree(config.tree, table, config.missing_tips, config.midpoint_root)
     if config.unifrac_matrix is not None:
         matrix = read_distances(config.unifrac_matrix).select(table.sample_ids)
     lengths = np.array([len(sequence) for sequence in table.sequences], np.int64)

@@ -11,10 +11,10 @@ from scipy import sparse
 
 from aam.config import RuntimeConfig, UnifracConfig
 from aam.data.distances import SUFFIXES, write_distances, write_faith_pd
-from aam.data.phylogeny import match_tips, prune, read_tree
-from aam.data.table import SampleTable, make_table, rarefied_row, read_table, select_samples
+from aam.data.study import deep_enough, pruned_tree
+from aam.data.table import SampleTable, make_table, rarefied_row, read_table
 from aam.data.unifrac import UnifracOptions, faith_pd, unifrac_tiles
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, Problems
 from aam.runtime.device import prepare
 from aam.runtime.files import check_writable
 
@@ -29,7 +29,9 @@ def _check(config: UnifracConfig) -> tuple[Path, Path, Path]:
     known = (".tsv", ".qza") if config.unifrac_metric == "faith_pd" else SUFFIXES
     if config.output is not None:
         if config.output.suffix not in known:
-            problems.add(f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(known)}")
+            problems.add(
+                f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(known)}"
+            )
         try:
             check_writable(config.output, config.overwrite)
         except InputError as error:
@@ -45,19 +47,11 @@ def _check(config: UnifracConfig) -> tuple[Path, Path, Path]:
 
 
 def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
-    kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
-    if not kept:
-        raise InputError(f"--rarefy-depth: no sample has {depth} reads (the deepest has {table.depths.max()})")
-    if len(kept) < len(table.sample_ids):
-        dropped = sorted(set(table.sample_ids) - set(kept))
-        log.warning("%d samples have fewer than %d reads and are left out: %s", len(dropped), depth, shown(dropped, 10))
-    table = select_samples(table, kept)
-    rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(kept))]
+    table, _ = deep_enough(table, depth)
+    rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(table.sample_ids))]
     starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
-    counts = sparse.csr_array(
-        (np.concatenate([reads for _, reads in rows]), np.concatenate([columns for columns, _ in rows]), starts),
-        shape=table.counts.shape,
-    )
+    columns, reads = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    counts = sparse.csr_array((reads, columns, starts), shape=table.counts.shape)
     return make_table(counts, table.sample_ids, table.feature_ids)
 
 
@@ -74,10 +68,7 @@ def write_unifrac(config: UnifracConfig) -> None:
     table = read_table(table_path, need_sequences=False)
     if config.rarefy_depth is not None:
         table = _rarefied(table, config.rarefy_depth, config.seed)
-    tree = read_tree(tree_path, config.midpoint_root)
-    tips = match_tips(tree, table.feature_ids, config.missing_tips)
-    present = np.unique(tips[tips >= 0])
-    tree, tips = prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
+    tree, tips = pruned_tree(tree_path, table, config.missing_tips, config.midpoint_root)
     if config.unifrac_metric == "faith_pd":
         write_faith_pd(output, table.sample_ids, faith_pd(tree, tips, table.counts, config.root_length))
         return

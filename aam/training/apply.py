@@ -40,7 +40,10 @@ def _need(**options: Path | None) -> None:
 def _load(
     model: Path, table: Path, sequences: Path | None, trim: bool, runtime: RuntimeConfig
 ) -> tuple[SavedModel, Study, list[str]]:
-    """The model, the table drawn as the model was trained, and warnings about its ASVs."""
+    """The model, the table drawn as the model was trained, and warnings about its ASVs.
+
+    Raises `InputError` where no sample reaches the model's depth: there is nothing to apply it to.
+    """
     saved = load_model(model, prepare(runtime))
     data = DataConfig(
         table=table,

@@ -1,4 +1,4 @@
-"""Heads start as linear models fitted on the sample vectors, then everything is fine-tuned (Kumar et al. 2022)."""
+"""Heads start as linear models fitted on the sample vectors, before all is fine-tuned (Kumar et al. 2022)."""
 
 from __future__ import annotations
 
@@ -14,54 +14,60 @@ from torch import nn
 from aam.config import RuntimeConfig
 from aam.data.study import Study
 from aam.model.aam import Aam
+from aam.model.heads import Readout
 from aam.training.inference import encode_table, run_model
 
 Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
+Linear = tuple[Array, Array]
 
 DRAWS = 2
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
+# Intercept of a class that no training sample has.
+ABSENT = -10.0
 
 
-def _set(layer: nn.Linear, row: slice, weight: Array, bias: Array, mean: Array, spread: Array) -> None:
-    """Write a linear model of standardized vectors into a layer that reads them as they are."""
-    scaled = weight / spread
-    with torch.no_grad():
-        layer.weight[row] = torch.from_numpy(scaled).to(layer.weight)
-        layer.bias[row] = torch.from_numpy(bias - scaled @ mean).to(layer.bias)
-
-
-def _ridge(x: Array, y: Array, held_x: Array, held_y: Array) -> tuple[Array, Array]:
-    """Ridge regression whose penalty does best on the held-out samples."""
+def _ridge(x: Array, y: Array, held_x: Array, held_y: Array) -> Linear:
+    """Ridge regression whose penalty has the lowest error on the held-out samples."""
 
     def error(model: Ridge) -> float:
-        return float(np.abs(model.predict(held_x) - held_y).mean()) if len(held_y) else model.alpha
+        return float(np.abs(model.predict(held_x) - held_y).mean()) if len(held_y) else abs(model.alpha - 100)
 
     best = min((Ridge(alpha=penalty).fit(x, y) for penalty in PENALTIES), key=error)
     return best.coef_[None], np.array([best.intercept_])
 
 
-def _logistic(x: Array, y: npt.NDArray[np.int64], held_x: Array, held_y: npt.NDArray[np.int64], classes: int) -> tuple[Array, Array]:
-    """Multinomial logistic regression, likewise; classes without a sample get a low intercept."""
+def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, classes: int) -> Linear:
+    """Logistic regression whose penalty gives the held-out samples the highest likelihood."""
     known = np.unique(y)
     inside = np.isin(held_y, known)
+    true = np.searchsorted(known, held_y[inside])
 
     def error(model: LogisticRegression) -> float:
-        if not inside.any():
-            return -float(model.C)
-        chosen = model.predict_proba(held_x[inside])[np.arange(inside.sum()), np.searchsorted(known, held_y[inside])]
+        if not len(true):
+            return abs(1 / model.C - 100)
+        chosen = model.predict_proba(held_x[inside])[np.arange(len(true)), true]
         return float(-np.log(np.maximum(chosen, 1e-12)).mean())
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = [LogisticRegression(C=1 / penalty, max_iter=200).fit(x, y) for penalty in PENALTIES]
     best = min(fitted, key=error)
-    weight, bias = np.zeros((classes, x.shape[1])), np.full(classes, -10.0)
+    coefficients, intercepts = best.coef_, best.intercept_
     if len(known) == 2:
-        weight[known], bias[known] = np.stack([-best.coef_[0], best.coef_[0]]) / 2, np.array([-1, 1]) * best.intercept_[0] / 2
-    else:
-        weight[known], bias[known] = best.coef_, best.intercept_
+        coefficients, intercepts = np.r_[-coefficients, coefficients] / 2, np.r_[-intercepts, intercepts] / 2
+    weight, bias = np.zeros((classes, x.shape[1])), np.full(classes, ABSENT)
+    weight[known], bias[known] = coefficients, intercepts
     return weight, bias
+
+
+def _set(layer: nn.Linear, rows: slice, found: Linear, mean: Array, spread: Array) -> None:
+    """Write a linear model of standardized vectors into a layer that reads them as they are."""
+    weight = found[0] / spread
+    with torch.no_grad():
+        layer.weight[rows] = torch.from_numpy(weight).to(layer.weight)
+        layer.bias[rows] = torch.from_numpy(found[1] - weight @ mean).to(layer.bias)
 
 
 def fit_heads(
@@ -69,29 +75,32 @@ def fit_heads(
 ) -> None:
     """Fit the linear part of every target head on the vectors of the training samples.
 
-    The strength of regularization is what predicts the validation samples best.
+    Only the strength of regularization looks at the validation samples.
     """
     asvs = encode_table(network, study, device, config)
 
     def vectors(rows: Rows) -> Array:
         if not len(rows):
             return np.zeros((0, network.asv.position.shape[1]))
-        return np.concatenate([run_model(network, study, rows, device, config, draw, asvs).samples for draw in range(DRAWS)])
+        draws = [run_model(network, study, rows, device, config, draw, asvs) for draw in range(DRAWS)]
+        return np.concatenate([draw.samples for draw in draws])
 
-    x, held = vectors(train), vectors(validation)
+    x, held_x = vectors(train), vectors(validation)
     mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
-    x, held = (x - mean) / spread, (held - mean) / spread
+    x, held_x = (x - mean) / spread, (held_x - mean) / spread
     if network.target is not None and study.target is not None:
         for column in range(study.target.shape[1]):
-            y, held_y = (np.tile(study.target[rows, column].astype(np.float64), DRAWS) for rows in (train, validation))
-            known, held_known = np.isfinite(y), np.isfinite(held_y)
-            weight, bias = _ridge(x[known], y[known], held[held_known], held_y[held_known])
-            _set(network.target.linear, slice(column, column + 1), weight, bias, mean, spread)
+            y, held_y = (
+                np.tile(study.target[rows, column].astype(float), DRAWS) for rows in (train, validation)
+            )
+            known, held = np.isfinite(y), np.isfinite(held_y)
+            found = _ridge(x[known], y[known], held_x[held], held_y[held])
+            _set(network.target.linear, slice(column, column + 1), found, mean, spread)
     for column, head in enumerate(network.labels):
-        if study.label is None:
-            raise ValueError("the study has no labels")
-        labels, held_labels = (np.tile(study.label[rows, column], DRAWS) for rows in (train, validation))
-        known, held_known = labels >= 0, held_labels >= 0
-        n_classes = head.linear.out_features
-        weight, bias = _logistic(x[known], labels[known], held[held_known], held_labels[held_known], n_classes)
-        _set(head.linear, slice(None), weight, bias, mean, spread)
+        if study.label is None or not isinstance(head, Readout):
+            raise TypeError("class heads need the labels of the study")
+        label, held_label = (np.tile(study.label[rows, column], DRAWS) for rows in (train, validation))
+        known, held = label >= 0, held_label >= 0
+        classes = head.linear.out_features
+        found = _logistic(x[known], label[known], held_x[held], held_label[held], classes)
+        _set(head.linear, slice(None), found, mean, spread)

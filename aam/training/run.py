@@ -32,11 +32,12 @@ from aam.data.split import (
 from aam.data.study import Study, draw_batch, load_study
 from aam.data.targets import Targets, fit_targets
 from aam.data.tokens import RegionProfile
-from aam.errors import InputError, Problems
+from aam.errors import InputError, Problems, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare
 from aam.runtime.files import file_digest, write_text
+from aam.runtime.rng import generator
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
 from aam.training.inference import AsvVectors, encode_table
 from aam.training.journal import Journal
@@ -76,6 +77,11 @@ def _check_options(config: FineTuneConfig) -> None:
         problems.add(f"{' and '.join(given)} all choose the split; give one of them")
     if (data.split_column is None) != (data.test_fold is None):
         problems.add("--split-column and --test-fold need each other")
+    reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
+    if reserved:
+        problems.add(
+            f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv"
+        )
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
     at_least_one = {
@@ -130,7 +136,14 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
         data = config.data
     asked = [*targets.metadata_column, data.group_column, data.batch_column, _fold_column(config)]
     columns = [name for name in asked if name is not None]
-    study = load_study(data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column))
+    study = load_study(
+        data,
+        config.model.max_bp,
+        config.runtime.seed,
+        columns,
+        list(targets.metadata_column),
+        targets.classifier,
+    )
     return Prepared(config, study, _splits(config, study), device)
 
 
@@ -191,6 +204,15 @@ def _take_weights(network: Aam, start: Aam, source: Path) -> None:
         log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
 
 
+def _labelled(train_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
+    """The training samples whose labels are used, in sorted order."""
+    share = config.targets.label_share
+    if not 0 < share <= 1:
+        raise InputError(f"--label-share is {share}, expected above 0 and at most 1")
+    order = generator(config.runtime.seed, "labels").permutation(len(train_ids))
+    return tuple(train_ids[at] for at in sorted(order[: max(2, round(share * len(order)))]))
+
+
 def _freeze(network: Aam) -> None:
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name.startswith(("target", "labels")))
@@ -199,7 +221,8 @@ def _freeze(network: Aam) -> None:
 def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> SavedModel:
     """Train on one split and write its part of the run directory."""
     config, study, device = prepared.config, prepared.study, prepared.device
-    train_ids, wanted = split.ids("train"), config.targets.metadata_column
+    wanted = config.targets.metadata_column
+    train_ids = _labelled(split.ids("train"), config)
     targets = Targets(())
     if wanted and study.metadata is not None:
         targets = fit_targets(
@@ -265,6 +288,9 @@ def _describe(prepared: Prepared, command: str) -> str:
         for name, path in dataclasses.asdict(config.data).items()
         if isinstance(path, Path)
     }
+    options = to_dict(config)
+    if command == "pretrain":
+        del options["targets"]
     versions = {
         "aam": aam.__version__,
         "torch": torch.__version__,
@@ -273,7 +299,7 @@ def _describe(prepared: Prepared, command: str) -> str:
     }
     described = {
         "command": command,
-        "config": to_dict(config),
+        "config": options,
         "inputs": inputs,
         "versions": versions,
         "device": str(prepared.device),

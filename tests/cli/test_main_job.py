@@ -1,0 +1,247 @@
+"""The main job from files to predictions, through the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from aam.cli.main import main
+from aam.data.table import make_table, read_table, write_biom
+from aam.training.predictions import read_predictions
+
+SMALL = [
+    "--embedding-dim",
+    "16",
+    "--attention-layers",
+    "1",
+    "--attention-heads",
+    "2",
+    "--epochs",
+    "2",
+    "--threads",
+    "1",
+    "--batch-size",
+    "16",
+]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated") / "study"
+    words = f"simulate --output-dir {folder} --samples 60 --asvs 120 --length 60 --depth 2000".split()
+    assert main(words) == 0
+    return folder
+
+
+def inputs(study: Path, *, tree: bool = False, metadata: bool = False) -> list[str]:
+    words = ["--table", str(study / "table.biom"), "--rarefy-depth", "300"]
+    words += ["--tree", str(study / "tree.nwk")] if tree else []
+    return words + (["--metadata", str(study / "metadata.tsv")] if metadata else [])
+
+
+@pytest.fixture(scope="module")
+def encoder(study: Path) -> Path:
+    folder = study.parent / "pre"
+    assert main(["pretrain", *inputs(study, tree=True), "--output-dir", str(folder), *SMALL]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(study: Path, encoder: Path) -> Path:
+    folder = study.parent / "tune"
+    words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "biome", "null"]
+    words += [
+        "--group-column",
+        "subject",
+        "--test-size",
+        "0.2",
+        "--pretrained-encoder",
+        str(encoder / "model"),
+    ]
+    assert main([*words, "--output-dir", str(folder), "--epochs", "2", "--threads", "1"]) == 0
+    return folder
+
+
+def other_table(study: Path, path: Path, shift: int = 0) -> Path:
+    """The study's table with every fifth ASV replaced by a new sequence, and one sample too shallow."""
+    table = read_table(study / "table.biom")
+    sequences = [
+        s if i % 5 else s[:-6] + "ACGTAC"[shift:] + "A" * shift for i, s in enumerate(table.sequences)
+    ]
+    counts = table.counts.toarray().astype(np.int64)
+    counts[3] = 0
+    counts[3, 0] = 7
+    write_biom(
+        make_table(csr_array(counts), table.sample_ids, [f"f{i}" for i in range(len(sequences))], sequences),
+        path,
+    )
+    return path
+
+
+def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> None:
+    for folder in (encoder, tuned):
+        for name in (
+            "run.json",
+            "split.tsv",
+            "metrics.jsonl",
+            "metrics.json",
+            "report.html",
+            "model/manifest.json",
+        ):
+            assert (folder / name).is_file(), name
+    run = json.loads((tuned / "run.json").read_text())
+    assert run["config"]["targets"]["metadata_column"] == ["ph", "biome", "null"]
+    assert run["config"]["model"]["embedding_dim"] == 16, "sizes come from the encoder"
+    assert all(len(entry["sha256"]) == 64 for entry in run["inputs"].values())
+    epochs = [json.loads(line) for line in (tuned / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in epochs] == [0, 1, 2]
+
+
+def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_path: Path) -> None:
+    table = other_table(study, tmp_path / "new.biom")
+    output = tmp_path / "p.tsv"
+    assert (
+        main(["predict", "--model", str(tuned / "model"), "--table", str(table), "--output", str(output)])
+        == 0
+    )
+    rows = list(csv.reader(output.read_text().splitlines(), dialect="excel-tab"))
+    biomes = ["biome=gill", "biome=gut", "biome=mouth", "biome=skin"]
+    assert rows[0] == ["sample-id", "ph", "ph.sd", "biome", *biomes, "null", "null.sd", "note"]
+    assert len(rows) == 61, "one row per input sample"
+    predicted = read_predictions(output)
+    shallow = 3
+    assert np.isnan(predicted.values["ph"][shallow])
+    assert "7 reads" in predicted.notes[shallow]
+    ph = np.delete(predicted.values["ph"], shallow)
+    assert np.isfinite(ph).all()
+    assert 3 < ph.mean() < 10, "pH, not a z-score"
+    probabilities = np.delete(predicted.probabilities["biome"], shallow, axis=0)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+def test_held_out_predictions_are_repeated_by_predict(study: Path, tuned: Path, tmp_path: Path) -> None:
+    held_out = read_predictions(tuned / "predictions.tsv")
+    output = tmp_path / "p.tsv"
+    words = ["predict", "--model", str(tuned / "model"), "--table", str(study / "table.biom")]
+    assert main([*words, "--output", str(output)]) == 0
+    again = read_predictions(output)
+    rows = [again.sample_ids.index(name) for name in held_out.sample_ids]
+    np.testing.assert_allclose(again.values["ph"][rows], held_out.values["ph"], atol=1e-5)
+    np.testing.assert_allclose(again.probabilities["biome"][rows], held_out.probabilities["biome"], atol=1e-5)
+
+
+def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    words = [
+        "train",
+        *inputs(study, metadata=True),
+        "--metadata-column",
+        "ph",
+        "--freeze-base",
+        "--epochs",
+        "2",
+    ]
+    words += [
+        "--pretrained-encoder",
+        str(encoder),
+        "--output-dir",
+        str(tmp_path / "frozen"),
+        "--threads",
+        "1",
+    ]
+    assert main(words) == 0
+    before = load_file(encoder / "model" / "weights.safetensors")
+    after = load_file(tmp_path / "frozen" / "model" / "weights.safetensors")
+    shared = before.keys() & after.keys()
+    assert any(name.startswith("asv.") for name in shared)
+    assert all(np.array_equal(before[name], after[name]) for name in shared)
+
+
+def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -> None:
+    pre, tune = tmp_path / "pre", tmp_path / "tune"
+    shared = [*inputs(study, tree=True, metadata=True), "--cv", "fold", "--group-column", "subject"]
+    assert main(["pretrain", *shared, "--output-dir", str(pre), *SMALL, "--epochs", "1"]) == 0
+    words = ["train", *shared, "--metadata-column", "ph", "--pretrained-encoder", str(pre), "--epochs", "1"]
+    assert main([*words, "--threads", "1", "--output-dir", str(tune)]) == 0
+    folds = sorted(path.name for path in tune.glob("fold-*"))
+    assert folds == [f"fold-{k}" for k in range(5)]
+    assert all((tune / fold / "model" / "manifest.json").is_file() for fold in folds)
+    pooled = read_predictions(tune / "predictions.tsv")
+    assert sorted(pooled.sample_ids) == sorted(read_table(study / "table.biom").sample_ids)
+    assert set(pooled.folds) == set("01234")
+    assert "Transductive" not in (tune / "report.html").read_text()
+
+
+def test_encoder_that_saw_the_test_samples_is_called_transductive(
+    study: Path, encoder: Path, tmp_path: Path
+) -> None:
+    words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--test-size", "0.3"]
+    words += ["--pretrained-encoder", str(encoder), "--epochs", "1", "--threads", "1"]
+    assert main([*words, "--output-dir", str(tmp_path / "tune")]) == 0
+    assert "Transductive" in (tmp_path / "tune" / "report.html").read_text()
+
+
+def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path) -> None:
+    words = ["embed", "--model", str(tuned / "model"), "--table", str(study / "table.biom")]
+    assert main([*words, "--output-dir", str(tmp_path / "tsv")]) == 0
+    assert main([*words, "--output-dir", str(tmp_path / "npy"), "--format", "npy"]) == 0
+    table = read_table(study / "table.biom")
+    rows = list(csv.reader((tmp_path / "tsv" / "asvs.tsv").read_text().splitlines(), dialect="excel-tab"))
+    assert [row[0] for row in rows[1:]] == list(table.sequences)
+    vectors = np.load(tmp_path / "npy" / "samples.npy", allow_pickle=False)
+    assert vectors.shape == (60, 16)
+    assert (tmp_path / "npy" / "samples.ids.txt").read_text().split() == list(table.sample_ids)
+
+
+def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path: Path) -> None:
+    metadata = ["--metadata", str(study / "metadata.tsv"), "--group-column", "subject"]
+    words = ["--model", str(tuned / "model"), "--table", str(study / "table.biom")]
+    split = ["--split", str(tuned / "split.tsv")]
+    assert main(["evaluate", *words, *metadata, *split, "--output-dir", str(tmp_path / "a")]) == 0
+    words = ["--predictions", str(tuned / "predictions.tsv")]
+    assert main(["evaluate", *words, *metadata, "--output-dir", str(tmp_path / "b")]) == 0
+    first, second, run = (
+        json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["pooled"]["mae"]["value"]
+        for folder in (tmp_path / "a", tmp_path / "b", tuned)
+    )
+    assert first == pytest.approx(second, rel=1e-5)
+    assert first == pytest.approx(run, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("train --metadata-column ph", ["--output-dir"]),
+        ("train --table nowhere.biom --metadata nothing.tsv --metadata-column ph --output-dir o", ["nowhere.biom", "nothing.tsv"]),
+        ("pretrain --table {study}/table.biom --output-dir o --embedding-dim 10 --epochs 0", ["--embedding-dim", "--epochs"]),
+        ("train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column pH --output-dir o", ["'ph'"]),
+        ("predict --model {study} --table {study}/table.biom --output p.tsv", ["manifest.json", "retrain"]),
+        ("pretrain --table {study}/table.biom --output-dir {study}", ["--overwrite"]),
+        ("pretrain --table {study}/table.biom --output-dir o --max-bp 50", ["--trim"]),
+        ("pretrain --table {study}/table.biom --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
+        ("pretrain --table {study}/table.biom --output-dir o --device gpu", ["--device"]),
+        ("unifrac --table {study}/table.biom --tree {study}/metadata.tsv --output d.h5", ["metadata.tsv"]),
+        ("wrong", ["unknown command"]),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_message_and_status_2(
+    words: str,
+    named: list[str],
+    study: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words.format(study=study).split()) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    for name in named:
+        assert name in error
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
