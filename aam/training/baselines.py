@@ -75,14 +75,14 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Trees:
-    """A forest: `extra` draws its thresholds at random; `max_features` as in scikit-learn."""
+    """Options of a forest as in scikit-learn; `extra` draws its thresholds at random."""
 
     kind: Literal["forest", "extra"] = "forest"
-    estimators: int = 500
+    n_estimators: int = 500
     max_features: float | str = 0.1
-    smallest_leaf: int = 1
-    seed: int = 0
-    jobs: int = 1
+    min_samples_leaf: int = 1
+    random_state: int = 0
+    n_jobs: int = 1
 
 
 # --- predicting --------------------------------------------------------------------------------------------
@@ -119,11 +119,7 @@ def _forest(task: Task, inputs: Array | csr_matrix, trees: Trees, train: Array, 
     """Predictions of trees that learn from the rows `train` of `inputs` [N, F]."""
     name = "ExtraTrees" if trees.kind == "extra" else "RandomForest"
     model = getattr(ensemble, name + ("Classifier" if task.labels else "Regressor"))(
-        n_estimators=trees.estimators,
-        max_features=trees.max_features,
-        min_samples_leaf=trees.smallest_leaf,
-        random_state=trees.seed,
-        n_jobs=trees.jobs,
+        **{field: value for field, value in vars(trees).items() if field != "kind"}
     )
     model.fit(inputs[train], task.truth[train])
     if not task.labels:
@@ -155,7 +151,7 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     def of(name: str, predict: Callable[..., Array], *given: Any) -> Baseline:
         return Baseline(name, _held_out(task, lambda train, test: predict(task, *given, train, test)))
 
-    trees = Trees(estimators=100, max_features=1.0, smallest_leaf=10, seed=seed)
+    trees = Trees(n_estimators=100, max_features=1.0, min_samples_leaf=10, random_state=seed)
     found = [of(MAJORITY if task.labels else MEDIAN, _constant)]
     columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
@@ -171,13 +167,7 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
 
 
 def trees_baseline(counts: csr_array, task: Task, trees: Trees, fewest: int = 3) -> Baseline:
-    """Trees on the relative abundances of the ASVs that at least `fewest` training samples have.
-
-    Parameters
-    ----------
-    counts : csr_array [N, F]
-        Rarefied reads, rows in the order of `task.truth`.
-    """
+    """Trees on the shares of ASVs that `fewest` or more training samples have, from rarefied [N, F]."""
     reads = np.maximum(np.asarray(counts.sum(axis=1)), 1)
     shares = csr_matrix(counts, dtype=np.float32)
     shares.data /= np.repeat(reads, np.diff(shares.indptr)).astype(np.float32)
@@ -246,24 +236,16 @@ def headline(labels: Sequence[str]) -> str:
 
 
 def share_of_gain(comparison: Comparison, constant: Comparison, key: str) -> float:
-    """What part of the model's gain over the constant the baseline has too.
-
-    NaN where the model gains nothing or the baseline predicts other samples than the constant.
-    """
+    """What part of the model's gain over the constant the baseline has too; NaN where there is none."""
     floor = constant.figures[key].value
     gain = comparison.model[key] - floor
-    better = gain < 0 if key in metrics.LOWER_IS_BETTER else gain > 0
-    if not better or comparison.samples != constant.samples:
-        return math.nan
-    return (comparison.figures[key].value - floor) / gain
+    gains = gain < 0 if key in metrics.LOWER_IS_BETTER else gain > 0
+    alike = comparison.samples == constant.samples
+    return (comparison.figures[key].value - floor) / gain if gains and alike else math.nan
 
 
 def outcome(comparison: Comparison, constant: Comparison, key: str) -> Outcome:
-    """What the model does to a baseline.
-
-    It ties where the paired 95 % interval includes 0, and nearly where a trivial baseline has 90 % of the
-    model's gain over the constant.
-    """
+    """What the model does to a baseline; it ties where the paired 95 % interval includes 0."""
     difference = comparison.difference[key]
     if math.isnan(difference.low):
         return "untested"
@@ -325,10 +307,10 @@ def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[st
 
 def held_out_whole(predictions: Predictions) -> bool:
     """Whether no batch has samples in two folds, so that each was predicted without any sample of its own."""
-    if predictions.fold is None or predictions.batch is None:
+    fold, batch = predictions.fold, predictions.batch
+    if fold is None or batch is None:
         return False
-    pairs = {(str(fold), str(batch)) for fold, batch in zip(predictions.fold, predictions.batch, strict=True)}
-    return len(pairs) == len({batch for _, batch in pairs}) and len({fold for fold, _ in pairs}) > 1
+    return len(np.unique(fold)) > 1 and all(len(np.unique(fold[batch == one])) == 1 for one in batch)
 
 
 def _batches(known: Predictions, name: str) -> list[str]:
@@ -337,15 +319,15 @@ def _batches(known: Predictions, name: str) -> list[str]:
         return []
     key = "auroc" if known.labels else "r2"
     within = metrics.within_batches(known)
-    pooled = number(metrics.measured(known.measure, known.truth, known.predicted)[key])
-    inside = number(within[key])
+    pooled = metrics.measured(known.measure, known.truth, known.predicted)
+    inside, overall = number(within[key]), number(pooled[key])
     if known.labels:
-        said = [f"Within a {name} the AUROC is {inside}; pooled it is {pooled}."]
+        said = [f"Within a {name} the AUROC is {inside}; pooled it is {overall}."]
         nothing = f"Inside a {name} the model hardly orders samples better than chance."
     else:
         said = [
             f"Within a {name}, against each {name}'s own mean, R2 is {inside} (Pearson "
-            f"{number(within['pearson'])}); pooled it is {pooled}."
+            f"{number(within['pearson'])}); pooled it is {overall}."
         ]
         nothing = f"Inside a {name} the model hardly does better than that {name}'s mean."
     said += [nothing] if within[key] <= NOTHING[key] else []
@@ -362,11 +344,7 @@ def _batches(known: Predictions, name: str) -> list[str]:
 def verdict(
     predictions: Predictions, comparisons: Sequence[Comparison], batch_name: str = "batch"
 ) -> tuple[str, ...]:
-    """What a reader must know before believing the figures, one sentence each.
-
-    Names every baseline that the model beats, ties or loses to, by the headline figure; every trivial
-    baseline that solves the task by itself; what is left within batches; and intervals of few groups.
-    """
+    """What a reader must know before believing the figures, one sentence each."""
     key, known = headline(predictions.labels), predictions.known()
     said: list[str] = []
     constant = next((one for one in comparisons if one.constant), None)

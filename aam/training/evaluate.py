@@ -27,7 +27,7 @@ from aam.runtime.files import write_text
 from aam.training import report
 from aam.training.baselines import Baseline, Fold, Task, trivial_baselines
 from aam.training.inference import run_model
-from aam.training.metrics import Array, Predictions, mantel, neighbours_recovered, partial_mantel
+from aam.training.metrics import Array, Interval, Predictions, mantel, neighbours_recovered, partial_mantel
 from aam.training.model_folder import SavedModel
 from aam.training.predictions import PredictionTable
 from aam.training.report import ReportData, Table, TargetResult
@@ -61,21 +61,6 @@ def _levels(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array
     return None if column is None else np.array([value or "" for value in metadata.values(column, ids)])
 
 
-def _predictions(
-    table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns
-) -> Predictions:
-    ids = table.sample_ids
-    return Predictions(
-        sample_ids=ids,
-        truth=_truth(metadata, spec, ids),
-        predicted=table.values[spec.name] if spec.kind == "numeric" else table.probabilities[spec.name],
-        labels=spec.labels,
-        fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
-        groups=_levels(metadata, columns.group, ids),
-        batch=_levels(metadata, columns.batch, ids),
-    )
-
-
 def _sides(split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Samples learned from and held out; validation is held out where there is no test side."""
     test, validation = split.ids("test"), split.ids("validation")
@@ -84,21 +69,29 @@ def _sides(split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _baselines(
     study: Study, splits: Sequence[Split], spec: TargetSpec, metadata: Metadata, columns: Columns
-) -> tuple[Baseline, ...]:
-    """Trivial baselines on exactly the training side of each split, in the rows of the study."""
-    ids = study.table.sample_ids
-    drawn = [rarefied_row(study.table, row, study.depth, study.seed, EVALUATION) for row in range(len(ids))]
+) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
+    """Samples of the study that have metadata, and trivial baselines on the training side of each split."""
+    ids = tuple(name for name in study.table.sample_ids if name in metadata)
+    rows = study.rows(ids)
+    drawn = [rarefied_row(study.table, row, study.depth, study.seed, EVALUATION) for row in rows.tolist()]
     levels = {name: _levels(metadata, name, ids) for name in (columns.group, columns.batch) if name}
     folds = (Fold(*(np.isin(ids, side) for side in _sides(split))) for split in splits)
     task = Task(
         truth=_truth(metadata, spec, ids),
         labels=spec.labels,
         folds=tuple(folds),
-        depth=study.table.depths,
-        richness=np.array([len(columns) for columns, _ in drawn]),
+        depth=study.table.depths[rows],
+        richness=np.array([len(present) for present, _ in drawn]),
         levels={name: values for name, values in sorted(levels.items()) if values is not None},
     )
-    return trivial_baselines(task, study.seed)
+    return ids, trivial_baselines(task, study.seed)
+
+
+def _laid_out(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
+    """Rows for `wanted` in their order; those that the baseline lacks are NaN."""
+    place = {name: row for row, name in enumerate(ids)}
+    padded = np.concatenate([baseline.predicted, np.full_like(baseline.predicted[:1], math.nan)])
+    return dataclasses.replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])
 
 
 def _losses(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tuple[int, int]]:
@@ -122,12 +115,19 @@ def evaluate_targets(
     for spec in table.specs:
         found: tuple[Baseline, ...] = ()
         if study is not None and splits:
-            rows = study.rows(table.sample_ids)
-            found = _baselines(study, splits, spec, metadata, columns)
-            found = tuple(dataclasses.replace(one, predicted=one.predicted[rows]) for one in found)
+            ids, found = _baselines(study, splits, spec, metadata, columns)
+            found = tuple(_laid_out(one, ids, table.sample_ids) for one in found)
         names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample")
         losses = {} if study is None else _losses(study, spec, metadata)
-        predictions = _predictions(table, spec, metadata, columns)
+        predictions = Predictions(
+            sample_ids=table.sample_ids,
+            truth=_truth(metadata, spec, table.sample_ids),
+            predicted=table.values[spec.name] if spec.kind == "numeric" else table.probabilities[spec.name],
+            labels=spec.labels,
+            fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
+            groups=_levels(metadata, columns.group, table.sample_ids),
+            batch=_levels(metadata, columns.batch, table.sample_ids),
+        )
         results.append(report.target_result(names, predictions, found, losses))
     return tuple(results)
 
@@ -249,25 +249,20 @@ def _json(value: object) -> object:
 def write_results(folder: Path, results: ReportData) -> None:
     """Write report.html and metrics.json, and log what matters and where the rest lies."""
     report.write_report(folder / "report.html", results)
+
+    def plain(figures: dict[str, Interval]) -> dict[str, float]:
+        return {name: figure.value for name, figure in figures.items()}
+
     targets = {
         result.names.target: {
             "pooled": {name: dataclasses.asdict(figure) for name, figure in result.pooled.items()},
-            "folds": {
-                fold: {name: figure.value for name, figure in values.items()}
-                for fold, (_, values) in result.folds.items()
-            },
-            "baselines": {
-                one.name: {name: figure.value for name, figure in one.figures.items()}
-                for one in result.comparisons
-            },
+            "folds": {fold: plain(values) for fold, (_, values) in result.folds.items()},
+            "baselines": {one.name: plain(one.figures) for one in result.comparisons},
             "verdict": list(result.sentences),
         }
         for result in results.targets
     }
-    tables = {
-        table.title: [dict(zip(table.header, row, strict=True)) for row in table.rows]
-        for table in results.tables
-    }
+    tables = {t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables}
     text = json.dumps(_json({"targets": targets, "tables": tables}), indent=1) + "\n"
     write_text(folder / "metrics.json", text)
     for line in report.summary_lines(results):

@@ -42,17 +42,11 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions of one target on samples that took no part in training.
+    """Predictions of one target on N samples that took no part in training.
 
-    Attributes
-    ----------
-    sample_ids : tuple of str [N]
-    truth : float [N] in the column's units, NaN = missing; or int [N], index into `labels`, -1 = missing
-    predicted : float [N] in the column's units, or probabilities [N, K]; NaN = none was made
-    labels : tuple of str [K]
-        Names of the classes; empty for a numeric target.
-    fold, groups, batch : [N], optional
-        Fold in which each sample was held out, its group (subject) and its batch (study, run, plate).
+    `truth` is float in the column's units, NaN = missing, or the int index into `labels`, -1 = missing;
+    `predicted` float or probabilities [N, K], NaN = none was made; `labels` the K classes, none for numbers;
+    each sample was held out in `fold` and belongs to `groups` (subject) and `batch` (study, run, plate).
     """
 
     sample_ids: tuple[str, ...]

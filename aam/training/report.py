@@ -95,14 +95,14 @@ def target_result(
 
     comparisons = compare(predictions, baselines, seed, repeats)
     return TargetResult(
-        names=names,
-        predictions=predictions,
-        pooled=metrics.figures(predictions, seed, repeats),
-        folds=by(predictions.fold),
-        batches=by(predictions.batch),
-        comparisons=comparisons,
-        sentences=verdict(predictions, comparisons, names.batch),
-        losses=losses or {},
+        names,
+        predictions,
+        metrics.figures(predictions, seed, repeats),
+        by(predictions.fold),
+        by(predictions.batch),
+        comparisons,
+        verdict(predictions, comparisons, names.batch),
+        losses or {},
     )
 
 
@@ -137,8 +137,7 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
 
     rows = [row("the model", len(result.predictions.known().truth), result.pooled, "", "")]
     for one in result.comparisons:
-        difference = one.difference[key]
-        tested = (_with_limits(difference), number(difference.p))
+        tested = (_with_limits(one.difference[key]), number(one.difference[key].p))
         rows.append(row(one.name, one.samples, one.figures, *tested))
     tested = (f"{TITLES[key]} of the model minus baseline", "p")
     header = ("", "samples", TITLES[key], *tested, *(TITLES[name] for name in others))
@@ -219,15 +218,16 @@ def _list_html(items: Sequence[str], kind: str) -> str:
     return f'<ul class="{kind}">{"".join(f"<li>{_text(item)}</li>" for item in items)}</ul>' if items else ""
 
 
-def _facts_html(title: str, facts: Mapping[str, object]) -> str:
-    rows = "".join(f"<tr><td>{_text(name)}</td><td>{_text(value)}</td></tr>" for name, value in facts.items())
-    return f'<h3>{_text(title)}</h3><table class="facts">{rows}</table>' if facts else ""
-
-
-def _table_html(table: Table) -> str:
+def _table_html(table: Table, kind: str = "wide") -> str:
+    """Nothing where there are no rows."""
     head = "".join(f"<th>{_text(cell)}</th>" for cell in table.header)
     rows = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    return f'<h3>{_text(table.title)}</h3><div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
+    body = f'<div class="{kind}"><table><tr>{head}</tr>{rows}</table></div>'
+    return f"<h3>{_text(table.title)}</h3>{body}" if rows else ""
+
+
+def _facts_html(title: str, facts: Mapping[str, object]) -> str:
+    return _table_html(Table(title, (), tuple((name, str(value)) for name, value in facts.items())), "facts")
 
 
 def _scatter_html(result: TargetResult) -> str:

@@ -93,7 +93,7 @@ def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
     other = task.truth.copy()
     other[fold.test] = other[fold.test][::-1] if task.labels else 99.0
     counts = csr_array(np.random.default_rng(0).integers(0, 3, (60, 12)))
-    few = Trees(estimators=5)
+    few = Trees(n_estimators=5)
     for predict in (
         lambda given: named(baselines.trivial_baselines(given)),
         lambda given: named((baselines.trees_baseline(counts, given, few),)),
@@ -164,7 +164,7 @@ def test_trees_find_the_asv_that_matters(kind: str):
     counts = draw.poisson(2.0, (120, 30))
     truth = counts[:, 4] / counts.sum(axis=1)
     task = replace(numeric_task(120), truth=truth)
-    trees = Trees(kind, estimators=30, max_features=1.0)
+    trees = Trees(kind, n_estimators=30, max_features=1.0)
     found = baselines.trees_baseline(csr_array(counts), task, trees)
     assert not found.trivial
     assert sklearn.metrics.r2_score(truth, found.predicted) > 0.8
@@ -182,10 +182,10 @@ def test_trees_read_relative_abundances_of_common_asvs():
     counts = draw.poisson(2.0, (60, 10)) + 1
     task = numeric_task()
     rare = np.zeros((60, 5), dtype=int)
-    plain = baselines.trees_baseline(csr_array(counts), task, Trees(estimators=5)).predicted
+    plain = baselines.trees_baseline(csr_array(counts), task, Trees(n_estimators=5)).predicted
     deeper = counts * draw.choice([1, 2, 4], size=(60, 1))
     np.testing.assert_allclose(
-        baselines.trees_baseline(csr_array(np.hstack([deeper, rare])), task, Trees(estimators=5)).predicted,
+        baselines.trees_baseline(csr_array(np.hstack([deeper, rare])), task, Trees(n_estimators=5)).predicted,
         plain,
     )
 
@@ -195,7 +195,7 @@ def test_trees_read_wide_indices():
     wide = narrow.copy()
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
     found = [
-        baselines.trees_baseline(each, numeric_task(), Trees(estimators=5)).predicted
+        baselines.trees_baseline(each, numeric_task(), Trees(n_estimators=5)).predicted
         for each in (narrow, wide)
     ]
     np.testing.assert_array_equal(*found)
@@ -204,7 +204,8 @@ def test_trees_read_wide_indices():
 def test_the_same_seed_gives_the_same_trees():
     task, counts = numeric_task(), csr_array(np.random.default_rng(0).poisson(2.0, (60, 10)))
     first, again, other = (
-        baselines.trees_baseline(counts, task, Trees(estimators=5, seed=seed)).predicted for seed in (0, 0, 1)
+        baselines.trees_baseline(counts, task, Trees(n_estimators=5, random_state=seed)).predicted
+        for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()

@@ -98,6 +98,19 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
     assert MAJORITY in {one.name for one in diet.comparisons}
 
 
+def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study_of, tiny):
+    study = dataclasses.replace(study_of(**tiny()), dropped={"lost": 3})
+    kept = [row for row, name in enumerate(METADATA.ids) if name != "s7"]
+    columns = {name: (*(cells[row] for row in kept), "7") for name, cells in METADATA.columns.items()}
+    metadata = dataclasses.replace(METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns)
+    table = dataclasses.replace(predictions(), specs=SPECS[:1], folds=("",) * 9)
+    table = table.with_rows(("s1", "lost", "s0"), {"lost": "3 reads"})
+    (age,) = evaluate_targets(table, metadata, Columns(), study, [split_of([0, 1], [2])])
+    median = np.median([4, 5, 6, 7, 9])
+    assert age.comparisons[0].samples == 2
+    assert age.comparisons[0].figures["mae"].value == pytest.approx(np.mean([median - 1, median - 2]))
+
+
 def test_without_a_study_there_are_figures_and_no_baselines():
     age, diet = evaluate_targets(predictions(), METADATA, Columns())
     assert age.pooled["mae"].value == pytest.approx(1 / 8)
