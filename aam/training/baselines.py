@@ -167,7 +167,7 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
 
 
 def trees_baseline(counts: csr_array, task: Task, trees: Trees, fewest: int = 3) -> Baseline:
-    """Trees on the shares of ASVs that `fewest` or more training samples have, from rarefied [N, F]."""
+    """Trees on the shares of ASVs that `fewest` or more training samples have, from rarefied reads [N, F]."""
     reads = np.maximum(np.asarray(counts.sum(axis=1)), 1)
     shares = csr_matrix(counts, dtype=np.float32)
     shares.data /= np.repeat(reads, np.diff(shares.indptr)).astype(np.float32)
