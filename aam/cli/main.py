@@ -1,29 +1,206 @@
-"""The entry point: picks the command, prints errors, returns the exit status."""
+"""The commands, their command lines generated from the configuration classes, and the exit status."""
 
 from __future__ import annotations
 
-import importlib
+import dataclasses
 import logging
 import sys
+import types
+import typing
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
 
 from aam import __version__
+from aam.config import (
+    BenchConfig,
+    EmbedConfig,
+    EvaluateConfig,
+    FineTuneConfig,
+    PredictConfig,
+    PretrainConfig,
+    SimulateConfig,
+    TargetConfig,
+    UnifracConfig,
+)
+from aam.config_file import read_config
 from aam.errors import BAD_INPUT, FAILED, FINISHED, InputError
 
+Words = Sequence[str]
+Config = TypeVar("Config")
+
+
+def _plain(hint: Any) -> Any:
+    """The type behind `X | None`."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return next(a for a in typing.get_args(hint) if a is not type(None))
+    return hint
+
+
+def _metavar(hint: Any, given: str | None) -> str | None:
+    if given is not None:
+        return given
+    plain = _plain(hint)
+    return {Path: "PATH", int: "INT", float: "NUMBER", str: "TEXT"}.get(plain)
+
+
+def _shadow(default: Any, show_all: bool) -> Any:
+    """An instance of a class like `default`'s whose annotations tell tyro what to print."""
+    hints = typing.get_type_hints(type(default))
+    members: list[tuple[str, Any, Any]] = []
+    for item in dataclasses.fields(default):
+        value = getattr(default, item.name)
+        if dataclasses.is_dataclass(value):
+            inner = _shadow(value, show_all)
+            members.append((item.name, type(inner), dataclasses.field(default=inner)))
+            continue
+        metavar = _metavar(hints[item.name], item.metadata["metavar"])
+        markers = [tyro.conf.arg(help=item.metadata["help"], metavar=metavar)]
+        if item.metadata["rare"] and not show_all:
+            markers.append(tyro.conf.Suppress)
+        annotated: Any = Annotated[(hints[item.name], *markers)]
+        members.append((item.name, annotated, dataclasses.field(default=value)))
+    shadow = dataclasses.make_dataclass(type(default).__name__, members, frozen=True)
+    shadow.__doc__ = type(default).__doc__
+    return shadow()
+
+
+def _real(default: Any, parsed: Any) -> Any:
+    values = {item.name: getattr(parsed, item.name) for item in dataclasses.fields(default)}
+    for name, value in values.items():
+        if dataclasses.is_dataclass(value):
+            values[name] = _real(getattr(default, name), value)
+    return type(default)(**values)
+
+
+def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
+    """The configuration of `command`: `default`, overlaid by ``--config FILE``, then by `arguments`.
+
+    ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on an
+    option it does not know.
+    """
+    rest, config_file = _take_config(list(arguments))
+    if config_file is not None:
+        default = read_config(config_file, default)
+    help_short = "--help" in rest or "-h" in rest
+    rest = ["--help" if word == "--help-all" else word for word in rest]
+    shadow = _shadow(default, show_all=not help_short)
+    description = f"{type(default).__doc__}\n\n--config FILE reads TOML or a run.json; the command line wins."
+    if help_short:
+        description += " --help-all shows the rarely used options too."
+    parsed = tyro.cli(
+        type(shadow),
+        prog=f"aam {command}",
+        default=shadow,
+        args=rest,
+        description=description,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    return _real(default, parsed)  # type: ignore[no-any-return]
+
+
+def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:
+    rest, found, position = [], None, 0
+    while position < len(arguments):
+        word = arguments[position]
+        if word == "--config":
+            if position + 1 == len(arguments):
+                raise InputError("--config: no file follows it")
+            found, position = Path(arguments[position + 1]), position + 1
+        elif word.startswith("--config="):
+            found = Path(word.removeprefix("--config="))
+        else:
+            rest.append(word)
+        position += 1
+    return rest, found
+
+
+# --- commands --------------------------------------------------------------------------------------------
+
+
+def simulate(words: Words) -> None:
+    """Write a synthetic study."""
+    config = parse("simulate", SimulateConfig(), words)
+    from aam.data.simulate import simulate as run
+
+    for name, value in run(config).items():
+        print(f"{name}: {value}")
+
+
+def unifrac(words: Words) -> None:
+    """Write a UniFrac matrix or Faith PD."""
+    config = parse("unifrac", UnifracConfig(), words)
+    from aam.data.whole_table import write_unifrac
+
+    write_unifrac(config)
+
+
+def pretrain(words: Words) -> None:
+    """Pretrain an encoder."""
+    config = parse("pretrain", PretrainConfig(), words)
+    from aam.training.run import run
+
+    run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
+
+
+def train(words: Words) -> None:
+    """Fine-tune on metadata columns."""
+    config = parse("train", FineTuneConfig(), words)
+    if not config.targets.metadata_column:
+        raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
+    from aam.training.run import run
+
+    run(config, "train")
+
+
+def predict(words: Words) -> None:
+    """Predict new samples."""
+    config = parse("predict", PredictConfig(), words)
+    from aam.training.apply import predict_table
+
+    predict_table(config)
+
+
+def embed(words: Words) -> None:
+    """Write vectors of samples and ASVs."""
+    config = parse("embed", EmbedConfig(), words)
+    from aam.training.apply import embed_table
+
+    embed_table(config)
+
+
+def evaluate(words: Words) -> None:
+    """Compare predictions with the truth."""
+    config = parse("evaluate", EvaluateConfig(), words)
+    from aam.training.apply import evaluate_table
+
+    evaluate_table(config)
+
+
+def bench(words: Words) -> None:
+    """Measure speed and memory."""
+    config = parse("bench", BenchConfig(), words)
+    from aam.training.bench import bench as run
+
+    run(config)
+
+
 COMMANDS = {
-    "simulate": "write a synthetic study with known signal",
-    "unifrac": "UniFrac matrix or Faith PD of a table",
-    "pretrain": "pretrain an encoder on a table and a tree",
-    "train": "fine-tune on metadata columns",
-    "predict": "predict new samples",
-    "embed": "vectors of samples and ASVs",
-    "evaluate": "compare predictions with the truth",
-    "bench": "measure speed and memory on this device",
+    "simulate": (simulate, "write a synthetic study with known signal"),
+    "unifrac": (unifrac, "UniFrac matrix or Faith PD of a table"),
+    "pretrain": (pretrain, "pretrain an encoder on a table and a tree"),
+    "train": (train, "fine-tune on metadata columns"),
+    "predict": (predict, "predict new samples"),
+    "embed": (embed, "vectors of samples and ASVs"),
+    "evaluate": (evaluate, "compare predictions with the truth"),
+    "bench": (bench, "measure speed and memory on this device"),
 }
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    lines = [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join(["usage: aam COMMAND [OPTIONS]    (aam COMMAND --help lists the options)", "", *lines])
 
 
@@ -56,8 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _configure_log()
     debug = "--debug" in words
     try:
-        commands = importlib.import_module("aam.cli.commands")
-        getattr(commands, words[0])(words[1:])
+        COMMANDS[words[0]][0](words[1:])
     except InputError as error:
         if debug:
             raise

@@ -70,8 +70,3 @@ class Batch:
     def pin_memory(self) -> Batch:
         """A copy in page-locked memory."""
         return replace(self, **{name: value.pin_memory() for name, value in self._tensors().items()})  # type: ignore[arg-type]
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that a transfer to a device moves."""
-        return sum(value.numel() * value.element_size() for value in self._tensors().values())

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from aam.config import ModelConfig
 from aam.model.layers import AttentionPool, Stack, standardize
 
-
 ATTENDED = 0.2
 
 
@@ -71,9 +70,10 @@ class SampleEncoder(nn.Module):
         standardize(self.pool.out, self.pool(self.stack(x, keep[:, None, None, :]), keep), ATTENDED)
 
     def _composition(self, vectors: Tensor, counts: Tensor) -> Tensor:
-        """Mean ASV vector ``[B, D]``, weighted by the root of abundance (Hellinger) or, without counts, alike."""
-        weights = (counts > 0).to(vectors.dtype) if self.count is None else counts.sqrt().to(vectors.dtype)
-        return (weights / weights.square().sum(dim=1, keepdim=True).sqrt()).unsqueeze(1).matmul(vectors).squeeze(1)
+        """Sum of ASV vectors ``[B, D]``, weighted by the root of relative abundance or all alike."""
+        weights = (counts if self.count is not None else (counts > 0).to(counts)).sqrt().to(vectors.dtype)
+        length = weights.square().sum(dim=1, keepdim=True).sqrt()
+        return torch.matmul((weights / length).unsqueeze(1), vectors).squeeze(1)
 
     def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.

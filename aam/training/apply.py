@@ -20,10 +20,16 @@ from aam.errors import InputError, Problems
 from aam.runtime.device import prepare
 from aam.runtime.files import check_writable, whole_file, write_text
 from aam.training.evaluate import Columns, evaluate_targets, write_results
-from aam.training.inference import encode_table, run_model
+from aam.training.inference import (
+    PredictionTable,
+    encode_table,
+    predict_rows,
+    read_predictions,
+    run_model,
+    write_predictions,
+)
+from aam.training.journal import open_output
 from aam.training.model_folder import SavedModel, load_model
-from aam.training.output import open_output
-from aam.training.predictions import PredictionTable, predict_rows, read_predictions, write_predictions
 from aam.training.report import ReportData
 
 log = logging.getLogger("aam")

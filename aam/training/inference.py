@@ -1,9 +1,13 @@
-"""Running a trained model: each distinct ASV encoded once, then samples batch by batch."""
+"""Running a trained model, every ASV encoded once; predictions in original units, written and read."""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +18,12 @@ from aam.config import RuntimeConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION, Study
+from aam.data.targets import TargetSpec
+from aam.errors import InputError
 from aam.model.aam import Aam, Outputs
 from aam.runtime.device import autocast
+from aam.runtime.files import write_text
+from aam.training.model_folder import SavedModel
 
 Array = npt.NDArray[np.float64]
 
@@ -110,3 +118,212 @@ def run_model(
             moved = batch.to(device)
             parts.append(collect(model(moved, None, asvs.of(moved)), moved))
     return Predicted.joined(parts).ordered([study.table.sample_ids[row] for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionTable:
+    """One row per sample.
+
+    Attributes
+    ----------
+    sample_ids : tuple of str [N]
+    specs : tuple of TargetSpec
+        The targets, in the order of their columns.
+    values : dict of target to float64 [N]
+        Numeric targets in their own units; NaN where no prediction was made.
+    spreads : dict of target to float64 [N]
+        Standard deviation over rarefied draws, when there were several.
+    probabilities : dict of target to float64 [N, classes]
+    notes : tuple of str [N]
+        Why a value is missing; empty otherwise.
+    folds : tuple of str [N]
+        Fold in which the sample was held out; empty without folds.
+    """
+
+    sample_ids: tuple[str, ...]
+    specs: tuple[TargetSpec, ...]
+    values: dict[str, Array]
+    spreads: dict[str, Array]
+    probabilities: dict[str, Array]
+    notes: tuple[str, ...]
+    folds: tuple[str, ...]
+
+    def with_rows(self, sample_ids: Sequence[str], notes: dict[str, str]) -> PredictionTable:
+        """Rows for `sample_ids` in their order; those without a prediction are empty and say why."""
+        place = {name: row for row, name in enumerate(self.sample_ids)}
+        rows = np.array([place.get(name, -1) for name in sample_ids], np.int64)
+
+        def laid_out(values: Array) -> Array:
+            result = np.full((len(rows), *values.shape[1:]), math.nan)
+            result[rows >= 0] = values[rows[rows >= 0]]
+            return result
+
+        return replace(
+            self,
+            sample_ids=tuple(sample_ids),
+            values={name: laid_out(column) for name, column in self.values.items()},
+            spreads={name: laid_out(column) for name, column in self.spreads.items()},
+            probabilities={name: laid_out(columns) for name, columns in self.probabilities.items()},
+            notes=tuple(notes.get(name, "") for name in sample_ids),
+            folds=tuple(self.folds[row] if row >= 0 else "" for row in rows),
+        )
+
+
+def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
+    """The tables one below the other; labels of a class that a fold never saw get probability 0."""
+    specs = []
+    for versions in zip(*(table.specs for table in tables), strict=True):
+        labels = tuple(sorted({label for spec in versions for label in spec.labels}))
+        specs.append(replace(versions[0], labels=labels))
+    probabilities = {}
+    for column, spec in enumerate(specs):
+        if spec.kind == "class":
+            parts = []
+            for table in tables:
+                part = np.zeros((len(table.sample_ids), len(spec.labels)))
+                part[:, [spec.labels.index(name) for name in table.specs[column].labels]] = (
+                    table.probabilities[spec.name]
+                )
+                parts.append(part)
+            probabilities[spec.name] = np.concatenate(parts)
+    return PredictionTable(
+        sum((table.sample_ids for table in tables), ()),
+        tuple(specs),
+        {name: np.concatenate([table.values[name] for table in tables]) for name in tables[0].values},
+        {name: np.concatenate([table.spreads[name] for table in tables]) for name in tables[0].spreads},
+        probabilities,
+        sum((table.notes for table in tables), ()),
+        sum((table.folds for table in tables), ()),
+    )
+
+
+def predict_rows(
+    saved: SavedModel,
+    study: Study,
+    sample_ids: Sequence[str],
+    config: RuntimeConfig,
+    device: torch.device,
+    passes: int,
+    fold: str = "",
+) -> PredictionTable:
+    """Predict samples of `study` from `passes` rarefied draws each; every ASV is encoded once.
+
+    Numbers are means over the draws, spreads their standard deviation, probabilities their mean.
+    """
+    rows = study.rows(sample_ids)
+    asvs = encode_table(saved.network, study, device, config)
+    draws = [
+        run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs)
+        for number in range(passes)
+    ]
+    numbers = np.stack([saved.targets.decode(draw.target) for draw in draws])
+    numeric = [spec.name for spec in saved.targets.numeric]
+    classes = [spec.name for spec in saved.targets.classes]
+    return PredictionTable(
+        sample_ids=tuple(sample_ids),
+        specs=saved.targets.specs,
+        values={name: numbers.mean(axis=0)[:, column] for column, name in enumerate(numeric)},
+        spreads={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)}
+        if passes > 1
+        else {},
+        probabilities={
+            name: np.mean([draw.probabilities[column] for draw in draws], axis=0)
+            for column, name in enumerate(classes)
+        },
+        notes=("",) * len(sample_ids),
+        folds=(fold,) * len(sample_ids),
+    )
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.7g}"
+
+
+def write_predictions(path: Path, table: PredictionTable) -> None:
+    """Write ``sample-id``, one column per target (with TARGET.sd, TARGET=LABEL), ``fold`` and ``note``."""
+    header, columns = ["sample-id"], [list(table.sample_ids)]
+    for spec in table.specs:
+        if spec.kind == "numeric":
+            header.append(spec.name)
+            columns.append([_number(value) for value in table.values[spec.name]])
+            if spec.name in table.spreads:
+                header.append(f"{spec.name}.sd")
+                columns.append([_number(value) for value in table.spreads[spec.name]])
+            continue
+        probabilities = table.probabilities[spec.name]
+        header.append(spec.name)
+        columns.append(
+            ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities]
+        )
+        for column, label in enumerate(spec.labels):
+            header.append(f"{spec.name}={label}")
+            columns.append([_number(value) for value in probabilities[:, column]])
+    if any(table.folds):
+        header.append("fold")
+        columns.append(list(table.folds))
+    header.append("note")
+    columns.append(list(table.notes))
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*columns, strict=True))
+    write_text(path, text.getvalue())
+
+
+def read_predictions(path: Path) -> PredictionTable:
+    """Read what `write_predictions` wrote.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, lacks ``sample-id`` or a target column, or holds text where numbers belong.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file, dialect="excel-tab"))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as predictions ({error})") from None
+    if not rows or rows[0][:1] != ["sample-id"] or any(len(row) != len(rows[0]) for row in rows):
+        expected = "rows of equal length below a header that begins with sample-id"
+        raise InputError(f"{path}: no predictions; expected {expected}")
+    header, body = rows[0], rows[1:]
+    columns = {name: [row[place] for row in body] for place, name in enumerate(header)}
+    if len(columns) < len(header) or len(set(columns["sample-id"])) < len(body) or not body:
+        raise InputError(f"{path}: a column or a sample-id stands there twice, or there is no sample")
+    labels: dict[str, list[str]] = {}
+    for name in header:
+        # Target and label may both hold "=": the target is the shortest column that begins the name.
+        target = min((other for other in header if name.startswith(f"{other}=")), key=len, default=None)
+        if target is not None:
+            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
+    derived = {
+        "sample-id",
+        "fold",
+        "note",
+        *(f"{name}.sd" for name in header),
+        *(f"{t}={x}" for t in labels for x in labels[t]),
+    }
+    targets = [name for name in header if name not in derived]
+    if not targets:
+        raise InputError(f"{path}: no target column beside {header}")
+
+    def numbers(name: str) -> Array:
+        try:
+            return np.array([math.nan if cell == "" else float(cell) for cell in columns[name]])
+        except ValueError as error:
+            raise InputError(f"{path}: column {name!r} holds text where numbers belong ({error})") from None
+
+    specs = tuple(
+        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
+        for name in targets
+    )
+    empty = [""] * len(body)
+    return PredictionTable(
+        tuple(columns["sample-id"]),
+        specs,
+        {name: numbers(name) for name in targets if name not in labels},
+        {name: numbers(f"{name}.sd") for name in targets if f"{name}.sd" in columns},
+        {t: np.stack([numbers(f"{t}={label}") for label in labels[t]], axis=1) for t in labels},
+        tuple(columns.get("note", empty)),
+        tuple(columns.get("fold", empty)),
+    )

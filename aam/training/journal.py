@@ -1,9 +1,10 @@
-"""What a run writes down while it goes: metrics.jsonl, TensorBoard, and progress to look at."""
+"""How a run writes: its folder, metrics.jsonl, TensorBoard, and progress to look at."""
 
 from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,23 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from aam.errors import InputError
+
+
+def open_output(folder: Path, overwrite: bool) -> None:
+    """Make the run directory, refusing one that holds something unless `overwrite`."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not overwrite:
+            raise InputError(
+                f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite"
+            )
+        shutil.rmtree(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output-dir: {folder} cannot be made ({error.strerror})") from None
+
 
 log = logging.getLogger("aam")
 

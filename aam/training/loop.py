@@ -6,7 +6,7 @@ import copy
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ from aam.errors import InputError
 from aam.model.aam import Aam, Masks, Outputs
 from aam.runtime.device import autocast
 from aam.training.inference import AsvVectors, Predicted, collect
-from aam.training.losses import Terms, loss_terms, penalties, total_loss
-from aam.training.masking import draw_masks
+from aam.training.losses import Terms, draw_masks, loss_terms, penalties, total_loss
 from aam.training.metrics import classification_metrics, regression_metrics
 from aam.training.optim import learning_rate, make_optimizer
 
@@ -82,7 +81,6 @@ class Progress:
     best: float = float("inf")
     best_epoch: int = 0
     stale: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
 
 
 class Means:

@@ -1,6 +1,9 @@
-"""Losses as sums over counts, by name, so that they add up exactly over batches and ranks."""
+"""What a step withholds from the network, and its losses: sums over counts that add up over ranks."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +12,81 @@ from torch import Tensor
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
 from aam.model.aam import Masks, Outputs
+from aam.model.asv import MASK, N_BASES, PAD
+
+SPAN = 6
+_GOLDEN = -7046029254386353131
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014) on int64, whose products wrap."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def _uniform(x: Tensor) -> Tensor:
+    """Uniform numbers in [0, 1) named by the int64 `x`."""
+    return ((_mix(x) >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
+
+
+def asv_keys(tokens: Tensor) -> Tensor:
+    """A hash ``int64 [U]`` of each row of `tokens` that padding does not change."""
+    position = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    return _mix((tokens.long() * (_mix(position * _GOLDEN) | 1)).sum(dim=1))
+
+
+def _text_keys(texts: Sequence[str], device: torch.device) -> Tensor:
+    digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
+    return torch.tensor([int.from_bytes(d, "little", signed=True) for d in digests], device=device)
+
+
+def _positions(keys: Tensor, tokens: Tensor, config: TrainConfig, patch: int) -> Tensor:
+    """Masked positions ``bool [M, L]`` of `tokens`: random bases, spans, or whole patches."""
+    index = torch.arange(tokens.shape[1], device=tokens.device)
+    if config.nuc_mask_strategy == "patch":
+        index = index // patch
+    draw = _uniform(keys[:, None] + (index + 1) * _GOLDEN)
+    if config.nuc_mask_strategy == "span":
+        start = draw < 1 - (1 - config.nuc_mask_ratio) ** (1 / SPAN)
+        reach = start.cumsum(dim=1)
+        before = torch.nn.functional.pad(reach, (SPAN, 0))[:, : tokens.shape[1]]
+        where: Tensor = reach > before
+    else:
+        where = draw < config.nuc_mask_ratio
+    return where & (tokens > PAD) & (tokens <= N_BASES)
+
+
+def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
+    """The masks of one step, the same whatever the batch's layout, rank or worker.
+
+    Parameters
+    ----------
+    batch : Batch
+        One without sequences is not masked.
+    config : TrainConfig
+        Ratios and strategy; a loss whose penalty is 0 needs no mask.
+    patch : int
+        Bases per token of the model's stem.
+    seed, step : int
+        Name of the draw; validation uses one fixed step.
+    """
+    nucleotides, counts = config.nuc_penalty > 0, config.count_penalty > 0
+    if not (nucleotides or counts) or not batch.tokens.shape[1]:
+        return None
+    device = batch.tokens.device
+    keys = asv_keys(batch.tokens) + _text_keys([f"{seed}/{step}"], device)
+    hidden = None
+    if counts:
+        samples = _text_keys(batch.sample_ids, device)
+        draw = _uniform(_mix(keys)[batch.asv] + samples[:, None])
+        hidden = (draw < config.count_mask_ratio) & (batch.counts > 0)
+    share = config.nuc_mask_asvs if nucleotides else 0.0
+    rows = (_uniform(keys) < share).nonzero().squeeze(1)
+    tokens = batch.tokens[rows]
+    where = _positions(keys[rows], tokens, config, patch)
+    return Masks(rows, tokens.masked_fill(where, MASK), where, hidden)
+
 
 Terms = dict[str, tuple[Tensor, Tensor]]
 

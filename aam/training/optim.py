@@ -1,13 +1,110 @@
-"""Optimizer and the course of its learning rate."""
+"""How training starts and moves: heads fitted as linear models, the optimizer, its learning rate."""
 
 from __future__ import annotations
 
 import math
+import warnings
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
 from torch import nn
 
-from aam.config import TrainConfig
+from aam.config import RuntimeConfig, TrainConfig
+from aam.data.study import Study
+from aam.model.aam import Aam
+from aam.model.heads import Readout
+from aam.training.inference import encode_table, run_model
+
+Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Linear = tuple[Array, Array]
+
+DRAWS = 2
+PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
+# Intercept of a class that no training sample has.
+ABSENT = -10.0
+
+
+def _ridge(x: Array, y: Array, held_x: Array, held_y: Array) -> Linear:
+    """Ridge regression whose penalty has the lowest error on the held-out samples."""
+
+    def error(model: Ridge) -> float:
+        return float(np.abs(model.predict(held_x) - held_y).mean()) if len(held_y) else abs(model.alpha - 100)
+
+    best = min((Ridge(alpha=penalty).fit(x, y) for penalty in PENALTIES), key=error)
+    return best.coef_[None], np.array([best.intercept_])
+
+
+def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, classes: int) -> Linear:
+    """Logistic regression whose penalty gives the held-out samples the highest likelihood."""
+    known = np.unique(y)
+    inside = np.isin(held_y, known)
+    true = np.searchsorted(known, held_y[inside])
+
+    def error(model: LogisticRegression) -> float:
+        if not len(true):
+            return abs(1 / float(model.C) - 100)
+        chosen = model.predict_proba(held_x[inside])[np.arange(len(true)), true]
+        return float(-np.log(np.maximum(chosen, 1e-12)).mean())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = [LogisticRegression(C=1 / penalty, max_iter=200).fit(x, y) for penalty in PENALTIES]
+    best = min(fitted, key=error)
+    coefficients, intercepts = best.coef_, best.intercept_
+    if len(known) == 2:
+        coefficients, intercepts = np.r_[-coefficients, coefficients] / 2, np.r_[-intercepts, intercepts] / 2
+    weight, bias = np.zeros((classes, x.shape[1])), np.full(classes, ABSENT)
+    weight[known], bias[known] = coefficients, intercepts
+    return weight, bias
+
+
+def _set(layer: nn.Linear, rows: slice, found: Linear, mean: Array, spread: Array) -> None:
+    """Write a linear model of standardized vectors into a layer that reads them as they are."""
+    weight = found[0] / spread
+    with torch.no_grad():
+        layer.weight[rows] = torch.from_numpy(weight).to(layer.weight)
+        layer.bias[rows] = torch.from_numpy(found[1] - weight @ mean).to(layer.bias)
+
+
+def fit_heads(
+    network: Aam, study: Study, train: Rows, validation: Rows, device: torch.device, config: RuntimeConfig
+) -> None:
+    """Fit the linear part of every target head on the vectors of the training samples.
+
+    Only the strength of regularization looks at the validation samples.
+    """
+    asvs = encode_table(network, study, device, config)
+
+    def vectors(rows: Rows) -> Array:
+        if not len(rows):
+            return np.zeros((0, network.asv.position.shape[1]))
+        draws = [run_model(network, study, rows, device, config, draw, asvs) for draw in range(DRAWS)]
+        return np.concatenate([draw.samples for draw in draws])
+
+    x, held_x = vectors(train), vectors(validation)
+    mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
+    x, held_x = (x - mean) / spread, (held_x - mean) / spread
+    if network.target is not None and study.target is not None:
+        for column in range(study.target.shape[1]):
+            y, held_y = (
+                np.tile(study.target[rows, column].astype(float), DRAWS) for rows in (train, validation)
+            )
+            known, held = np.isfinite(y), np.isfinite(held_y)
+            found = _ridge(x[known], y[known], held_x[held], held_y[held])
+            _set(network.target.linear, slice(column, column + 1), found, mean, spread)
+    for column, head in enumerate(network.labels):
+        if study.label is None or not isinstance(head, Readout):
+            raise TypeError("class heads need the labels of the study")
+        label, held_label = (np.tile(study.label[rows, column], DRAWS) for rows in (train, validation))
+        known, held = label >= 0, held_label >= 0
+        classes = head.linear.out_features
+        found = _logistic(x[known], label[known], held_x[held], held_label[held], classes)
+        _set(head.linear, slice(None), found, mean, spread)
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -38,4 +135,4 @@ def learning_rate(config: TrainConfig, step: int, total: int) -> float:
     if config.scheduler == "constant":
         return config.lr
     progress = min((step - warmup) / max(total - warmup, 1), 1.0)
-    return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
+    return float(config.lr * 0.5 * (1 + math.cos(math.pi * progress)))

@@ -39,13 +39,18 @@ from aam.runtime.device import prepare
 from aam.runtime.files import file_digest, write_text
 from aam.runtime.rng import generator
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
-from aam.training.inference import AsvVectors, encode_table
-from aam.training.journal import Journal
+from aam.training.inference import (
+    AsvVectors,
+    PredictionTable,
+    encode_table,
+    joined,
+    predict_rows,
+    write_predictions,
+)
+from aam.training.journal import Journal, open_output
 from aam.training.loop import Trainer
 from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model
-from aam.training.output import open_output
-from aam.training.predictions import PredictionTable, joined, predict_rows, write_predictions
-from aam.training.probe import fit_heads
+from aam.training.optim import fit_heads
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")

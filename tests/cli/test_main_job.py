@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
-from aam.training.predictions import read_predictions
+from aam.training.inference import read_predictions
 
 SMALL = [
     "--embedding-dim",
@@ -218,15 +218,18 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
     ("words", "named"),
     [
         ("train --metadata-column ph", ["--output-dir"]),
-        ("train --table nowhere.biom --metadata nothing.tsv --metadata-column ph --output-dir o", ["nowhere.biom", "nothing.tsv"]),
-        ("pretrain --table {study}/table.biom --output-dir o --embedding-dim 10 --epochs 0", ["--embedding-dim", "--epochs"]),
-        ("train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column pH --output-dir o", ["'ph'"]),
-        ("predict --model {study} --table {study}/table.biom --output p.tsv", ["manifest.json", "retrain"]),
-        ("pretrain --table {study}/table.biom --output-dir {study}", ["--overwrite"]),
-        ("pretrain --table {study}/table.biom --output-dir o --max-bp 50", ["--trim"]),
-        ("pretrain --table {study}/table.biom --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
-        ("pretrain --table {study}/table.biom --output-dir o --device gpu", ["--device"]),
-        ("unifrac --table {study}/table.biom --tree {study}/metadata.tsv --output d.h5", ["metadata.tsv"]),
+        (
+            "train --table no.biom --metadata no.tsv --metadata-column ph --output-dir o",
+            ["no.biom", "no.tsv"],
+        ),
+        ("pretrain {table} --output-dir o --embedding-dim 10 --epochs 0", ["--embedding-dim", "--epochs"]),
+        ("train {table} --metadata {study}/metadata.tsv --metadata-column pH --output-dir o", ["'ph'"]),
+        ("predict --model {study} {table} --output p.tsv", ["manifest.json", "retrain"]),
+        ("pretrain {table} --output-dir {study}", ["--overwrite"]),
+        ("pretrain {table} --output-dir o --max-bp 50", ["--trim"]),
+        ("pretrain {table} --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
+        ("pretrain {table} --output-dir o --device gpu", ["--device"]),
+        ("unifrac {table} --tree {study}/metadata.tsv --output d.h5", ["metadata.tsv"]),
         ("wrong", ["unknown command"]),
     ],
 )  # fmt: skip
@@ -239,7 +242,7 @@ def test_bad_input_is_one_message_and_status_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words.format(study=study).split()) == 2
+    assert main(words.format(study=study, table=f"--table {study}/table.biom").split()) == 2
     error = capsys.readouterr().err
     assert "Traceback" not in error
     for name in named:

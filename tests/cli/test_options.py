@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.cli.options import parse
+from aam.cli.main import parse
 from aam.config import FineTuneConfig, PretrainConfig, SimulateConfig, UnifracConfig
 from aam.errors import InputError
 

@@ -19,8 +19,7 @@ from aam.errors import InputError
 from aam.model.heads import HeadConfig
 from aam.training.inference import encode_table, run_model
 from aam.training.loop import Objective, Trainer, train_step
-from aam.training.losses import loss_terms, penalties, total_loss
-from aam.training.masking import draw_masks
+from aam.training.losses import draw_masks, loss_terms, penalties, total_loss
 from aam.training.optim import learning_rate, make_optimizer
 
 CPU = torch.device("cpu")

@@ -13,8 +13,7 @@ from aam.data.batch import Batch
 from aam.data.study import draw_batch
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
-from aam.training.losses import loss_terms, penalties, target_loss, total_loss, unifrac_loss
-from aam.training.masking import draw_masks
+from aam.training.losses import draw_masks, loss_terms, penalties, target_loss, total_loss, unifrac_loss
 
 NAN = math.nan
 

@@ -13,7 +13,7 @@ from aam.data.batch import Batch
 from aam.data.study import draw_batch
 from aam.data.tokens import encode
 from aam.model.aam import Masks
-from aam.training.masking import asv_keys, draw_masks
+from aam.training.losses import asv_keys, draw_masks
 
 ALL = TrainConfig(nuc_mask_asvs=1.0)
 PATCH = 5

@@ -12,7 +12,7 @@ from aam.config import RuntimeConfig
 from aam.data.study import EVALUATION
 from aam.model.heads import HeadConfig
 from aam.training.inference import run_model
-from aam.training.probe import fit_heads
+from aam.training.optim import fit_heads
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 TRAIN, HELD = np.arange(60), np.arange(60, 90)

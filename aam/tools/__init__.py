@@ -1,1 +1,0 @@
-"""Old names kept for users."""
