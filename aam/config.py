@@ -15,35 +15,33 @@ def option(default: Any, help: str, *, rare: bool = False, metavar: str | None =
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class TreeConfig:
+    """Table, tree and the distance between samples"""
+
+    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.")
+    tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.")
+    unifrac_metric: Metric = option("unifrac", "UniFrac distance, or Faith PD (faith_pd).")
+    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.")
+    root_length: Literal["include", "exclude"] = option(
+        "include", "Count the root's own branch, as scikit-bio does and ssu does not."
+    )
+    missing_tips: Literal["error", "drop"] = option(
+        "error", "Features without a tip: refuse, or leave them out of UniFrac (they remain inputs of the model)."
+    )
+    midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
+
+
+@dataclass(frozen=True)
+class DataConfig(TreeConfig):
     """Table, tree, metadata and how samples are drawn and divided"""
 
-    table: Path | None = option(
-        None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv."
-    )
-    sequences: Path | None = option(
-        None, "Sequences of the features (FASTA or .qza) when their ids are not DNA."
-    )
-    tree: Path | None = option(
-        None, "Rooted phylogeny of the ASVs (Newick or .qza); without it no UniFrac term."
-    )
+    sequences: Path | None = option(None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.")
     metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).")
     unifrac_matrix: Path | None = option(
         None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree."
     )
-    unifrac_metric: Metric = option("unifrac", "Distance that the sample vectors learn.")
-    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.", rare=True)
-    root_length: Literal["include", "exclude"] = option(
-        "include", "Count the root's own branch, as scikit-bio does and ssu does not.", rare=True
-    )
-    missing_tips: Literal["error", "drop"] = option(
-        "error",
-        "Features without a tip: refuse, or leave them out of the UniFrac target (they remain inputs).",
-    )
-    midpoint_root: bool = option(False, "Root the tree at its midpoint first.", rare=True)
     rarefy_depth: int | None = option(
-        None,
-        "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class.",
+        None, "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class."
     )
     trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
     token_limit: int = option(1024, "Most ASVs of a sample that the model reads.")
@@ -55,23 +53,15 @@ class DataConfig:
     )
     split: Path | None = option(None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.")
     split_column: str | None = option(None, "Metadata column that holds the folds.", metavar="COLUMN")
-    test_fold: str | None = option(
-        None, "Value of --split-column that is held out as the test side.", metavar="FOLD"
-    )
-    cv: str | None = option(
-        None, "Cross-validate: a number of folds, or the metadata column that holds them."
-    )
+    test_fold: str | None = option(None, "Value of --split-column that is held out as the test side.", metavar="FOLD")
+    cv: str | None = option(None, "Cross-validate: a number of folds, or the metadata column that holds them.")
     group_column: str | None = option(
-        None,
-        "Metadata column (subject, study) whose samples stay on one side of every split.",
-        metavar="COLUMN",
+        None, "Metadata column (subject, study) whose samples stay on one side of every split.", metavar="COLUMN"
     )
     batch_column: str | None = option(
         None, "Metadata column (study, run, plate) reported beside the pooled figures.", metavar="COLUMN"
     )
-    test_size: float = option(
-        0.0, "Share of the groups (samples without --group-column) held out as the test side."
-    )
+    test_size: float = option(0.0, "Share of the groups (samples without --group-column) held out as the test side.")
     validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.")
 
 
@@ -82,9 +72,7 @@ class ModelConfig:
     asv_stem: Literal["patch", "nucleotide"] = option("patch", "One token per patch of bases, or per base.")
     patch_size: int = option(5, "Bases per token of the patch stem.")
     embedding_dim: int = option(96, "Width of every vector.")
-    attention_layers: int = option(
-        2, "Transformer layers of the ASV encoder, and again of the sample encoder."
-    )
+    attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.")
     attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.")
     dropout: float = option(0.0, "Dropout after attention and feed-forward layers.", rare=True)
     max_bp: int = option(150, "Longest ASV in nucleotides; a longer one is an error unless --trim.")
@@ -107,12 +95,13 @@ class TrainConfig:
     batch_size: int = option(64, "Samples per step.")
     lr: float = option(5e-4, "Peak learning rate.")
     weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
-    warmup_steps: int | None = option(
-        None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000."
-    )
+    warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
     optimizer: Literal["adamw", "adam", "sgd"] = option("adamw", "Optimizer.", rare=True)
     scheduler: Literal["warmup_cosine", "cosine", "constant"] = option(
         "warmup_cosine", "Course of the learning rate after warm-up.", rare=True
+    )
+    shallow_draws: float = option(
+        0.5, "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).", rare=True
     )
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
     patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.")
@@ -120,25 +109,18 @@ class TrainConfig:
     nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.")
     count_penalty: float = option(1.0, "Weight of the masked-count loss.")
     nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.")
-    nuc_mask_strategy: Literal["random", "span", "patch"] = option(
-        "random", "Mask single bases, spans, or patches."
-    )
+    nuc_mask_strategy: Literal["random", "span", "patch"] = option("random", "Mask single bases, spans, or patches.")
     nuc_mask_asvs: float = option(
-        0.25,
-        "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences.",
+        0.25, "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences."
     )
-    count_mask_ratio: float = option(
-        0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True
-    )
+    count_mask_ratio: float = option(0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True)
 
 
 @dataclass(frozen=True)
 class TargetConfig:
     """What `aam train` predicts"""
 
-    metadata_column: tuple[str, ...] = option(
-        (), "Metadata column or columns to predict.", metavar="COLUMN ..."
-    )
+    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
     classifier: bool = option(False, "Treat a numeric column as classes.")
     target_transform: Literal["none", "minmax", "zscore", "log-minmax", "log-zscore"] = option(
         "zscore", "Scale on which a numeric target is learned; outputs are in the column's own units."
@@ -196,31 +178,18 @@ class FineTuneConfig:
     data: DataConfig = DataConfig()
     targets: TargetConfig = TargetConfig()
     model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig(epochs=10, batch_size=32, lr=1e-5, nuc_penalty=0.0, count_penalty=0.0)
+    train: TrainConfig = TrainConfig(
+        epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0, count_penalty=0.0
+    )
     runtime: RuntimeConfig = RuntimeConfig()
 
 
 @dataclass(frozen=True)
-class UnifracConfig:
+class UnifracConfig(TreeConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
-    table: Path | None = option(
-        None, "Feature table: .biom, .qza or .tsv; feature ids are the tips of the tree."
-    )
-    tree: Path | None = option(None, "Rooted phylogeny (Newick or .qza).")
     output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
-    unifrac_metric: Metric = option("unifrac", "Which distance, or faith_pd.")
-    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.")
-    missing_tips: Literal["error", "drop"] = option(
-        "error", "Features without a tip: refuse, or drop them before anything else."
-    )
-    root_length: Literal["include", "exclude"] = option(
-        "include", "Count the root's own branch, as scikit-bio does and ssu does not."
-    )
-    midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
-    rarefy_depth: int | None = option(
-        None, "Rarefy to this many reads first; unset: use the counts as they are."
-    )
+    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.")
     seed: int = option(0, "Seed of the rarefaction.")
     memory_limit: float = option(1.0, "Memory of the computation in GiB.")
     device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
@@ -230,51 +199,43 @@ class UnifracConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig:
+class ApplyConfig:
+    """A trained model and the table it is applied to"""
+
+    model: Path | None = option(None, "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote.")
+    table: Path | None = option(None, "Feature table of the samples; no tree is needed.")
+    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
+    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
+    runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True)
+class PredictConfig(ApplyConfig):
     """Predict samples of a new table in the target's own units."""
 
-    model: Path | None = option(None, "Model folder that `aam train` wrote.")
-    table: Path | None = option(None, "Feature table of the new samples; no tree is needed.")
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
     output: Path | None = option(None, "Predictions to write (.tsv): one row per sample of the table.")
-    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
     prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.")
-    runtime: RuntimeConfig = RuntimeConfig()
 
 
 @dataclass(frozen=True)
-class EmbedConfig:
+class EmbedConfig(ApplyConfig):
     """Write the vectors of samples and ASVs."""
 
-    model: Path | None = option(None, "Model folder.")
-    table: Path | None = option(None, "Feature table.")
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
     format: Literal["tsv", "npy"] = option("tsv", "samples.tsv and asvs.tsv, or .npy with ids beside them.")
-    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
-    runtime: RuntimeConfig = RuntimeConfig()
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
+class EvaluateConfig(ApplyConfig):
     """Compare predictions with the truth: figures, intervals, baselines, report."""
 
-    model: Path | None = option(None, "Model folder; predicts --table first.")
-    table: Path | None = option(None, "Feature table of the samples.")
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
+    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
     predictions: Path | None = option(None, "Predictions to evaluate instead of a model.")
     metadata: Path | None = option(None, "Sample metadata with the true values.")
     split: Path | None = option(
         None, "split.tsv of the run: only its test samples count, and baselines learn from the rest."
     )
-    group_column: str | None = option(
-        None, "Metadata column over which intervals are drawn.", metavar="COLUMN"
-    )
-    batch_column: str | None = option(
-        None, "Metadata column reported beside the pooled figures.", metavar="COLUMN"
-    )
-    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
-    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
-    runtime: RuntimeConfig = RuntimeConfig()
+    group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
+    batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
 
 
 @dataclass(frozen=True)
@@ -304,8 +265,7 @@ class BenchConfig:
     """Measure speed and memory on this device."""
 
     table: Path | None = option(
-        None,
-        "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study.",
+        None, "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study."
     )
     tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.")
     cases: tuple[Case, ...] = option(
@@ -314,9 +274,7 @@ class BenchConfig:
     )
     all: bool = option(False, "Measure unlabelled of AAM_BENCH_DATA too, which is large.")
     repeats: int = option(10, "Steps timed for each case, after two that warm up.")
-    output: Path | None = option(
-        None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced."
-    )
+    output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
     debug: bool = option(False, "Show the traceback of an error.", rare=True)

@@ -115,9 +115,7 @@ def read_config(path: Path, default: Config) -> Config:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json"
-        ) from None
+        raise InputError(f"{path}: cannot be read ({error.strerror}); --config takes TOML or run.json") from None
     if len(content) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB, expected a configuration")
     try:

@@ -29,10 +29,7 @@ def test_the_network_is_refused(event, arguments):
 
 
 def test_this_machine_can_be_reached():
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as client,
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         assert client.getpeername() == server.getsockname()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import logging
 import sys
 import types
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import tyro
 
@@ -22,13 +23,11 @@ from aam.config import (
     PredictConfig,
     PretrainConfig,
     SimulateConfig,
-    TargetConfig,
     UnifracConfig,
 )
 from aam.config_file import read_config
 from aam.errors import BAD_INPUT, FAILED, FINISHED, InputError
 
-Words = Sequence[str]
 Config = TypeVar("Config")
 
 
@@ -120,87 +119,35 @@ def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:
 # --- commands --------------------------------------------------------------------------------------------
 
 
-def simulate(words: Words) -> None:
-    """Write a synthetic study."""
-    config = parse("simulate", SimulateConfig(), words)
-    from aam.data.simulate import simulate as run
+class Command(NamedTuple):
+    """Its defaults, the function ``module:name`` that runs a configuration, and what it does."""
 
-    for name, value in run(config).items():
-        print(f"{name}: {value}")
+    default: Any
+    runs: str
+    help: str
 
-
-def unifrac(words: Words) -> None:
-    """Write a UniFrac matrix or Faith PD."""
-    config = parse("unifrac", UnifracConfig(), words)
-    from aam.data.whole_table import write_unifrac
-
-    write_unifrac(config)
-
-
-def pretrain(words: Words) -> None:
-    """Pretrain an encoder."""
-    config = parse("pretrain", PretrainConfig(), words)
-    from aam.training.run import run
-
-    run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
-
-
-def train(words: Words) -> None:
-    """Fine-tune on metadata columns."""
-    config = parse("train", FineTuneConfig(), words)
-    if not config.targets.metadata_column:
-        raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
-    from aam.training.run import run
-
-    run(config, "train")
-
-
-def predict(words: Words) -> None:
-    """Predict new samples."""
-    config = parse("predict", PredictConfig(), words)
-    from aam.training.apply import predict_table
-
-    predict_table(config)
-
-
-def embed(words: Words) -> None:
-    """Write vectors of samples and ASVs."""
-    config = parse("embed", EmbedConfig(), words)
-    from aam.training.apply import embed_table
-
-    embed_table(config)
-
-
-def evaluate(words: Words) -> None:
-    """Compare predictions with the truth."""
-    config = parse("evaluate", EvaluateConfig(), words)
-    from aam.training.apply import evaluate_table
-
-    evaluate_table(config)
-
-
-def bench(words: Words) -> None:
-    """Measure speed and memory."""
-    config = parse("bench", BenchConfig(), words)
-    from aam.training.bench import bench as run
-
-    run(config)
+    def run(self, name: str, words: Sequence[str]) -> None:
+        """Parse `words`, run, and print what is returned; nothing heavy is imported before they are parsed."""
+        config = parse(name, self.default, words)
+        module, _, function = self.runs.partition(":")
+        for title, value in (getattr(importlib.import_module(module), function)(config) or {}).items():
+            print(f"{title}: {value}")
 
 
 COMMANDS = {
-    "simulate": (simulate, "write a synthetic study with known signal"),
-    "unifrac": (unifrac, "UniFrac matrix or Faith PD of a table"),
-    "pretrain": (pretrain, "pretrain an encoder on a table and a tree"),
-    "train": (train, "fine-tune on metadata columns"),
-    "predict": (predict, "predict new samples"),
-    "embed": (embed, "vectors of samples and ASVs"),
-    "evaluate": (evaluate, "compare predictions with the truth"),
-    "bench": (bench, "measure speed and memory on this device"),
+    "simulate": Command(SimulateConfig(), "aam.data.simulate:simulate", "write a synthetic study with known signal"),
+    "unifrac": Command(UnifracConfig(), "aam.data.whole_table:write_unifrac", "UniFrac matrix or Faith PD of a table"),
+    "pretrain": Command(PretrainConfig(), "aam.training.run:pretrain", "pretrain an encoder on a table and a tree"),
+    "train": Command(FineTuneConfig(), "aam.training.run:train", "fine-tune on metadata columns"),
+    "predict": Command(PredictConfig(), "aam.training.apply:predict_table", "predict new samples"),
+    "embed": Command(EmbedConfig(), "aam.training.apply:embed_table", "vectors of samples and ASVs"),
+    "evaluate": Command(EvaluateConfig(), "aam.training.apply:evaluate_table", "compare predictions with the truth"),
+    "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items()]
+    lines = [f"  {name:<10} {command.help}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: aam COMMAND [OPTIONS]    (aam COMMAND --help lists the options)", "", *lines])
 
 
@@ -233,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _configure_log()
     debug = "--debug" in words
     try:
-        COMMANDS[words[0]][0](words[1:])
+        COMMANDS[words[0]].run(words[0], words[1:])
     except InputError as error:
         if debug:
             raise

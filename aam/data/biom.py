@@ -81,9 +81,7 @@ def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str
         raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
     ends = _dataset(file, "sample/matrix/indptr", "iu", where)
     if ends.size != len(samples) + 1:
-        raise InputError(
-            f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}"
-        )
+        raise InputError(f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}")
     indptr = ends[:].astype(np.int64)
     if indptr[0] != 0 or indptr[-1] != data.size or (np.diff(indptr) < 0).any():
         raise InputError(f"{where}: sample/matrix/indptr does not rise from 0 to {data.size}; it is damaged")
@@ -196,9 +194,7 @@ def read_json(blob: bytes, where: str) -> RawTable:
     if table.get("shape") != list(shape):
         raise InputError(f"{where}: 'shape' is {_brief(table.get('shape'))}, expected {list(shape)}")
     rows, columns, values = _json_entries(table, shape, where)
-    counts = whole_counts(
-        values, where, lambda k: f"sample {samples[columns[k]]!r}, feature {features[rows[k]]!r}"
-    )
+    counts = whole_counts(values, where, lambda k: f"sample {samples[columns[k]]!r}, feature {features[rows[k]]!r}")
     # Not by way of scipy's COO, which adds counts that are given twice.
     order = np.argsort(columns, kind="stable")
     indptr = np.searchsorted(columns[order], np.arange(shape[1] + 1))

@@ -46,7 +46,7 @@ class Loader:
         A new order each epoch; otherwise sorted by sample id.
     workers : int
         Processes that draw ahead; their number changes no bit.
-    tokens, distances : bool
+    tokens, distances, shallow
         What the batches carry, see `draw_batch`.
     """
 
@@ -57,13 +57,14 @@ class Loader:
     workers: int = 0
     tokens: bool = True
     distances: bool = True
+    shallow: float = 0.0
 
     def __len__(self) -> int:
         return (len(self.rows) + self.batch_size - 1) // self.batch_size
 
     def draw(self, rows: Rows, draw: int) -> Batch:
         """One batch of given rows."""
-        return draw_batch(self.study, rows, draw, self.tokens, self.distances)
+        return draw_batch(self.study, rows, draw, self.tokens, self.distances, self.shallow)
 
     def order(self, draw: int) -> list[Rows]:
         """Rows of each batch of an epoch; the order of the table changes nothing."""

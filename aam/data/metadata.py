@@ -239,10 +239,7 @@ def read_metadata(path: Path) -> Metadata:
 
 
 def align(
-    metadata: Metadata,
-    sample_ids: Sequence[str],
-    columns: Sequence[str],
-    missing: Literal["error", "drop"] = "error",
+    metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Literal["error", "drop"] = "error"
 ) -> tuple[str, ...]:
     """Those of `sample_ids`, in their order, that have a row and a value in every one of `columns`.
 

@@ -118,10 +118,7 @@ def _sorted(ids: Sequence[str], groups: Sequence[str | None] | None, strata: Str
 
 
 def _even_out(
-    part: npt.NDArray[np.int64],
-    shares: npt.NDArray[np.float64],
-    sizes: Sequence[int],
-    random: np.random.Generator,
+    part: npt.NDArray[np.int64], shares: npt.NDArray[np.float64], sizes: Sequence[int], random: np.random.Generator
 ) -> None:
     """Exchange groups between parts, in place, while the squared excess of the strata's shares falls."""
     expected = np.array(sizes)[:, None] / len(part)

@@ -18,15 +18,7 @@ from aam.data.batch import Batch
 from aam.data.distances import DistanceMatrix, read_distances
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.phylogeny import Phylogeny, match_tips, prune, read_tree
-from aam.data.table import (
-    SampleTable,
-    check_length,
-    choose_depth,
-    rarefied_row,
-    read_table,
-    select_samples,
-    trim,
-)
+from aam.data.table import SampleTable, check_length, choose_depth, rarefied_row, read_table, select_samples, trim
 from aam.data.tokens import encode
 from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
 from aam.errors import InputError, Problems, shown
@@ -37,6 +29,8 @@ log = logging.getLogger("aam")
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
 
 EVALUATION = -1
+# A draw below the depth keeps at least this share of it.
+SHALLOWEST = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +87,7 @@ class Study:
         return np.array([place[name] for name in sample_ids], np.int64)
 
 
-def _read_inputs(
-    config: DataConfig, max_bp: int, columns: Sequence[str]
-) -> tuple[SampleTable, Metadata | None]:
+def _read_inputs(config: DataConfig, max_bp: int, columns: Sequence[str]) -> tuple[SampleTable, Metadata | None]:
     """Table and metadata, with the problems of both in one message."""
     problems = Problems()
     table, metadata = None, None
@@ -156,9 +148,7 @@ def pruned_tree(
     return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
 
 
-def _chosen_depth(
-    table: SampleTable, metadata: Metadata | None, class_columns: Sequence[str], classifier: bool
-) -> int:
+def _chosen_depth(table: SampleTable, metadata: Metadata | None, class_columns: Sequence[str], classifier: bool) -> int:
     classes = [
         metadata.values(name, table.sample_ids)
         for name in class_columns
@@ -265,8 +255,19 @@ def _distances(study: Study, drawn: Sequence[Row], rows: npt.NDArray[np.int64]) 
     return {"distance": torch.from_numpy(batch_unifrac(study.tree, study.tips, counts, options))}
 
 
+def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
+    """Reads of one draw: the depth or, in a share `shallow` of the draws, less, down to `SHALLOWEST` of it."""
+    rng = generator(study.seed, "shallow", draw, name)
+    return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
+
+
 def draw_batch(
-    study: Study, rows: npt.NDArray[np.int64], draw: int, tokens: bool = True, distances: bool = True
+    study: Study,
+    rows: npt.NDArray[np.int64],
+    draw: int,
+    tokens: bool = True,
+    distances: bool = True,
+    shallow: float = 0.0,
 ) -> Batch:
     """Rarefy the samples at `rows` and put them into one batch, largest first.
 
@@ -280,9 +281,14 @@ def draw_batch(
         Fill `tokens`; without it the caller has the ASV vectors already.
     distances : bool
         Compute the UniFrac target.
+    shallow : float
+        Share of the samples that get fewer reads than the depth; which ones, and how many, depends on `draw`.
     """
-    drawn = [rarefied_row(study.table, row, study.depth, study.seed, draw) for row in rows.tolist()]
     names = study.table.sample_ids
+    drawn = [
+        rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
+        for row in rows.tolist()
+    ]
     limited = [_limited(study, row, names[at], draw) for row, at in zip(drawn, rows, strict=True)]
     order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
     rows, drawn, limited = rows[order], [drawn[i] for i in order], [limited[i] for i in order]

@@ -79,9 +79,7 @@ class Targets:
         """Smallest and largest training value of each numeric target, float64 ``[T, 2]``, own units."""
         return np.array([spec.bounds for spec in self.numeric], dtype=np.float64).reshape(-1, 2)
 
-    def encode(
-        self, metadata: Metadata, ids: Sequence[str]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def encode(self, metadata: Metadata, ids: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Targets float32 [N, T] and labels int64 [N, K] of the samples `ids`, NaN and -1 where missing.
 
         Raises `InputError`: text among numbers, a value too large for the transform or float32, a label that

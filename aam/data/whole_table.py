@@ -29,9 +29,7 @@ def _check(config: UnifracConfig) -> tuple[Path, Path, Path]:
     known = (".tsv", ".qza") if config.unifrac_metric == "faith_pd" else SUFFIXES
     if config.output is not None:
         if config.output.suffix not in known:
-            problems.add(
-                f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(known)}"
-            )
+            problems.add(f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(known)}")
         try:
             check_writable(config.output, config.overwrite)
         except InputError as error:

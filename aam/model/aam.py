@@ -13,7 +13,6 @@ from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead, HeadConfig, Readout
-from aam.model.layers import standardize
 from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
@@ -101,24 +100,22 @@ class Aam(nn.Module):
                 parts.append(self.asv(chunk, padded))
         return torch.cat([patches for patches, _ in parts]), torch.cat([vectors for _, vectors in parts])
 
-    def encode_samples(
-        self, asvs: Tensor, batch: Batch, hidden: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def encode_samples(self, asvs: Tensor, batch: Batch, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
 
         Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
         """
         n, slots = batch.asv.shape
         step = -(-n // SIZE_GROUPS)
-        contexts, samples = [], []
+        contexts, attended = [], []
         for start in range(0, n, step):
             rows, longest = slice(start, start + step), batch.sizes[start]
             part = None if hidden is None else hidden[rows, :longest]
             vectors = asvs[batch.asv[rows, :longest]]
-            context, sample = self.sample(vectors, batch.counts[rows, :longest], part)
+            context, pooled = self.sample(vectors, batch.counts[rows, :longest], part)
             contexts.append(pad(context, (0, 0, 0, slots - longest)))
-            samples.append(sample)
-        return torch.cat(contexts), torch.cat(samples)
+            attended.append(pooled)
+        return torch.cat(contexts), torch.cat(attended) + self.sample.contents(asvs, batch.asv, batch.counts)
 
     @torch.no_grad()
     def standardize(self, batch: Batch) -> None:
@@ -127,9 +124,9 @@ class Aam(nn.Module):
         At initialization the vectors of different ASVs, and more so of samples, are almost equal, and the
         first epochs are spent on telling them apart (docs/decisions.md has the numbers).
         """
-        standardize(self.asv.pool.out, self.encode_asvs(batch.tokens, batch.padded)[1])
+        self.asv.standardize(batch.tokens, batch.padded)
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-        self.sample.standardize(asvs[batch.asv], batch.counts)
+        self.sample.standardize(asvs, batch.asv, batch.counts)
         if self.distance is not None:
             self.distance.standardize(self.encode_samples(asvs, batch)[1], self.scale[0])
 
@@ -153,9 +150,7 @@ class Aam(nn.Module):
             distance=None if projected is None else self.distance(projected, projected),  # type: ignore[misc]
             faith_pd=self._diversity(samples),
             nucleotides=nucleotides,
-            counts=None
-            if self.count is None or hidden is None
-            else logsigmoid(self.count(context).squeeze(-1)),
+            counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
             target=None if self.target is None else self.target(samples),
             labels=tuple(head(samples) for head in self.labels),
         )

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import ModelConfig
-from aam.model.layers import AttentionPool, Stack
+from aam.model.layers import AttentionPool, Stack, standardize
 
 PAD, MASK, N_TOKENS, N_BASES = 0, 6, 7, 4
 
@@ -30,6 +30,7 @@ class AsvEncoder(nn.Module):
         self.position = nn.Parameter(0.02 * torch.randn(n_patches, width))
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)
+        self.in_place = nn.Linear(n_patches * width, width)
         self.nucleotide_head = nn.Linear(width, self.patch * N_BASES)
 
     def forward(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
@@ -43,7 +44,25 @@ class AsvEncoder(nn.Module):
         x = self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]]
         keep = (patches != PAD).sum(dim=2) > 0 if padded else None
         x = self.stack(x, None if keep is None else keep[:, None, None, :])
-        return x, self.pool(x, keep)
+        return x, self.pool(x, keep) + self._in_place(x, keep)
+
+    def _in_place(self, x: Tensor, keep: Tensor | None) -> Tensor:
+        """ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``, each position with weights of its own."""
+        if keep is not None:
+            x = x * keep.unsqueeze(-1)
+        return F.linear(x.flatten(1), self.in_place.weight[:, : x[0].numel()], self.in_place.bias)
+
+    @torch.no_grad()
+    def standardize(self, tokens: Tensor, padded: bool) -> None:
+        """Center and scale both parts of the ASV vectors of a first batch."""
+        x, vectors = self(tokens, padded)
+        keep = None
+        if padded:
+            tail = -tokens.shape[1] % self.patch
+            keep = (F.pad(tokens, (0, tail), value=PAD).unflatten(1, (-1, self.patch)) != PAD).any(dim=2)
+        in_place = self._in_place(x, keep)
+        standardize(self.pool.out, vectors - in_place, 0.5)
+        standardize(self.in_place, in_place)
 
     def nucleotide_logits(self, patches: Tensor, length: int) -> Tensor:
         """Scores of A, C, G, T at each position, ``[U, L, 4]``, from patch vectors ``[U, P, D]``."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import ModelConfig
 from aam.model.layers import AttentionPool, Stack, standardize
 
-ATTENDED = 0.2
+# Features whose presence is read, per width; how steep and how rare they are at the start.
+FEATURES, STEEP, RARE = 4, 4.0, -6.0
+ATTENDED, PRESENT = 0.2, 0.5
 
 
 class CountEmbedding(nn.Module):
@@ -32,7 +35,7 @@ class CountEmbedding(nn.Module):
         share = counts / self.depth
         log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
         features = torch.stack([share, share.sqrt(), log_count], dim=-1).to(vectors.dtype)
-        inner = nn.functional.gelu(self.widen(features))
+        inner = F.gelu(self.widen(features))
         if hidden is not None:
             inner = torch.where(hidden.unsqueeze(-1), self.hidden.to(inner.dtype), inner)
         embedded: Tensor = self.narrow(inner)
@@ -44,39 +47,66 @@ class CountEmbedding(nn.Module):
         return vectors + embedded
 
 
-class SampleEncoder(nn.Module):
-    """Attends over a sample's ASVs and pools them to ``[B, D]``, beside a direct path from ASVs to sample.
+class Contents(nn.Module):
+    """What a sample holds, without attention: its composition, and which features it has at all.
 
-    The direct path is linear in the ASV vectors: even at random initialization a linear model on it is a
-    good baseline (docs/decisions.md), so training starts from there.
+    The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even at random
+    initialization a linear model of it is a good baseline. Presence is what UniFrac asks of branches: an ASV v
+    shows feature k at the rate r = softplus(w_k v + b_k), and the sample has it to the extent 1 - exp(-sum of r
+    over its ASVs), once however many show it (docs/decisions.md has the numbers of both).
     """
+
+    def __init__(self, width: int, abundances: bool) -> None:
+        super().__init__()
+        self.abundances = abundances
+        self.composition = nn.Linear(width, width)
+        self.features = nn.Linear(width, FEATURES * width)
+        self.presence = nn.Linear(FEATURES * width, width)
+        with torch.no_grad():
+            self.features.weight.mul_(STEEP)
+            self.features.bias.fill_(RARE)
+
+    def _sums(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        keep = counts > 0
+        weights = (counts if self.abundances else keep.to(counts)).sqrt()
+        weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
+        spread = torch.zeros(2, len(asv), len(asvs), dtype=asvs.dtype, device=asvs.device)
+        spread[0].scatter_add_(1, asv, weights.to(asvs.dtype))
+        spread[1].scatter_add_(1, asv, keep.to(asvs.dtype))
+        return spread[0] @ asvs, -torch.expm1(-(spread[1] @ F.softplus(self.features(asvs))))
+
+    @torch.no_grad()
+    def standardize(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> None:
+        """Center and scale both parts on a first batch; composition leads."""
+        composition, presence = self._sums(asvs, asv, counts)
+        standardize(self.composition, self.composition(composition))
+        standardize(self.presence, self.presence(presence), PRESENT)
+
+    def forward(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> Tensor:
+        """Sample vectors ``[B, D]`` from the distinct ASVs' vectors ``[U, D]``, `asv` and `counts` ``[B, S]``."""
+        composition, presence = self._sums(asvs, asv, counts)
+        return self.composition(composition) + self.presence(presence)  # type: ignore[no-any-return]
+
+
+class SampleEncoder(nn.Module):
+    """Attends over a sample's ASVs and pools them to ``[B, D]``, a correction of its `contents`."""
 
     def __init__(self, config: ModelConfig, depth: int) -> None:
         super().__init__()
         width = config.embedding_dim
-        self.count = (
-            CountEmbedding(width, depth, config.count_embedding_method) if config.count_embedding else None
-        )
+        self.count = CountEmbedding(width, depth, config.count_embedding_method) if config.count_embedding else None
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)
-        self.direct = nn.Linear(width, width)
+        self.contents = Contents(width, config.count_embedding)
 
     @torch.no_grad()
-    def standardize(self, vectors: Tensor, counts: Tensor) -> None:
-        """Center both parts of the sample vectors of a first batch; the direct one leads."""
-        keep = counts > 0
-        standardize(self.direct, self.direct(self._composition(vectors, counts)))
-        x = vectors if self.count is None else self.count(vectors, counts, None)
-        standardize(self.pool.out, self.pool(self.stack(x, keep[:, None, None, :]), keep), ATTENDED)
-
-    def _composition(self, vectors: Tensor, counts: Tensor) -> Tensor:
-        """Sum of ASV vectors ``[B, D]``, weighted by the root of relative abundance or all alike."""
-        weights = (counts if self.count is not None else (counts > 0).to(counts)).sqrt().to(vectors.dtype)
-        length = weights.square().sum(dim=1, keepdim=True).sqrt()
-        return torch.matmul((weights / length).unsqueeze(1), vectors).squeeze(1)
+    def standardize(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> None:
+        """Center and scale the parts of the sample vectors of a first batch; contents lead."""
+        self.contents.standardize(asvs, asv, counts)
+        standardize(self.pool.out, self(asvs[asv], counts)[1], ATTENDED)
 
     def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
+        """ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B, D]``.
 
         Parameters
         ----------
@@ -90,4 +120,4 @@ class SampleEncoder(nn.Module):
         keep = counts > 0
         x = vectors if self.count is None else self.count(vectors, counts, hidden)
         x = self.stack(x, keep[:, None, None, :])
-        return x, self.pool(x, keep) + self.direct(self._composition(vectors, counts))
+        return x, self.pool(x, keep)

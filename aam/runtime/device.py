@@ -29,9 +29,7 @@ def choose_device(name: str) -> torch.device:
     if not present[kind]:
         raise InputError(f"--device: {name!r} is not available here; --device auto takes what is")
     if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
-        raise InputError(
-            f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible"
-        )
+        raise InputError(f"--device: {name!r} does not exist, {torch.cuda.device_count()} device(s) are visible")
     return torch.device(f"{kind}:{index}" if index else kind)
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig
+from aam.config import ApplyConfig, DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, read_split
 from aam.data.study import Study, load_study
-from aam.errors import InputError, Problems
+from aam.errors import InputError
 from aam.runtime.device import prepare
 from aam.runtime.files import check_writable, whole_file, write_text
 from aam.training.evaluate import Columns, evaluate_targets, write_results
@@ -35,26 +35,24 @@ from aam.training.report import ReportData
 log = logging.getLogger("aam")
 
 
-def _need(**options: Path | None) -> None:
-    problems = Problems()
-    for name, value in options.items():
-        if value is None:
-            problems.add(f"--{name.replace('_', '-')}: not given")
-    problems.raise_if_any()
+def _needed(**options: Path | None) -> tuple[Path, ...]:
+    """The paths given; `InputError` names every option that was not."""
+    if missing := [f"--{name.replace('_', '-')}: not given" for name, path in options.items() if path is None]:
+        raise InputError(*missing)
+    return tuple(path for path in options.values() if path is not None)
 
 
-def _load(
-    model: Path, table: Path, sequences: Path | None, trim: bool, runtime: RuntimeConfig
-) -> tuple[SavedModel, Study, list[str]]:
+def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
     """The model, the table drawn as the model was trained, and warnings about its ASVs.
 
     Raises `InputError` where no sample reaches the model's depth: there is nothing to apply it to.
     """
-    saved = load_model(model, prepare(runtime))
+    model, table = _needed(model=config.model, table=config.table)
+    saved = load_model(model, prepare(config.runtime))
     data = DataConfig(
         table=table,
-        sequences=sequences,
-        trim=trim,
+        sequences=config.sequences,
+        trim=config.trim,
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
         asv_sampling=saved.data.asv_sampling,
@@ -69,17 +67,12 @@ def _load(
 def _predict(saved: SavedModel, study: Study, passes: int, runtime: RuntimeConfig) -> PredictionTable:
     """One row per sample of the file; those below the depth are empty and say why."""
     if not saved.targets.specs:
-        raise InputError(
-            "--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first"
-        )
+        raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
     if passes < 1:
         raise InputError(f"--prediction-passes is {passes}, expected 1 or more")
     device = next(saved.network.parameters()).device
     table = predict_rows(saved, study, study.table.sample_ids, runtime, device, passes)
-    notes = {
-        name: f"{reads} reads, below the model's depth of {study.depth}"
-        for name, reads in study.dropped.items()
-    }
+    notes = {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
     return table.with_rows(study.all_sample_ids, notes)
 
 
@@ -91,21 +84,15 @@ def predict_table(config: PredictConfig) -> None:
     InputError
         Missing options, a damaged model, a bad table, an output that exists.
     """
-    _need(model=config.model, table=config.table, output=config.output)
-    if config.model is None or config.table is None or config.output is None:
-        return
-    check_writable(config.output, config.runtime.overwrite)
-    saved, study, _ = _load(config.model, config.table, config.sequences, config.trim, config.runtime)
+    *_, output = _needed(model=config.model, table=config.table, output=config.output)
+    check_writable(output, config.runtime.overwrite)
+    saved, study, _ = _load(config)
     table = _predict(saved, study, config.prediction_passes, config.runtime)
-    write_predictions(config.output, table)
-    log.info(
-        "%s: %d samples, %d of them below the depth", config.output, len(table.sample_ids), len(study.dropped)
-    )
+    write_predictions(output, table)
+    log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.dropped))
 
 
-def _write_vectors(
-    folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str
-) -> None:
+def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str) -> None:
     if form == "npy":
         with whole_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
@@ -113,20 +100,15 @@ def _write_vectors(
         return
     text = io.StringIO(newline="")
     writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    writer.writerow(
-        ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))]
-    )
+    writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))])
     writer.writerows([one, *(f"{value:.6g}" for value in row)] for one, row in zip(ids, vectors, strict=True))
     write_text(folder / f"{name}.tsv", text.getvalue())
 
 
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth, and of every ASV."""
-    _need(model=config.model, table=config.table, output_dir=config.runtime.output_dir)
-    if config.model is None or config.table is None or config.runtime.output_dir is None:
-        return
-    saved, study, _ = _load(config.model, config.table, config.sequences, config.trim, config.runtime)
-    folder = config.runtime.output_dir
+    *_, folder = _needed(model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    saved, study, _ = _load(config)
     open_output(folder, config.runtime.overwrite)
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
@@ -146,41 +128,29 @@ def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str
 
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write metrics.json, report.html and predictions.tsv."""
-    _need(metadata=config.metadata, output_dir=config.runtime.output_dir)
+    metadata_path, folder = _needed(metadata=config.metadata, output_dir=config.runtime.output_dir)
     if (config.model is None) == (config.predictions is None):
         raise InputError("give --model and --table, or --predictions; one of the two")
-    if config.metadata is None or config.runtime.output_dir is None:
-        return
-    metadata = read_metadata(config.metadata)
+    metadata = read_metadata(metadata_path)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
     warnings: list[str] = []
     if config.predictions is not None:
         table = read_predictions(config.predictions)
     else:
-        _need(table=config.table)
-        if config.model is None or config.table is None:
-            return
-        saved, study, warnings = _load(
-            config.model, config.table, config.sequences, config.trim, config.runtime
-        )
+        saved, study, warnings = _load(config)
         table = _predict(saved, study, config.prediction_passes, config.runtime)
         study = replace(study, metadata=metadata)
     metadata.require([n for n in (config.group_column, config.batch_column) if n is not None])
     wanted = table.sample_ids if split is None else split.ids("test") or split.ids("validation")
     table = _with_truth(table, metadata, wanted)
-    folder = config.runtime.output_dir
     open_output(folder, config.runtime.overwrite)
     columns = Columns(config.group_column, config.batch_column)
     splits = () if split is None or study is None else (split,)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
-        data={
-            "samples with truth": len(table.sample_ids),
-            "table": config.table,
-            "predictions": config.predictions,
-        },
+        data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none: every sample counts, those of training too"},
         targets=evaluate_targets(table, metadata, columns, study, splits),
         warnings=tuple(warnings),

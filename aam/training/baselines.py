@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, csr_matrix
 from sklearn import ensemble
+from sklearn.base import BaseEstimator, clone
 
 from aam.training import metrics
 from aam.training.metrics import TITLES, Array, Interval, Predictions, interval
@@ -73,18 +74,6 @@ class Baseline:
         return self.name in (MEDIAN, MAJORITY)
 
 
-@dataclass(frozen=True)
-class Trees:
-    """Options of a forest as in scikit-learn; `extra` draws its thresholds at random."""
-
-    kind: Literal["forest", "extra"] = "forest"
-    n_estimators: int = 500
-    max_features: float | str = 0.1
-    min_samples_leaf: int = 1
-    random_state: int = 0
-    n_jobs: int = 1
-
-
 # --- predicting --------------------------------------------------------------------------------------------
 def _held_out(task: Task, predict: Callable[[Array, Array], Array]) -> Array:
     """Predictions [N] or [N, K] of `predict(train rows, test rows)` on the test side of every fold."""
@@ -115,13 +104,9 @@ def _of_level(task: Task, levels: Array, train: Array, test: Array) -> Array:
     return result
 
 
-def _forest(task: Task, inputs: Array | csr_matrix, trees: Trees, train: Array, test: Array) -> Array:
-    """Predictions of trees that learn from the rows `train` of `inputs` [N, F]."""
-    name = "ExtraTrees" if trees.kind == "extra" else "RandomForest"
-    model = getattr(ensemble, name + ("Classifier" if task.labels else "Regressor"))(
-        **{field: value for field, value in vars(trees).items() if field != "kind"}
-    )
-    model.fit(inputs[train], task.truth[train])
+def _forest(task: Task, inputs: Array | csr_matrix, trees: BaseEstimator, train: Array, test: Array) -> Array:
+    """Predictions of `trees`, fitted anew to the rows `train` of `inputs` [N, F]."""
+    model = clone(trees).fit(inputs[train], task.truth[train])
     if not task.labels:
         return np.asarray(model.predict(inputs[test]))
     result = np.zeros((len(test), len(task.labels)))
@@ -151,7 +136,8 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     def of(name: str, predict: Callable[..., Array], *given: Any) -> Baseline:
         return Baseline(name, _held_out(task, lambda train, test: predict(task, *given, train, test)))
 
-    trees = Trees(n_estimators=100, max_features=1.0, min_samples_leaf=10, random_state=seed)
+    kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
+    trees = kind(n_estimators=100, max_features=1.0, min_samples_leaf=10, random_state=seed)
     found = [of(MAJORITY if task.labels else MEDIAN, _constant)]
     columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
@@ -166,7 +152,7 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     return tuple(found)
 
 
-def trees_baseline(counts: csr_array, task: Task, trees: Trees, fewest: int = 3) -> Baseline:
+def trees_baseline(counts: csr_array, task: Task, trees: BaseEstimator, fewest: int = 3) -> Baseline:
     """Trees on the shares of ASVs that `fewest` or more training samples have, from rarefied reads [N, F]."""
     reads = np.maximum(np.asarray(counts.sum(axis=1)), 1)
     shares = csr_matrix(counts, dtype=np.float32)
@@ -179,8 +165,7 @@ def trees_baseline(counts: csr_array, task: Task, trees: Trees, fewest: int = 3)
         inputs.indices, inputs.indptr = inputs.indices.astype(np.int32), inputs.indptr.astype(np.int32)
         return _forest(task, inputs, trees, train, test)
 
-    name = f"{'extra trees' if trees.kind == 'extra' else 'random forest'} on abundances"
-    return Baseline(name, _held_out(task, predict), trivial=False)
+    return Baseline(f"{type(trees).__name__} on abundances", _held_out(task, predict), trivial=False)
 
 
 # --- comparing ---------------------------------------------------------------------------------------------
@@ -341,9 +326,7 @@ def _batches(known: Predictions, name: str) -> list[str]:
     return said
 
 
-def verdict(
-    predictions: Predictions, comparisons: Sequence[Comparison], batch_name: str = "batch"
-) -> tuple[str, ...]:
+def verdict(predictions: Predictions, comparisons: Sequence[Comparison], batch_name: str = "batch") -> tuple[str, ...]:
     """What a reader must know before believing the figures, one sentence each."""
     key, known = headline(predictions.labels), predictions.known()
     said: list[str] = []

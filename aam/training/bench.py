@@ -21,15 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import aam
-from aam.config import (
-    BenchConfig,
-    DataConfig,
-    FineTuneConfig,
-    ModelConfig,
-    RuntimeConfig,
-    SimulateConfig,
-    TrainConfig,
-)
+from aam.config import BenchConfig, DataConfig, FineTuneConfig, ModelConfig, RuntimeConfig, SimulateConfig, TrainConfig
 from aam.data.simulate import simulate
 from aam.errors import InputError
 from aam.runtime.device import prepare
@@ -83,9 +75,7 @@ def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Call
     usual = FineTuneConfig(
         data=DataConfig(table=table, tree=tree, missing_tips="drop"), train=TrainConfig(), runtime=runtime
     )
-    bases = replace(
-        usual, model=PREDECESSOR, runtime=replace(runtime, asv_chunk_size=16, gradient_checkpointing=True)
-    )
+    bases = replace(usual, model=PREDECESSOR, runtime=replace(runtime, asv_chunk_size=16, gradient_checkpointing=True))
     small = replace(usual, model=PREDECESSOR, train=TrainConfig(batch_size=PREDECESSOR_BATCH))
     few = max(config.repeats // 3, 1)
     work: dict[str, Callable[[], Figures] | str] = {
@@ -99,9 +89,7 @@ def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Call
     }
     if os.environ.get("AAM_BENCH_DATA"):
         large = Path(os.environ["AAM_BENCH_DATA"]) / "unlabelled" / "table.biom"
-        work["unlabelled"] = partial(
-            time_training, replace(usual, data=DataConfig(table=large)), 3 * config.repeats
-        )
+        work["unlabelled"] = partial(time_training, replace(usual, data=DataConfig(table=large)), 3 * config.repeats)
     return work
 
 

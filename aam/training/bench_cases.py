@@ -136,7 +136,8 @@ def make_steps(config: FineTuneConfig, plain: bool = False) -> Steps:
     model.asv.stack.recompute = model.sample.stack.recompute = config.runtime.gradient_checkpointing
     objective = (PlainObjective if plain else Objective)(config, study.depth, device)
     rows = np.arange(len(study.table.sample_ids))
-    loader = Loader(study, rows, config.train.batch_size, shuffle=True, distances=study.metric is not None)
+    size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
+    loader = Loader(study, rows, size, shuffle=True, distances=study.metric is not None, shallow=shallow)
     return Steps(model, objective, make_optimizer(model, config.train), loader, device)
 
 
@@ -242,9 +243,7 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
     parts: dict[str, Any] = {}
 
     def ours(metric: Metric) -> None:
-        parts[metric] = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))[
-            np.ix_(chosen, chosen)
-        ]
+        parts[metric] = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))[np.ix_(chosen, chosen)]
 
     for metric in (*RIVALS, "generalized"):
         metrics[metric] = {"seconds": min(seconds(partial(ours, metric), device) for _ in range(repeats))}

@@ -181,9 +181,9 @@ def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
             parts = []
             for table in tables:
                 part = np.zeros((len(table.sample_ids), len(spec.labels)))
-                part[:, [spec.labels.index(name) for name in table.specs[column].labels]] = (
-                    table.probabilities[spec.name]
-                )
+                part[:, [spec.labels.index(name) for name in table.specs[column].labels]] = table.probabilities[
+                    spec.name
+                ]
                 parts.append(part)
             probabilities[spec.name] = np.concatenate(parts)
     return PredictionTable(
@@ -213,8 +213,7 @@ def predict_rows(
     rows = study.rows(sample_ids)
     asvs = encode_table(saved.network, study, device, config)
     draws = [
-        run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs)
-        for number in range(passes)
+        run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs) for number in range(passes)
     ]
     numbers = np.stack([saved.targets.decode(draw.target) for draw in draws])
     numeric = [spec.name for spec in saved.targets.numeric]
@@ -223,12 +222,9 @@ def predict_rows(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
         values={name: numbers.mean(axis=0)[:, column] for column, name in enumerate(numeric)},
-        spreads={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)}
-        if passes > 1
-        else {},
+        spreads={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)} if passes > 1 else {},
         probabilities={
-            name: np.mean([draw.probabilities[column] for draw in draws], axis=0)
-            for column, name in enumerate(classes)
+            name: np.mean([draw.probabilities[column] for draw in draws], axis=0) for column, name in enumerate(classes)
         },
         notes=("",) * len(sample_ids),
         folds=(fold,) * len(sample_ids),
@@ -252,9 +248,7 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
             continue
         probabilities = table.probabilities[spec.name]
         header.append(spec.name)
-        columns.append(
-            ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities]
-        )
+        columns.append(["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities])
         for column, label in enumerate(spec.labels):
             header.append(f"{spec.name}={label}")
             columns.append([_number(value) for value in probabilities[:, column]])
@@ -314,8 +308,7 @@ def read_predictions(path: Path) -> PredictionTable:
             raise InputError(f"{path}: column {name!r} holds text where numbers belong ({error})") from None
 
     specs = tuple(
-        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ())))
-        for name in targets
+        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ()))) for name in targets
     )
     empty = [""] * len(body)
     return PredictionTable(

@@ -15,25 +15,26 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from aam.errors import InputError
 
+log = logging.getLogger("aam")
+
+Record = dict[str, Any]
+# One of these stands in the folder of every run, evaluation and embedding.
+RESULTS = ("run.json", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy")
+SHOWN = ("train_loss", "val_loss", "val_mae", "val_r2", "val_accuracy", "samples_per_s")
+
 
 def open_output(folder: Path, overwrite: bool) -> None:
-    """Make the run directory, refusing one that holds something unless `overwrite`."""
+    """Make the folder of a command's results; with `overwrite` an earlier one, and no other, is removed first."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not overwrite:
-            raise InputError(
-                f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite"
-            )
+            raise InputError(f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite")
+        if not any((folder / name).is_file() for name in RESULTS):
+            raise InputError(f"--output-dir: {folder} holds no results of aam ({', '.join(RESULTS)}); it is left alone")
         shutil.rmtree(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--output-dir: {folder} cannot be made ({error.strerror})") from None
-
-
-log = logging.getLogger("aam")
-
-Record = dict[str, Any]
-SHOWN = ("train_loss", "val_loss", "val_mae", "val_r2", "val_accuracy", "samples_per_s")
 
 
 class Journal:

@@ -40,9 +40,7 @@ class Objective:
         """What is withheld in `step`."""
         return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, step)
 
-    def run(
-        self, model: Aam, batch: Batch, masks: Masks | None, asvs: Tensor | None
-    ) -> tuple[Outputs, Terms]:
+    def run(self, model: Aam, batch: Batch, masks: Masks | None, asvs: Tensor | None) -> tuple[Outputs, Terms]:
         """Outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         with autocast(self.config.runtime, self.device):
             outputs = model(batch, masks, asvs)
@@ -182,9 +180,7 @@ class Trainer:
         figures = {f"val_{name}": value for name, value in means.read(self.weights).items()}
         if parts:
             figures.update(self._scores(Predicted.joined(parts)))
-            figures["val_loss"] = sum(
-                v for n, v in figures.items() if n.startswith(("val_target", "val_label"))
-            )
+            figures["val_loss"] = sum(v for n, v in figures.items() if n.startswith(("val_target", "val_label")))
         return figures
 
     def _scores(self, predicted: Predicted) -> Figures:

@@ -163,8 +163,5 @@ def penalties(train: TrainConfig, targets: TargetConfig) -> dict[str, float]:
 
 def total_loss(terms: Terms, weights: dict[str, float]) -> Tensor:
     """Weighted sum of the mean losses; a term that counts nothing adds nothing."""
-    means = [
-        weights[name.rstrip("0123456789")] * total / count.clamp_min(1)
-        for name, (total, count) in terms.items()
-    ]
+    means = [weights[name.rstrip("0123456789")] * total / count.clamp_min(1) for name, (total, count) in terms.items()]
     return torch.stack(means).sum()

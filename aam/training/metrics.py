@@ -211,9 +211,7 @@ regression_metrics = partial(measured, regression_figures)
 classification_metrics = partial(measured, classification_figures)
 
 
-def per_class(
-    truth: Array, probabilities: Array, labels: Sequence[str]
-) -> dict[str, tuple[int, dict[str, float]]]:
+def per_class(truth: Array, probabilities: Array, labels: Sequence[str]) -> dict[str, tuple[int, dict[str, float]]]:
     """Of every class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN where undefined."""
     found = _by_class(truth, probabilities, np.ones((1, len(truth))))
     return {

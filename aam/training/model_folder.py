@@ -23,12 +23,7 @@ from aam.model.heads import HeadConfig
 from aam.runtime.files import file_digest, whole_folder
 
 FORMAT = 1
-MANIFEST, DESCRIPTION, WEIGHTS, PROFILE = (
-    "manifest.json",
-    "model.json",
-    "weights.safetensors",
-    "profile.safetensors",
-)
+MANIFEST, DESCRIPTION, WEIGHTS, PROFILE = ("manifest.json", "model.json", "weights.safetensors", "profile.safetensors")
 MAX_JSON = 64 << 20
 
 
@@ -50,9 +45,7 @@ class SavedModel:
 def write_manifest(folder: Path) -> None:
     """Record name, size and SHA-256 of every file in `folder`, last of all."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    entries = {
-        str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": file_digest(p)} for p in files
-    }
+    entries = {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": file_digest(p)} for p in files}
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n")
 
 

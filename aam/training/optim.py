@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,39 +24,53 @@ Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 Linear = tuple[Array, Array]
+Model = TypeVar("Model", Ridge, LogisticRegression)
 
 DRAWS = 2
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
+# Without held-out samples.
+UNTRIED = 1e2
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
 
 
+def _chosen(models: Sequence[Model], errors: Array) -> Model:
+    """The most regularized model whose held-out error is within a standard error of the lowest.
+
+    `models` go from weak to strong penalty; `errors` [models, held-out draws]. The standard error is that of
+    the paired difference (the one-standard-error rule of Breiman et al. 1984, section 3.4.3).
+    """
+    if not errors.shape[1]:
+        return models[PENALTIES.index(UNTRIED)]
+    apart = errors - errors[errors.mean(axis=1).argmin()]
+    near = apart.mean(axis=1) <= apart.std(axis=1) / math.sqrt(max(errors.shape[1] / DRAWS, 1))
+    return models[int(np.flatnonzero(near).max())]
+
+
 def _ridge(x: Array, y: Array, held_x: Array, held_y: Array) -> Linear:
-    """Ridge regression whose penalty has the lowest error on the held-out samples."""
-
-    def error(model: Ridge) -> float:
-        return float(np.abs(model.predict(held_x) - held_y).mean()) if len(held_y) else abs(model.alpha - 100)
-
-    best = min((Ridge(alpha=penalty).fit(x, y) for penalty in PENALTIES), key=error)
+    """Ridge regression; held-out samples choose the penalty by their absolute errors."""
+    models = [Ridge(alpha=penalty).fit(x, y) for penalty in PENALTIES]
+    errors = [np.abs(model.predict(held_x) - held_y) if len(held_y) else held_y for model in models]
+    best = _chosen(models, np.stack(errors))
     return best.coef_[None], np.array([best.intercept_])
 
 
 def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, classes: int) -> Linear:
-    """Logistic regression whose penalty gives the held-out samples the highest likelihood."""
+    """Logistic regression; held-out samples choose the penalty by their likelihoods."""
     known = np.unique(y)
     inside = np.isin(held_y, known)
     true = np.searchsorted(known, held_y[inside])
 
-    def error(model: LogisticRegression) -> float:
+    def errors(model: LogisticRegression) -> Array:
         if not len(true):
-            return abs(1 / float(model.C) - 100)
+            return np.zeros(0)
         chosen = model.predict_proba(held_x[inside])[np.arange(len(true)), true]
-        return float(-np.log(np.maximum(chosen, 1e-12)).mean())
+        return np.asarray(-np.log(np.maximum(chosen, 1e-12)))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = [LogisticRegression(C=1 / penalty, max_iter=200).fit(x, y) for penalty in PENALTIES]
-    best = min(fitted, key=error)
+        models = [LogisticRegression(C=1 / penalty, max_iter=200).fit(x, y) for penalty in PENALTIES]
+    best = _chosen(models, np.stack([errors(model) for model in models]))
     coefficients, intercepts = best.coef_, best.intercept_
     if len(known) == 2:
         coefficients, intercepts = np.r_[-coefficients, coefficients] / 2, np.r_[-intercepts, intercepts] / 2
@@ -91,9 +107,7 @@ def fit_heads(
     x, held_x = (x - mean) / spread, (held_x - mean) / spread
     if network.target is not None and study.target is not None:
         for column in range(study.target.shape[1]):
-            y, held_y = (
-                np.tile(study.target[rows, column].astype(float), DRAWS) for rows in (train, validation)
-            )
+            y, held_y = (np.tile(study.target[rows, column].astype(float), DRAWS) for rows in (train, validation))
             known, held = np.isfinite(y), np.isfinite(held_y)
             found = _ridge(x[known], y[known], held_x[held], held_y[held])
             _set(network.target.linear, slice(column, column + 1), found, mean, spread)

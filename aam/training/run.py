@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import aam
-from aam.config import FineTuneConfig
+from aam.config import FineTuneConfig, PretrainConfig, TargetConfig
 from aam.config_file import to_dict
 from aam.data.loader import Loader
 from aam.data.split import (
@@ -39,14 +39,7 @@ from aam.runtime.device import prepare
 from aam.runtime.files import file_digest, write_text
 from aam.runtime.rng import generator
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
-from aam.training.inference import (
-    AsvVectors,
-    PredictionTable,
-    encode_table,
-    joined,
-    predict_rows,
-    write_predictions,
-)
+from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
 from aam.training.journal import Journal, open_output
 from aam.training.loop import Trainer
 from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model
@@ -84,9 +77,7 @@ def _check_options(config: FineTuneConfig) -> None:
         problems.add("--split-column and --test-fold need each other")
     reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
     if reserved:
-        problems.add(
-            f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv"
-        )
+        problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
     at_least_one = {
@@ -135,19 +126,12 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
     if targets.pretrained_encoder is not None and first is not None:
         start = load_model(first, device)
         depth = data.rarefy_depth or start.depth
-        config = dataclasses.replace(
-            config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth)
-        )
+        config = dataclasses.replace(config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth))
         data = config.data
     asked = [*targets.metadata_column, data.group_column, data.batch_column, _fold_column(config)]
     columns = [name for name in asked if name is not None]
     study = load_study(
-        data,
-        config.model.max_bp,
-        config.runtime.seed,
-        columns,
-        list(targets.metadata_column),
-        targets.classifier,
+        data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier
     )
     return Prepared(config, study, _splits(config, study), device)
 
@@ -257,15 +241,17 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
         asvs = encode_table(network, study, device, config.runtime)
     network.asv_chunk = config.runtime.asv_chunk_size
     network.asv.stack.recompute = network.sample.stack.recompute = config.runtime.gradient_checkpointing
-    size, workers = config.train.batch_size, config.runtime.num_workers
-    loaders = [
-        Loader(study, rows, size, side == "train", workers, asvs is None, heads.metric is not None)
-        for side, rows in sides.items()
-    ]
+    train = Loader(
+        study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
+        tokens=asvs is None, distances=heads.metric is not None,
+        # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
+        shallow=0.0 if study.tree is None else config.train.shallow_draws,
+    )  # fmt: skip
+    validation = dataclasses.replace(train, rows=sides["validation"], shuffle=False, shallow=0.0)
     write_split(folder / "split.tsv", split)
-    steps = len(loaders[0]) * config.train.epochs
+    steps = len(train) * config.train.epochs
     with Journal(folder, title, steps, config.train.epochs) as journal:
-        trainer = Trainer(network, config, loaders[0], loaders[1], device, journal.report, asvs)
+        trainer = Trainer(network, config, train, validation, device, journal.report, asvs)
         trainer.fit()
     log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
     profile = RegionProfile.fit([study.table.sequences[c] for c in _columns_of(study, sides["train"])])
@@ -274,9 +260,7 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
         "command": "train" if wanted else "pretrain",
         "best_epoch": trainer.progress.best_epoch,
     }
-    saved = SavedModel(
-        network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes
-    )
+    saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
     save_model(folder / "model", saved)
     return saved
 
@@ -317,6 +301,18 @@ def _describe(prepared: Prepared, command: str) -> str:
     return json.dumps(described, indent=1) + "\n"
 
 
+def pretrain(config: PretrainConfig) -> None:
+    """Run `aam pretrain`: an encoder from a table and a tree, without labels."""
+    run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
+
+
+def train(config: FineTuneConfig) -> None:
+    """Run `aam train`: a model of metadata columns; `InputError` where none is named."""
+    if not config.targets.metadata_column:
+        raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
+    run(config, "train")
+
+
 def run(config: FineTuneConfig, command: str) -> None:
     """Train on every split of `config` and report on the held-out samples.
 
@@ -342,9 +338,7 @@ def run(config: FineTuneConfig, command: str) -> None:
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
             passes, fold = config.targets.val_prediction_passes, split.test_fold
-            held_out.append(
-                predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, passes, fold)
-            )
+            held_out.append(predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, passes, fold))
         elif ids:
             tables.extend(evaluate_encoder(saved, prepared.study, split, config.runtime, prepared.device))
     _report(prepared, command, output, held_out, tables, transductive)
@@ -376,11 +370,7 @@ def _report(
             "rarefaction depth": study.depth,
             "samples below the depth": len(study.dropped),
         },
-        split={
-            "splits": len(prepared.splits),
-            "held out": "test" if sides["test"] else "validation",
-            **sides,
-        },
+        split={"splits": len(prepared.splits), "held out": "test" if sides["test"] else "validation", **sides},
         targets=targets,
         tables=tuple(tables),
         transductive=transductive,

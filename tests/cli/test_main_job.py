@@ -14,20 +14,8 @@ from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
 from aam.training.inference import read_predictions
 
-SMALL = [
-    "--embedding-dim",
-    "16",
-    "--attention-layers",
-    "1",
-    "--attention-heads",
-    "2",
-    "--epochs",
-    "2",
-    "--threads",
-    "1",
-    "--batch-size",
-    "16",
-]
+SMALL = ["--embedding-dim=16", "--attention-layers=1", "--attention-heads=2"]
+SMALL += ["--epochs=2", "--threads=1", "--batch-size=16"]
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +43,7 @@ def encoder(study: Path) -> Path:
 def tuned(study: Path, encoder: Path) -> Path:
     folder = study.parent / "tune"
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "biome", "null"]
-    words += [
-        "--group-column",
-        "subject",
-        "--test-size",
-        "0.2",
-        "--pretrained-encoder",
-        str(encoder / "model"),
-    ]
+    words += ["--group-column", "subject", "--test-size", "0.2", "--pretrained-encoder", str(encoder / "model")]
     assert main([*words, "--output-dir", str(folder), "--epochs", "2", "--threads", "1"]) == 0
     return folder
 
@@ -70,29 +51,19 @@ def tuned(study: Path, encoder: Path) -> Path:
 def other_table(study: Path, path: Path, shift: int = 0) -> Path:
     """The study's table with every fifth ASV replaced by a new sequence, and one sample too shallow."""
     table = read_table(study / "table.biom")
-    sequences = [
-        s if i % 5 else s[:-6] + "ACGTAC"[shift:] + "A" * shift for i, s in enumerate(table.sequences)
-    ]
+    sequences = [s if i % 5 else s[:-6] + "ACGTAC"[shift:] + "A" * shift for i, s in enumerate(table.sequences)]
     counts = table.counts.toarray().astype(np.int64)
     counts[3] = 0
     counts[3, 0] = 7
     write_biom(
-        make_table(csr_array(counts), table.sample_ids, [f"f{i}" for i in range(len(sequences))], sequences),
-        path,
+        make_table(csr_array(counts), table.sample_ids, [f"f{i}" for i in range(len(sequences))], sequences), path
     )
     return path
 
 
 def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> None:
     for folder in (encoder, tuned):
-        for name in (
-            "run.json",
-            "split.tsv",
-            "metrics.jsonl",
-            "metrics.json",
-            "report.html",
-            "model/manifest.json",
-        ):
+        for name in ("run.json", "split.tsv", "metrics.jsonl", "metrics.json", "report.html", "model/manifest.json"):
             assert (folder / name).is_file(), name
     run = json.loads((tuned / "run.json").read_text())
     assert run["config"]["targets"]["metadata_column"] == ["ph", "biome", "null"]
@@ -105,10 +76,7 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
 def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_path: Path) -> None:
     table = other_table(study, tmp_path / "new.biom")
     output = tmp_path / "p.tsv"
-    assert (
-        main(["predict", "--model", str(tuned / "model"), "--table", str(table), "--output", str(output)])
-        == 0
-    )
+    assert main(["predict", "--model", str(tuned / "model"), "--table", str(table), "--output", str(output)]) == 0
     rows = list(csv.reader(output.read_text().splitlines(), dialect="excel-tab"))
     biomes = ["biome=gill", "biome=gut", "biome=mouth", "biome=skin"]
     assert rows[0] == ["sample-id", "ph", "ph.sd", "biome", *biomes, "null", "null.sd", "note"]
@@ -138,23 +106,8 @@ def test_held_out_predictions_are_repeated_by_predict(study: Path, tuned: Path, 
 def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
-    words = [
-        "train",
-        *inputs(study, metadata=True),
-        "--metadata-column",
-        "ph",
-        "--freeze-base",
-        "--epochs",
-        "2",
-    ]
-    words += [
-        "--pretrained-encoder",
-        str(encoder),
-        "--output-dir",
-        str(tmp_path / "frozen"),
-        "--threads",
-        "1",
-    ]
+    words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--freeze-base", "--epochs", "2"]
+    words += ["--pretrained-encoder", str(encoder), "--output-dir", str(tmp_path / "frozen"), "--threads", "1"]
     assert main(words) == 0
     before = load_file(encoder / "model" / "weights.safetensors")
     after = load_file(tmp_path / "frozen" / "model" / "weights.safetensors")
@@ -178,9 +131,7 @@ def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -
     assert "Transductive" not in (tune / "report.html").read_text()
 
 
-def test_encoder_that_saw_the_test_samples_is_called_transductive(
-    study: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_encoder_that_saw_the_test_samples_is_called_transductive(study: Path, encoder: Path, tmp_path: Path) -> None:
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--test-size", "0.3"]
     words += ["--pretrained-encoder", str(encoder), "--epochs", "1", "--threads", "1"]
     assert main([*words, "--output-dir", str(tmp_path / "tune")]) == 0
@@ -226,6 +177,7 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
         ("train {table} --metadata {study}/metadata.tsv --metadata-column pH --output-dir o", ["'ph'"]),
         ("predict --model {study} {table} --output p.tsv", ["manifest.json", "retrain"]),
         ("pretrain {table} --output-dir {study}", ["--overwrite"]),
+        ("pretrain {table} --output-dir {study} --overwrite", ["left alone"]),
         ("pretrain {table} --output-dir o --max-bp 50", ["--trim"]),
         ("pretrain {table} --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
         ("pretrain {table} --output-dir o --device gpu", ["--device"]),

@@ -29,10 +29,7 @@ def fields(config) -> dict[str, dataclasses.Field]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         found |= fields(value) if dataclasses.is_dataclass(value) else {field.name: field}
-    return {
-        name if name.startswith("--") else "--" + name.replace("_", "-"): field
-        for name, field in found.items()
-    }
+    return {name if name.startswith("--") else "--" + name.replace("_", "-"): field for name, field in found.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +37,7 @@ def _wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "110")
 
 
-@pytest.mark.parametrize(
-    ("command", "default"), [("train", FineTuneConfig()), ("pretrain", PretrainConfig())]
-)
+@pytest.mark.parametrize(("command", "default"), [("train", FineTuneConfig()), ("pretrain", PretrainConfig())])
 def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, default):
     every = fields(default)
     rare = {name for name, field in every.items() if field.metadata["rare"]}
@@ -62,18 +57,12 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, de
 
 
 def test_without_words_the_defaults_hold():
-    for command, default in (
-        ("train", FineTuneConfig()),
-        ("unifrac", UnifracConfig()),
-        ("simulate", SimulateConfig()),
-    ):
+    for command, default in (("train", FineTuneConfig()), ("unifrac", UnifracConfig()), ("simulate", SimulateConfig())):
         assert parse(command, default, []) == default
 
 
 def test_words_of_every_kind():
-    words = (
-        "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim --rarefy-depth 500"
-    )
+    words = "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim --rarefy-depth 500"
     words += " --unifrac-metric faith_pd --device cuda:1 --optimizer=sgd --batch_size 3"
     found = parse("train", FineTuneConfig(), words.split())
     assert isinstance(found, FineTuneConfig)
@@ -90,28 +79,18 @@ def test_words_of_every_kind():
 @pytest.mark.parametrize("spelling", [["--config", "FILE"], ["--config=FILE"]])
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path, spelling):
     path = tmp_path / "o.toml"
-    path.write_text(
-        "[train]\nlr = 0.5\nepochs = 7\noptimizer = 'sgd'\n[targets]\nmetadata_column = ['age', 'ph']\n"
-    )
+    path.write_text("[train]\nlr = 0.5\nepochs = 7\noptimizer = 'sgd'\n[targets]\nmetadata_column = ['age', 'ph']\n")
     config = [word.replace("FILE", str(path)) for word in spelling]
     for words in (["--lr", "0.25", *config], [*config, "--lr", "0.25"]):
         found = parse("train", FineTuneConfig(), words)
         assert (found.train.lr, found.train.epochs, found.train.optimizer) == (0.25, 7, "sgd")
         assert found.targets.metadata_column == ("age", "ph")
         assert found.train.batch_size == FineTuneConfig().train.batch_size
-    assert parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"]).targets.metadata_column == (
-        "x",
-    )
+    assert parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"]).targets.metadata_column == ("x",)
 
 
 def test_bad_words(tmp_path, capsys):
-    for words in (
-        ["--no-such-option", "3"],
-        ["--lr", "fast"],
-        ["--optimizer", "adamax"],
-        ["--epochs"],
-        ["stray"],
-    ):
+    for words in (["--no-such-option", "3"], ["--lr", "fast"], ["--optimizer", "adamax"], ["--epochs"], ["stray"]):
         with pytest.raises(SystemExit) as stopped:
             parse("train", FineTuneConfig(), words)
         assert stopped.value.code == 2, words

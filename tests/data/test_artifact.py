@@ -214,9 +214,7 @@ def test_what_is_written_is_a_valid_archive(tmp_path):
     pattern = rb"QIIME 2\narchive: [0-9]{1,2}\nframework: 20[0-9]{2}\.[1-9][0-2]?\.[0-9](\+[.\w]+)?\n"
     assert re.fullmatch(pattern, content["VERSION"])
     sums = dict(reversed(line.split("  ")) for line in content.pop("checksums.md5").decode().splitlines())
-    assert sums == {
-        name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()
-    }
+    assert sums == {name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()}
     assert content["provenance/metadata.yaml"] == content["metadata.yaml"]
     assert content["provenance/VERSION"] == content["VERSION"]
     assert {"provenance/citations.bib", "provenance/action/action.yaml"} < set(content)

@@ -74,9 +74,7 @@ def test_bytes_depend_on_neither_the_cuts_nor_the_clock(tmp_path, counts):
 
 
 def test_stored_zeros_and_duplicates_are_merged_without_changing_the_argument(tmp_path):
-    counts = sparse.csr_matrix(
-        (np.array([1, 0, 2, 5]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3)
-    )
+    counts = sparse.csr_matrix((np.array([1, 0, 2, 5]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), shape=(2, 3))
     path = write(tmp_path / "table.biom", counts)
     assert counts.nnz == 4
     table = biom.load_table(str(path))

@@ -75,9 +75,7 @@ def test_archives_have_the_types_of_qiime_2(tmp_path):
 
 def test_tables_with_comments_byte_order_mark_and_windows_lines(tmp_path):
     path = tmp_path / "D.csv"
-    path.write_bytes(
-        b'\xef\xbb\xbf# made by hand\r\n# twice\r\n"",#1,"b,c"\r\n#1,0,.5\r\n\r\n"b,c",5e-1,0.0\r\n'
-    )
+    path.write_bytes(b'\xef\xbb\xbf# made by hand\r\n# twice\r\n"",#1,"b,c"\r\n#1,0,.5\r\n\r\n"b,c",5e-1,0.0\r\n')
     found = read_distances(path)
     assert found.ids == ("#1", "b,c")
     assert found.values.tolist() == [[0, 0.5], [0.5, 0]]
@@ -256,9 +254,7 @@ def test_broken_hdf5_files(tmp_path):
 
 
 def test_other_archives_endings_and_absent_files(tmp_path):
-    write_artifact(
-        tmp_path / "D.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:1);"}
-    )
+    write_artifact(tmp_path / "D.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:1);"})
     with pytest.raises(InputError, match="expected DistanceMatrix"):
         read_distances(tmp_path / "D.qza")
     with zipfile.ZipFile(tmp_path / "D.npz", "w"):

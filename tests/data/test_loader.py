@@ -22,11 +22,7 @@ def same(found: Batch, expected: Batch) -> None:
     assert one.keys() == other.keys()
     for name, value in other.items():
         assert torch.equal(one[name], value), name
-    assert (found.sizes, found.padded, found.sample_ids) == (
-        expected.sizes,
-        expected.padded,
-        expected.sample_ids,
-    )
+    assert (found.sizes, found.padded, found.sample_ids) == (expected.sizes, expected.padded, expected.sample_ids)
 
 
 @pytest.fixture
@@ -90,9 +86,7 @@ def test_one_more_worker_changes_no_bit(study):
     for batches in epochs[1:]:
         for found, expected in zip(batches, epochs[0], strict=True):
             same(found, expected)
-    assert torch.equal(state, torch.random.get_rng_state()), (
-        "the draws of dropout would depend on the workers"
-    )
+    assert torch.equal(state, torch.random.get_rng_state()), "the draws of dropout would depend on the workers"
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):

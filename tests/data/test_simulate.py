@@ -41,9 +41,7 @@ def columns(study: Study, *names: str) -> list[np.ndarray]:
 
 def rarefied(counts: sparse.csr_matrix, depth: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return np.array(
-        [rng.multivariate_hypergeometric(row, depth) for row in counts.toarray().astype(np.int64)]
-    )
+    return np.array([rng.multivariate_hypergeometric(row, depth) for row in counts.toarray().astype(np.int64)])
 
 
 def similarity(sequences: list[str], scale: float = 0.1) -> np.ndarray:

@@ -88,9 +88,7 @@ def test_numeric_strata_are_spread():
     value[:7] = np.nan
     of = dict(zip(IDS, value, strict=True))
     for seed in range(10):
-        held = np.array(
-            [of[sample] for sample in make_split(IDS, strata=value, test_size=0.2, seed=seed).ids("test")]
-        )
+        held = np.array([of[sample] for sample in make_split(IDS, strata=value, test_size=0.2, seed=seed).ids("test")])
         edges = np.nanquantile(value, [0, 0.2, 0.4, 0.6, 0.8, 1])
         assert (np.abs(np.histogram(held, edges)[0] - 0.2 * 93 / 5) <= 1.5).all()
         assert 1 <= np.isnan(held).sum() <= 2
@@ -156,9 +154,7 @@ def test_what_cannot_be_divided():
     assert "--validation-size is -0.1" in refusal(make_split, IDS, validation_size=-0.1)
     assert "--validation-size is nan" in refusal(make_split, IDS, validation_size=float("nan"))
     assert "takes 1 of 1 groups" in refusal(make_split, IDS, groups=["g"] * 100)
-    assert "--test-size 0.99 takes 2 of 2 groups" in refusal(
-        make_split, ["a", "b"], groups=["1", "2"], test_size=0.99
-    )
+    assert "--test-size 0.99 takes 2 of 2 groups" in refusal(make_split, ["a", "b"], groups=["1", "2"], test_size=0.99)
     assert "leaves none to train on" in refusal(make_split, ["a", "b"], test_size=0.5)
     assert "2 samples have no value in --group-column: 'a', 'c'" in refusal(
         make_split, ["c", "b", "a"], groups=[None, "g", None]
@@ -171,13 +167,9 @@ def test_what_cannot_be_divided():
 
 def test_folds_that_cannot_be_used():
     folds = [str(k % 5) for k in range(100)]
-    assert "folds are '0', '1', '2', '3', '4', expected --test-fold '5'" in refusal(
-        from_column, IDS, folds, "5"
-    )
+    assert "folds are '0', '1', '2', '3', '4', expected --test-fold '5'" in refusal(from_column, IDS, folds, "5")
     assert "folds are '0', expected" in refusal(from_column, IDS, ["0"] * 100, "0")
-    assert "1 samples have no value in the fold column: 's0'" in refusal(
-        from_column, IDS, [None, *folds[1:]], "1"
-    )
+    assert "1 samples have no value in the fold column: 's0'" in refusal(from_column, IDS, [None, *folds[1:]], "1")
     crossing = refusal(from_column, IDS, folds, "1", [f"g{k // 7}" for k in range(100)])
     assert "15 of 15 groups lie in several folds" in crossing
     assert "'g0' in folds '0', '1', '2', '3', '4'" in crossing
@@ -210,9 +202,7 @@ def test_split_files_are_read_as_written(tmp_path, rows, folded):
     rows["#train, \"'"] = ("train", "x")
     ids = sorted(rows)
     split = Split(
-        tuple(ids),
-        tuple(rows[name][0] for name in ids),
-        tuple(rows[name][1] if folded else "" for name in ids),
+        tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] if folded else "" for name in ids)
     )
     write_split(tmp_path / "split.tsv", split)
     assert read_split(tmp_path / "split.tsv") == split
@@ -230,14 +220,8 @@ def test_the_file_is_a_table_that_people_can_read(tmp_path):
         ("sample-id\tside\tfold\n", "samples and none on the side 'train'"),
         ("id\tside\tfold\na\ttrain\t\n", "line 1: header is"),
         ("sample-id\tside\tfold\na\ttrain\n", "line 2: 2 cells, expected 3"),
-        (
-            "sample-id\tside\tfold\na\tTrain\t\n",
-            "line 2: side is 'Train', expected train or validation or test",
-        ),
-        (
-            "sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n",
-            "line 4: sample-id 'a' is empty or stands there twice",
-        ),
+        ("sample-id\tside\tfold\na\tTrain\t\n", "line 2: side is 'Train', expected train or validation or test"),
+        ("sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n", "line 4: sample-id 'a' is empty or stands there twice"),
         ("sample-id\tside\tfold\n\ttrain\t\n", "line 2: sample-id ''"),
         ("sample-id\tside\tfold\na\ttrain\t\nb\ttest\t1\n", "1 samples have no fold and 1 have one"),
         ("sample-id\tside\tfold\na\ttest\t\n", "samples and none on the side 'train'"),
@@ -267,9 +251,7 @@ def test_published_folds_of_real_studies(folder, group, target):
     metadata = read_metadata(Path(str(BENCH)) / folder / "metadata.tsv")
     ids = metadata.ids
     groups, folds = metadata.values(group, ids), metadata.values("fold", ids)
-    strata = (
-        metadata.numbers(target, ids) if metadata.kinds[target] == "numeric" else metadata.values(target, ids)
-    )
+    strata = metadata.numbers(target, ids) if metadata.kinds[target] == "numeric" else metadata.values(target, ids)
     for fold in "01234":
         split = from_column(ids, folds, fold, groups, strata=strata, seed=0)
         check_groups(split, dict(zip(ids, groups, strict=True)))

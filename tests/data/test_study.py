@@ -16,14 +16,11 @@ from aam.config import DataConfig
 from aam.data.distances import write_distances
 from aam.data.study import EVALUATION, Study, draw_batch, load_study
 from aam.data.table import make_table, rarefied_row, write_biom
+from aam.data.unifrac import batch_unifrac
 from aam.errors import InputError
 
 DEPTH = 40
-SKBIO = {
-    "unifrac": "unweighted_unifrac",
-    "weighted": "weighted_unifrac",
-    "weighted-normalized": "weighted_unifrac",
-}
+SKBIO = {"unifrac": "unweighted_unifrac", "weighted": "weighted_unifrac", "weighted-normalized": "weighted_unifrac"}
 
 
 def rarefied(study: Study, names: list[str], draw: int) -> np.ndarray:
@@ -123,9 +120,7 @@ def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sam
         again, later = draw_batch(limited_study, rows, 0), draw_batch(limited_study, rows, 1)
         np.testing.assert_array_equal(seen(limited_study, again), cut)
         assert (seen(limited_study, later) != cut).any()
-        first = seen(
-            limited_study, draw_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0)
-        )
+        first = seen(limited_study, draw_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0))
         assert (np.sort(first) != np.sort(cut)).any()
 
 
@@ -142,6 +137,25 @@ def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):
     with torch.no_grad():
         torch.testing.assert_close(vectors(40, 40), vectors(80, 80))
         assert (vectors(40, 40) - vectors(40, 20)).abs().max() > 1e-3
+
+
+def test_shallow_draws_have_fewer_reads_and_their_own_distances(study_of, tiny):
+    study, rows = study_of(**tiny()), np.arange(9)
+    full = draw_batch(study, rows, 3)
+    assert (full.counts.sum(dim=1) == study.depth).all()
+    drawn = draw_batch(study, rows, 3, shallow=1.0)
+    reads = drawn.counts.sum(dim=1).numpy()
+    assert reads.min() >= study.depth / 4
+    assert reads.max() <= study.depth
+    assert len(set(reads.tolist())) > 4
+    again, later = draw_batch(study, rows, 3, shallow=1.0), draw_batch(study, rows, 4, shallow=1.0)
+    assert torch.equal(again.counts, drawn.counts)
+    assert set(later.counts.sum(dim=1).tolist()) != set(reads.tolist())
+    some = [draw_batch(study, rows, draw, shallow=0.5).counts.sum(dim=1) for draw in range(20)]
+    assert 0.3 < float((torch.cat(some) < study.depth).float().mean()) < 0.6
+    table = np.zeros((9, len(study.table.feature_ids)))
+    np.add.at(table, (np.arange(9)[:, None], drawn.column[drawn.asv].numpy()), drawn.counts.numpy())
+    np.testing.assert_allclose(drawn.distance, batch_unifrac(study.tree, study.tips, table), atol=1e-6)
 
 
 def test_targets_follow_their_samples(study):
@@ -169,11 +183,7 @@ def files(tmp_path) -> dict[str, Path]:
     write_biom(table, tmp_path / "table.biom")
     (tmp_path / "tree.nwk").write_text(NEWICK)
     (tmp_path / "metadata.tsv").write_text(METADATA)
-    return {
-        "table": tmp_path / "table.biom",
-        "tree": tmp_path / "tree.nwk",
-        "metadata": tmp_path / "metadata.tsv",
-    }
+    return {"table": tmp_path / "table.biom", "tree": tmp_path / "tree.nwk", "metadata": tmp_path / "metadata.tsv"}
 
 
 def load(files: dict[str, Path], *columns: str, classes: tuple[str, ...] = (), **config) -> Study:
@@ -188,9 +198,7 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     assert study.depth == 14
     assert "2 of 5 samples have fewer than 14 reads and are left out: 'e', 'c'" in caplog.text
     assert load(files, rarefy_depth=2).dropped == {}
-    with pytest.raises(
-        InputError, match=r"no sample has 32 reads \(the deepest has 31\); lower --rarefy-depth"
-    ):
+    with pytest.raises(InputError, match=r"no sample has 32 reads \(the deepest has 31\); lower --rarefy-depth"):
         load(files, rarefy_depth=32)
     with pytest.raises(InputError, match="--rarefy-depth is 0, expected 1 or more"):
         load(files, rarefy_depth=0)
@@ -276,9 +284,7 @@ def test_long_sequences_are_refused_or_trimmed(files):
 
 def test_all_problems_come_at_once(files):
     with pytest.raises(InputError) as caught:
-        load(
-            {"table": files["tree"], "metadata": files["metadata"]}, "agee", unifrac_matrix=Path("nowhere.h5")
-        )
+        load({"table": files["tree"], "metadata": files["metadata"]}, "agee", unifrac_matrix=Path("nowhere.h5"))
     text = "\n".join(caught.value.problems)
     assert len(caught.value.problems) >= 3
     assert str(files["tree"]) in text
@@ -293,9 +299,7 @@ def test_hashed_ids_are_never_silent_padding(tmp_path):
     """Failure 5 of the predecessor: it trained on nothing."""
     from scipy.sparse import csr_array
 
-    table = make_table(
-        csr_array(np.ones((2, 1), np.uint32)), ["a", "b"], ["d41d8cd98f00b204e9800998ecf8427e"]
-    )
+    table = make_table(csr_array(np.ones((2, 1), np.uint32)), ["a", "b"], ["d41d8cd98f00b204e9800998ecf8427e"])
     write_biom(table, tmp_path / "t.biom")
     with pytest.raises(InputError, match="--sequences"):
         load({"table": tmp_path / "t.biom"})

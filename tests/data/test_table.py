@@ -170,15 +170,11 @@ def test_identical_sequences_are_merged(tmp_path, caplog):
 def test_sequences_from_a_file(tmp_path, kind):
     ids = ["f1", "f2", "f3", "f4", "f5"]
     path = save_hdf5(biom_table(features=ids), tmp_path / "t")
-    records = [
-        f">{name} some text\n{s[:2]}\n{s[2:].lower()}\n" for name, s in zip(ids, SEQUENCES, strict=True)
-    ]
+    records = [f">{name} some text\n{s[:2]}\n{s[2:].lower()}\n" for name, s in zip(ids, SEQUENCES, strict=True)]
     text = "".join([*records[::-1], ">unused\nACXX--\n"]).encode()
     fasta = tmp_path / "rep-seqs"
     if kind == "qza":
-        write_artifact(
-            fasta, "FeatureData[Sequence]", "DNASequencesDirectoryFormat", {"dna-sequences.fasta": text}
-        )
+        write_artifact(fasta, "FeatureData[Sequence]", "DNASequencesDirectoryFormat", {"dna-sequences.fasta": text})
     else:
         fasta.write_bytes(gzip.compress(text) if kind == "gzip" else text)
     table = read_table(path, sequences=fasta)
@@ -190,10 +186,7 @@ def test_sequences_from_a_file(tmp_path, kind):
 @pytest.mark.parametrize(
     ("fasta", "expected"),
     [
-        (
-            ">f1\nACGT\n>f2\nAC-T\n>f3\nACXT\n",
-            ["line 3: 'f2' holds '-'", "not aligned", "line 5: 'f3' holds 'X'"],
-        ),
+        (">f1\nACGT\n>f2\nAC-T\n>f3\nACXT\n", ["line 3: 'f2' holds '-'", "not aligned", "line 5: 'f3' holds 'X'"]),
         (">f1\nAC\n>f1\nAC\n", ["line 3: the id 'f1' occurs a second time"]),
         (">f1\n>f2\nA\n", ["line 1: 'f1' has no sequence"]),
         (">f1\nACGT\n", ["no sequence for 2 of the 3 features", "'f2', 'f3'", "--sequences"]),
@@ -214,9 +207,7 @@ def test_bad_fasta(tmp_path, fasta, expected):
 
 
 def test_ids_that_are_not_dna_say_how_to_pass_sequences(tmp_path):
-    message = refused(
-        save_hdf5(biom_table(features=["ACGT", "ac-gt", "b5eeb3", "GG", "Zea"]), tmp_path / "t")
-    )
+    message = refused(save_hdf5(biom_table(features=["ACGT", "ac-gt", "b5eeb3", "GG", "Zea"]), tmp_path / "t"))
     assert "3 of 5 feature ids are not DNA: 'ac-gt', 'b5eeb3', 'Zea'" in message
     assert "--sequences rep-seqs.fasta|.qza" in message
 
@@ -246,10 +237,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
         (TSV.format("1").replace("s2", "s\x00"), ["line 2: byte 0x00", "UTF-8"]),
         (TSV.format("1").encode("utf-16"), ["UTF-16"]),
-        (
-            TSV.format("1").replace("s2", "café").encode("latin-1"),
-            ["line 2: byte 0xe9", "not UTF-8", "iconv"],
-        ),
+        (TSV.format("1").replace("s2", "café").encode("latin-1"), ["line 2: byte 0xe9", "not UTF-8", "iconv"]),
         ("#OTU ID\ts1\n", ["the table is empty, it has no features"]),
         ("#OTU ID\nACGT\n", ["the table is empty, it has no samples"]),
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
@@ -306,10 +294,7 @@ def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path)
         ({"data": [[1, 1, -2]]}, "-2 at sample 's2', feature 'C' is negative"),
         ({"data": 3}, "not a list of lists"),
         ({"matrix_type": "dense", "data": [[1, 2]]}, "'data' has 1 rows, expected 2"),
-        (
-            {"matrix_type": "dense", "data": [[1, 2], [1, 0.25]]},
-            "0.25 at sample 's2', feature 'C' is fractional",
-        ),
+        ({"matrix_type": "dense", "data": [[1, 2], [1, 0.25]]}, "0.25 at sample 's2', feature 'C' is fractional"),
         ({"rows": [{"id": "A"}, {"id": "A"}]}, "1 feature ids occur more than once"),
         ({"columns": [{"id": "\ud800"}, {"id": "b"}]}, "cannot be printed"),
     ],
@@ -451,16 +436,10 @@ def read_or_refuse(path: Path, blob: bytes, need_sequences: bool) -> None:
     assert str(path) in message
 
 
-cells = st.sampled_from(
-    ["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"]
-)
+cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])
 tsv_lines = st.lists(st.lists(cells, max_size=4).map("\t".join), max_size=5)
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-2, 2**70)
-    | st.floats()
-    | st.sampled_from(["A", "C", "", "sparse"]),
+    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats() | st.sampled_from(["A", "C", "", "sparse"]),
     lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({"id": inner}),
     max_leaves=8,
 )
@@ -472,9 +451,7 @@ json_tables = st.fixed_dictionaries(
         "shape": st.lists(st.integers(0, 2), min_size=2, max_size=2) | json_values,
         "rows": st.lists(entry, max_size=2) | json_values,
         "columns": st.lists(entry, max_size=2) | json_values,
-        "data": st.lists(triple, max_size=3)
-        | st.lists(st.lists(st.integers(0, 3), max_size=2))
-        | json_values,
+        "data": st.lists(triple, max_size=3) | st.lists(st.lists(st.integers(0, 3), max_size=2)) | json_values,
     }
 )
 
@@ -490,9 +467,7 @@ def test_any_tsv_is_read_or_refused(tmp_path_factory, lines, header, tail, need_
 @given(document=json_tables, cut=st.integers(0, 3), need_sequences=st.booleans())
 def test_any_json_is_read_or_refused(tmp_path_factory, document, cut, need_sequences):
     text = json.dumps(document)
-    read_or_refuse(
-        tmp_path_factory.getbasetemp() / "any.json", text[: len(text) - cut].encode(), need_sequences
-    )
+    read_or_refuse(tmp_path_factory.getbasetemp() / "any.json", text[: len(text) - cut].encode(), need_sequences)
 
 
 @hypothesis_settings(max_examples=200)
@@ -507,9 +482,7 @@ def test_any_bytes_are_refused(tmp_path_factory, blob, head):
 def test_trim_merges_and_adds(tmp_path):
     features = ["ACGTAA", "ACGTCC", "ACG", "TTTTTT", "ACGTAC"]
     table = read_table(save_hdf5(biom_table(features=features), tmp_path / "t"))
-    with pytest.raises(
-        InputError, match="4 of 5 ASVs are longer than --max-bp 4, the longest has 6"
-    ) as caught:
+    with pytest.raises(InputError, match="4 of 5 ASVs are longer than --max-bp 4, the longest has 6") as caught:
         check_length(table, 4)
     assert "--trim" in str(caught.value)
     before = table.counts.copy()
@@ -669,7 +642,5 @@ def test_real_ids_that_are_not_dna(bench_data):
     path = bench_data / "unifrac-truth" / "moving_pictures_q2mlab" / "table.biom"
     assert "533 of 533 feature ids are not DNA" in refused(path)
     assert read_table(path, need_sequences=False).counts.shape == (31, 533)
-    classic = read_table(
-        bench_data / "unifrac-truth" / "skbio_qiime191_tt" / "otu-table.tsv", need_sequences=False
-    )
+    classic = read_table(bench_data / "unifrac-truth" / "skbio_qiime191_tt" / "otu-table.tsv", need_sequences=False)
     assert classic.sample_ids[:2] == ("f2", "f1")

@@ -21,10 +21,7 @@ BENCH = os.environ.get("AAM_BENCH_DATA")
 def table(**columns: list[str]) -> Metadata:
     """A table of samples s0, s1, ... whose kinds are inferred as the reader infers them."""
     n = len(next(iter(columns.values())))
-    numeric = {
-        name: all(is_number(cell) for cell in cells if not is_missing(cell))
-        for name, cells in columns.items()
-    }
+    numeric = {name: all(is_number(cell) for cell in cells if not is_missing(cell)) for name, cells in columns.items()}
     return Metadata(
         tuple(f"s{row}" for row in range(n)),
         {name: tuple(cells) for name, cells in columns.items()},
@@ -71,10 +68,7 @@ LOGS = np.log1p([0, 2, 4, 10])
 def test_several_columns_of_both_kinds():
     targets = fit_targets(MIXED, ["site", "age", "study", "plate"], ["s0", "s1", "s2", "s3", "s4"])
     assert [spec.name for spec in targets.numeric] == ["age", "plate"]
-    assert [(spec.name, spec.labels) for spec in targets.classes] == [
-        ("site", ("gut", "oral")),
-        ("study", ("A", "B")),
-    ]
+    assert [(spec.name, spec.labels) for spec in targets.classes] == [("site", ("gut", "oral")), ("study", ("A", "B"))]
     target, label = targets.encode(MIXED, ["s4", "s0"])
     assert target.shape == (2, 2)
     assert label.tolist() == [[-1, 1], [1, 0]]
@@ -100,16 +94,11 @@ def test_classifier_makes_classes_of_numbers_in_their_own_spelling():
 
 
 def test_a_column_that_is_declared_categorical_holds_classes():
-    metadata = Metadata(
-        MIXED.ids, MIXED.columns, {**MIXED.kinds, "plate": "categorical"}, frozenset(["plate"])
-    )
+    metadata = Metadata(MIXED.ids, MIXED.columns, {**MIXED.kinds, "plate": "categorical"}, frozenset(["plate"]))
     assert fit_targets(metadata, ["plate"], metadata.ids).specs[0].labels == ("10", "9")
 
 
-BY_STUDY = table(
-    age=["1", "3", "10", "30", "7", "5", "5", "40"],
-    study=["A", "A", "B", "B", "C", "D", "D", "NA"],
-)
+BY_STUDY = table(age=["1", "3", "10", "30", "7", "5", "5", "40"], study=["A", "A", "B", "B", "C", "D", "D", "NA"])
 
 
 def test_zscore_by_category_and_where_it_falls_back():
@@ -133,9 +122,7 @@ def test_zscore_by_category_and_where_it_falls_back():
 def test_no_category_has_a_tiny_spread():
     values = [*map(str, np.random.default_rng(0).normal(50, 10, 20)), "7", "7.00000001"]
     metadata = table(age=values, study=["A"] * 20 + ["B"] * 2)
-    (spec,) = fit_targets(
-        metadata, ["age"], metadata.ids, transform="zscore-category", normalize_by="study"
-    ).specs
+    (spec,) = fit_targets(metadata, ["age"], metadata.ids, transform="zscore-category", normalize_by="study").specs
     assert set(spec.categories) == {"A"}
 
 
@@ -186,9 +173,7 @@ def test_the_problems_of_all_columns_come_together():
 
 
 def test_other_samples_may_hold_values_that_training_did_not():
-    metadata = table(
-        x=["1", "2", "-1", "1e300", "old"], c=["a", "b", "a", "b", "z"], d=["a", "b", "a", "b", "a"]
-    )
+    metadata = table(x=["1", "2", "-1", "1e300", "old"], c=["a", "b", "a", "b", "z"], d=["a", "b", "a", "b", "a"])
     train = ["s0", "s1", "s2", "s3"]
     targets = fit_targets(metadata, ["c", "d"], train)
     with pytest.raises(InputError, match=r"1 samples \('s4'\) have labels that no training sample has: 'z'"):
@@ -285,9 +270,7 @@ def test_decode_undoes_encode(cells, transform):
 @pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")
 def test_real_columns():
     metadata = read_metadata(Path(str(BENCH)) / "infant-age" / "metadata.tsv")
-    train = [
-        sample for sample, fold in zip(metadata.ids, metadata.column("fold"), strict=True) if fold != "0"
-    ]
+    train = [sample for sample, fold in zip(metadata.ids, metadata.column("fold"), strict=True) if fold != "0"]
     targets = fit_targets(metadata, ["month", "delivery"], train)
     target, label = targets.encode(metadata, train)
     assert targets.classes[0].labels == ("Cesarean", "Vaginal")

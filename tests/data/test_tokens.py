@@ -71,9 +71,7 @@ def profile():
 def test_fit_counts_each_sequence_once():
     profile = RegionProfile.fit(["AC", "AG", "ANT"])
     assert profile.length_quantiles[[0, 2, 4]].tolist() == [2, 2, 3]
-    np.testing.assert_allclose(
-        profile.frequencies[:4], [[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1], [0.25] * 4]
-    )
+    np.testing.assert_allclose(profile.frequencies[:4], [[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1], [0.25] * 4])
     assert len(set(profile.hashes.tolist())) == 3
     assert profile.compare(["AC", "AG", "ANT"]) == []
 
@@ -87,19 +85,10 @@ def test_the_training_sequences_and_their_like_fit(profile):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (
-            lambda rows: turned(rows),
-            ["reverse-complemented", "100% of the 400 ASVs were not in the training"],
-        ),
+        (lambda rows: turned(rows), ["reverse-complemented", "100% of the 400 ASVs were not in the training"]),
         (lambda rows: rows[:300] + turned(rows[300:]), ["25% of the ASVs look reverse-complemented"]),
-        (
-            lambda rows: [row[:100] for row in rows],
-            ["median 100 nucleotides, 100% outside the 120 to 120", "not in"],
-        ),
-        (
-            lambda rows: rows[:360] + [row[:100] for row in rows[360:]],
-            ["median 120 nucleotides, 10% outside"],
-        ),
+        (lambda rows: [row[:100] for row in rows], ["median 100 nucleotides, 100% outside the 120 to 120", "not in"]),
+        (lambda rows: rows[:360] + [row[:100] for row in rows[360:]], ["median 120 nucleotides, 10% outside"]),
         (lambda rows: [row[7:] + "ACGTACG" for row in rows], ["another region", "not in the training"]),
         (lambda rows: study(400, seed=5), ["100% of the 400 ASVs were not in the training table"]),
     ],

@@ -13,13 +13,7 @@ from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.data import unifrac
 from aam.data.phylogeny import Phylogeny, match_tips, parse_newick, prune, read_tree
-from aam.data.unifrac import (
-    UnifracOptions,
-    batch_unifrac,
-    faith_pd,
-    unifrac_matrix,
-    unifrac_tiles,
-)
+from aam.data.unifrac import UnifracOptions, batch_unifrac, faith_pd, unifrac_matrix, unifrac_tiles
 from aam.errors import InputError
 
 METRICS = ("unifrac", "weighted", "weighted-normalized", "generalized")
@@ -47,12 +41,7 @@ def case(seed: int, samples: int = 9, features: int = 30) -> tuple[str, Phylogen
     rng = np.random.default_rng(seed)
     text = random_newick(rng, features)
     tree = parse_newick(text)
-    return (
-        text,
-        tree,
-        match_tips(tree, [f"t{i}" for i in range(features)]),
-        random_counts(rng, samples, features),
-    )
+    return (text, tree, match_tips(tree, [f"t{i}" for i in range(features)]), random_counts(rng, samples, features))
 
 
 def double(metric: str, alpha: float = 0.5, root_length: str = "include") -> UnifracOptions:
@@ -98,8 +87,7 @@ def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | Non
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    ("metric", "alpha"),
-    [(metric, 0.5) for metric in METRICS] + [("generalized", alpha) for alpha in (0.0, 0.3, 1.0)],
+    ("metric", "alpha"), [(metric, 0.5) for metric in METRICS] + [("generalized", alpha) for alpha in (0.0, 0.3, 1.0)]
 )
 def test_batches_equal_the_formulas(seed, metric, alpha):
     _, tree, tips, counts = case(seed)
@@ -128,9 +116,7 @@ def test_faith_pd_equals_scikit_bio():
 def test_generalized_with_alpha_1_is_weighted_normalized():
     _, tree, tips, counts = case(6)
     found = batch_unifrac(tree, tips, counts, double("generalized", 1.0))
-    np.testing.assert_allclose(
-        found, batch_unifrac(tree, tips, counts, double("weighted-normalized")), atol=1e-13
-    )
+    np.testing.assert_allclose(found, batch_unifrac(tree, tips, counts, double("weighted-normalized")), atol=1e-13)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -138,9 +124,7 @@ def test_single_precision_is_the_rounded_double(metric):
     _, tree, tips, counts = case(7)
     single = batch_unifrac(tree, tips, counts, UnifracOptions(metric))
     assert single.dtype == np.float32
-    np.testing.assert_array_equal(
-        single, batch_unifrac(tree, tips, counts, double(metric)).astype(np.float32)
-    )
+    np.testing.assert_array_equal(single, batch_unifrac(tree, tips, counts, double(metric)).astype(np.float32))
 
 
 @pytest.mark.parametrize("metric", RIVALS)
@@ -197,9 +181,7 @@ def test_features_without_a_tip_are_left_out_of_the_proportions(metric):
     _, tree, tips, counts = case(10)
     some = np.where(np.arange(30) % 3 == 0, -1, tips)
     found = batch_unifrac(tree, some, counts, double(metric))
-    np.testing.assert_array_equal(
-        found, batch_unifrac(tree, tips[some >= 0], counts[:, some >= 0], double(metric))
-    )
+    np.testing.assert_array_equal(found, batch_unifrac(tree, tips[some >= 0], counts[:, some >= 0], double(metric)))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, sparse.csr_matrix, sparse.csr_array])

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import sklearn.metrics
 from scipy.sparse import csr_array
+from sklearn import ensemble
+from sklearn.base import clone
 
 from aam.data.table import read_table, select_samples
 from aam.training import baselines, metrics
@@ -22,7 +24,6 @@ from aam.training.baselines import (
     Baseline,
     Fold,
     Task,
-    Trees,
     compare,
     held_out_whole,
     number,
@@ -30,6 +31,9 @@ from aam.training.baselines import (
     verdict,
 )
 from aam.training.metrics import Predictions
+
+FEW = ensemble.RandomForestRegressor(n_estimators=5, random_state=0)
+FEW_CLASSES = ensemble.RandomForestClassifier(n_estimators=5, random_state=0)
 
 
 def folds_of(fold: np.ndarray) -> tuple[Fold, ...]:
@@ -83,9 +87,7 @@ def test_classes_are_those_of_the_training_side():
         np.testing.assert_allclose(predicted.sum(axis=1), 1)
 
 
-@pytest.mark.parametrize(
-    "task", [numeric_task(), class_task(), class_task(number=2)], ids=["numeric", "3", "2"]
-)
+@pytest.mark.parametrize("task", [numeric_task(), class_task(), class_task(number=2)], ids=["numeric", "3", "2"])
 def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
     """Other truths on the held-out side change none of its predictions."""
     fold = task.folds[0]
@@ -93,7 +95,7 @@ def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
     other = task.truth.copy()
     other[fold.test] = other[fold.test][::-1] if task.labels else 99.0
     counts = csr_array(np.random.default_rng(0).integers(0, 3, (60, 12)))
-    few = Trees(n_estimators=5)
+    few = FEW_CLASSES if task.labels else FEW
     for predict in (
         lambda given: named(baselines.trivial_baselines(given)),
         lambda given: named((baselines.trees_baseline(counts, given, few),)),
@@ -158,20 +160,21 @@ def test_depth_and_richness_find_what_depends_on_them():
     assert sklearn.metrics.r2_score(task.truth, found[baselines.DEPTH]) < 0.1
 
 
-@pytest.mark.parametrize("kind", ["forest", "extra"])
+@pytest.mark.parametrize("kind", ["RandomForest", "ExtraTrees"])
 def test_trees_find_the_asv_that_matters(kind: str):
     draw = np.random.default_rng(0)
     counts = draw.poisson(2.0, (120, 30))
     truth = counts[:, 4] / counts.sum(axis=1)
     task = replace(numeric_task(120), truth=truth)
-    trees = Trees(kind, n_estimators=30, max_features=1.0)
-    found = baselines.trees_baseline(csr_array(counts), task, trees)
+    regressor, classifier = (
+        getattr(ensemble, kind + use)(n_estimators=30, max_features=1.0, random_state=0)
+        for use in ("Regressor", "Classifier")
+    )
+    found = baselines.trees_baseline(csr_array(counts), task, regressor)
     assert not found.trivial
     assert sklearn.metrics.r2_score(truth, found.predicted) > 0.8
-    classes = replace(
-        task, truth=(truth > np.median(truth)).astype(int), labels=("low", "high", "never seen")
-    )
-    found = baselines.trees_baseline(csr_array(counts), classes, trees)
+    classes = replace(task, truth=(truth > np.median(truth)).astype(int), labels=("low", "high", "never seen"))
+    found = baselines.trees_baseline(csr_array(counts), classes, classifier)
     assert (found.predicted.argmax(axis=1) == classes.truth).mean() > 0.85
     assert (found.predicted[:, 2] == 0).all()
 
@@ -182,11 +185,10 @@ def test_trees_read_relative_abundances_of_common_asvs():
     counts = draw.poisson(2.0, (60, 10)) + 1
     task = numeric_task()
     rare = np.zeros((60, 5), dtype=int)
-    plain = baselines.trees_baseline(csr_array(counts), task, Trees(n_estimators=5)).predicted
+    plain = baselines.trees_baseline(csr_array(counts), task, FEW).predicted
     deeper = counts * draw.choice([1, 2, 4], size=(60, 1))
     np.testing.assert_allclose(
-        baselines.trees_baseline(csr_array(np.hstack([deeper, rare])), task, Trees(n_estimators=5)).predicted,
-        plain,
+        baselines.trees_baseline(csr_array(np.hstack([deeper, rare])), task, FEW).predicted, plain
     )
 
 
@@ -194,18 +196,14 @@ def test_trees_read_wide_indices():
     narrow = csr_array(np.random.default_rng(0).poisson(2.0, (60, 10)))
     wide = narrow.copy()
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
-    found = [
-        baselines.trees_baseline(each, numeric_task(), Trees(n_estimators=5)).predicted
-        for each in (narrow, wide)
-    ]
+    found = [baselines.trees_baseline(each, numeric_task(), FEW).predicted for each in (narrow, wide)]
     np.testing.assert_array_equal(*found)
 
 
 def test_the_same_seed_gives_the_same_trees():
     task, counts = numeric_task(), csr_array(np.random.default_rng(0).poisson(2.0, (60, 10)))
     first, again, other = (
-        baselines.trees_baseline(counts, task, Trees(n_estimators=5, random_state=seed)).predicted
-        for seed in (0, 0, 1)
+        baselines.trees_baseline(counts, task, clone(FEW).set_params(random_state=seed)).predicted for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
@@ -265,9 +263,7 @@ def test_baselines_are_compared_on_the_samples_that_both_predict():
     given = numeric(0.5)
     half = given.predicted.copy()
     half[:150] = math.nan
-    found = compare(
-        given, [Baseline("half", half), Baseline("none", np.full(200, math.nan))], seed=0, repeats=20
-    )
+    found = compare(given, [Baseline("half", half), Baseline("none", np.full(200, math.nan))], seed=0, repeats=20)
     assert [one.name for one in found] == ["half"]
     assert found[0].samples == 50
     assert found[0].difference["mae"].value == 0
@@ -290,9 +286,7 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
 def test_outcomes():
     given = numeric(0.5)
     assert outcomes(given, median(given)) == ["beats"]
-    assert (
-        outcomes(numeric(1.0), median(given), Baseline("twin", numeric(1.0, seed=5).predicted))[1] == "ties"
-    )
+    assert outcomes(numeric(1.0), median(given), Baseline("twin", numeric(1.0, seed=5).predicted))[1] == "ties"
     assert outcomes(given, median(given), Baseline("better", numeric(0.1, seed=5).predicted))[1] == "loses"
     assert outcomes(given, median(given), Baseline("worse", numeric(0.9, seed=5).predicted))[1] == "beats"
     # Always a hundredth further off: the interval excludes 0, and still it has nearly all of the gain.
@@ -334,9 +328,7 @@ def test_the_median_of_the_study_that_ties_is_named():
     truth = centre + draw.normal(0, 3, 240)
     medians = np.repeat([np.median(truth[study == one]) for one in "abcd"], 60)
     fold = np.arange(240) % 4
-    given = Predictions(
-        tuple(map(str, range(240))), truth, medians + draw.normal(0, 0.2, 240), fold=fold, batch=study
-    )
+    given = Predictions(tuple(map(str, range(240))), truth, medians + draw.normal(0, 0.2, 240), fold=fold, batch=study)
     found = said(given, median(given), Baseline("the study's median", medians), batch="study")
     text = "\n".join(found)
     assert "The study's median ties the model (MAE 2." in text
@@ -353,20 +345,14 @@ def test_depth_that_separates_the_classes_is_named():
     weak, strong = two_classes(0.3), two_classes(3.0)
     both = Baseline(DEPTH_AND_RICHNESS, strong.predicted)
     text = said(weak, majority(weak), Baseline(DEPTH, strong.predicted), both)
-    assert any(
-        one.startswith("Depth alone predicts better than the model (AUROC 1.00 against 0.") for one in text
-    )
+    assert any(one.startswith("Depth alone predicts better than the model (AUROC 1.00 against 0.") for one in text)
     assert any(one.startswith("Depth and richness alone predict better than the model") for one in text)
     separating = [one for one in text if "the classes (AUROC" in one]
     assert len(separating) == 1
-    assert separating[0].startswith(
-        "Depth alone separates the classes (AUROC 1.00): a model of this table may"
-    )
+    assert separating[0].startswith("Depth alone separates the classes (AUROC 1.00): a model of this table may")
     richer = said(weak, majority(weak), both)
     assert any(one.startswith("Depth and richness alone separate the classes") for one in richer)
-    assert not any(
-        "separate" in one for one in said(strong, majority(strong), Baseline(DEPTH, weak.predicted))
-    )
+    assert not any("separate" in one for one in said(strong, majority(strong), Baseline(DEPTH, weak.predicted)))
 
 
 def test_a_tie_in_all_but_the_interval_is_said_to_be_one():
@@ -390,14 +376,7 @@ def test_few_groups_and_part_of_the_samples_are_said():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (2.794, "2.79"),
-        (3.9, "3.90"),
-        (0.98599, "0.986"),
-        (-0.00168, "-0.00168"),
-        (123456.7, "123457"),
-        (0.0, "0.00"),
-    ],
+    [(2.794, "2.79"), (3.9, "3.90"), (0.98599, "0.986"), (-0.00168, "-0.00168"), (123456.7, "123457"), (0.0, "0.00")],
 )
 def test_numbers_read_well(value: float, text: str):
     assert number(value) == text

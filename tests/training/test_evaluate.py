@@ -33,9 +33,7 @@ CPU = torch.device("cpu")
 
 def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
     ids = tuple(f"s{row}" for row in range(samples))
-    sides = tuple(
-        "test" if row in test else "validation" if row in validation else "train" for row in range(samples)
-    )
+    sides = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
     return Split(ids, sides, (fold,) * samples)
 
 
@@ -74,9 +72,7 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
     metadata = dataclasses.replace(
         METADATA,
         ids=(*METADATA.ids, "lost"),
-        columns={
-            name: (*values, "milk" if name == "diet" else "9") for name, values in METADATA.columns.items()
-        },
+        columns={name: (*values, "milk" if name == "diet" else "9") for name, values in METADATA.columns.items()},
     )
     columns = Columns("child", "plate")
     age, diet = evaluate_targets(predictions(), metadata, columns, study, SPLITS)
@@ -189,9 +185,7 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     study = study_of(**made, seed=3)
     network, heads = model_of(HeadConfig("unifrac")), HeadConfig("unifrac")
     profile = RegionProfile.fit(study.table.sequences)
-    saved = SavedModel(
-        network, study.config, ModelConfig(), heads, study.depth, study.seed, Targets(()), profile, {}
-    )
+    saved = SavedModel(network, study.config, ModelConfig(), heads, study.depth, study.seed, Targets(()), profile, {})
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
     distances, bases = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU)
 
@@ -200,9 +194,7 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
         expected = network(batch).distance.double().numpy()
     found = {row[0]: row[1:] for row in distances.rows}
     assert distances.title == "Fold 2: Agreement with unifrac on 4 held-out samples"
-    assert float(found["the model"][0]) == pytest.approx(
-        mantel(expected, batch.distance.double().numpy()), abs=2e-4
-    )
+    assert float(found["the model"][0]) == pytest.approx(mantel(expected, batch.distance.double().numpy()), abs=2e-4)
     present = np.zeros((4, len(batch.tokens)), bool)
     for row in range(4):
         present[row, batch.asv[row, batch.counts[row] > 0]] = True

@@ -98,17 +98,13 @@ def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny
 
 def test_one_more_worker_changes_no_bit(study, model_of):
     model = model_of(HEADS)
-    one, other = (
-        run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers)) for workers in (0, 1)
-    )
+    one, other = (run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers)) for workers in (0, 1))
     same(one, other, 0)
 
 
 def test_draws_differ_and_repeat(study, model_of):
     model, rows = model_of(HEADS), np.arange(9)
-    first, again, other = (
-        run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2)
-    )
+    first, again, other = (run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2))
     same(first, again, 0)
     assert np.abs(first.target - other.target).max() > 1e-3
 

@@ -105,9 +105,7 @@ def test_missing_targets_do_not_poison_the_weights(study, model_of):
     """Failure 5 of the predecessor."""
     model, config = model_of(SUPERVISED).train(), config_of()
     optimizer = make_optimizer(model, config.train)
-    blank = dataclasses.replace(
-        study, target=np.full((9, 2), math.nan, np.float32), label=np.full((9, 1), -1)
-    )
+    blank = dataclasses.replace(study, target=np.full((9, 2), math.nan, np.float32), label=np.full((9, 1), -1))
     for one in (supervised(study), blank):
         train_step(model, draw_batch(one, np.arange(9), 0), Objective(config, 40, CPU), optimizer, 0)
         assert all(torch.isfinite(p).all() for p in model.parameters())
@@ -257,9 +255,7 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     hits = predicted.probabilities[0].argmax(1) == label
     assert found["val_accuracy"] == pytest.approx(hits[label >= 0].mean())
     assert found["val_loss"] == pytest.approx(found["val_target"] + found["val_label0"])
-    assert found["val_target"] == pytest.approx(
-        np.nanmean(np.where(errors > 1, errors - 0.5, errors**2 / 2)), rel=1e-5
-    )
+    assert found["val_target"] == pytest.approx(np.nanmean(np.where(errors > 1, errors - 0.5, errors**2 / 2)), rel=1e-5)
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)])
@@ -308,6 +304,4 @@ def test_the_weights_of_the_losses(study, model_of):
         terms = loss_terms(model(batch, masks), batch, masks, config.targets, 40, 0.2)
     assert found == total_loss(terms, penalties(config.train, config.targets))
     means = {name: float(total / count) for name, (total, count) in terms.items()}
-    assert float(found) == pytest.approx(
-        0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"]
-    )
+    assert float(found) == pytest.approx(0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"])

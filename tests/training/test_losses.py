@@ -69,10 +69,7 @@ def test_unknown_distances_leave_values_and_gradients_alone():
     distance[1, 3] = distance[3, 1] = NAN
     predicted.requires_grad_()
     total, count = unifrac_loss(predicted, distance)
-    assert (total.item(), int(count)) == (
-        pytest.approx(pairs(predicted.detach().numpy(), distance.numpy())[0]),
-        9,
-    )
+    assert (total.item(), int(count)) == (pytest.approx(pairs(predicted.detach().numpy(), distance.numpy())[0]), 9)
     total.backward()
     assert torch.isfinite(predicted.grad).all()
     assert predicted.grad[1, 3] == 0
@@ -99,8 +96,7 @@ def test_faith_pd_counts_samples():
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("mse", 0.25 + 9 + 1), ("mae", 0.5 + 3 + 1), ("huber", 0.125 + 2.5 + 0.5)],
+    ("kind", "expected"), [("mse", 0.25 + 9 + 1), ("mae", 0.5 + 3 + 1), ("huber", 0.125 + 2.5 + 0.5)]
 )
 def test_errors_of_numeric_targets(kind, expected):
     predicted = torch.tensor([[1.0, 7.0], [0.0, 5.0], [2.0, 1.0]], requires_grad=True)
@@ -108,9 +104,7 @@ def test_errors_of_numeric_targets(kind, expected):
     total, count = target_loss(predicted, target, kind)
     assert value((total, count)) == (pytest.approx(expected), 3)
     total.backward()
-    assert torch.isfinite(predicted.grad).all(), (
-        "a missing target poisons nothing (failure 5 of the predecessor)"
-    )
+    assert torch.isfinite(predicted.grad).all(), "a missing target poisons nothing (failure 5 of the predecessor)"
     assert predicted.grad[torch.isnan(target)].tolist() == [0, 0, 0]
     assert (predicted.grad[torch.isfinite(target)] != 0).all()
     outputs, batch = outputs_of(3, target=predicted), batch_of(3, target=target)
@@ -127,10 +121,7 @@ def test_a_batch_without_any_target_moves_nothing():
 
 
 def test_labels_are_counted_where_they_are_known():
-    logits = (
-        torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0], [5.0, 5.0, -1.0]]),
-        torch.tensor([[1.0, 2.0]] * 3),
-    )
+    logits = (torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0], [5.0, 5.0, -1.0]]), torch.tensor([[1.0, 2.0]] * 3))
     label = torch.tensor([[2, -1], [-1, -1], [0, 1]])
     terms = terms_of(outputs_of(3, labels=logits), batch_of(3, label=label))
     first = -math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))) - math.log(1 / (2 + math.exp(-6)))
@@ -145,14 +136,9 @@ def test_nucleotides_and_counts_by_hand():
     tokens = torch.tensor([[1, 2, 3, 0], [4, 4, 1, 5], [2, 2, 2, 2]], dtype=torch.uint8)
     where = torch.tensor([[True, False, True, False], [False, True, False, False]])
     masks = Masks(
-        torch.tensor([2, 1]),
-        tokens[[2, 1]].masked_fill(where, 6),
-        where,
-        torch.tensor([[True, False], [False, True]]),
+        torch.tensor([2, 1]), tokens[[2, 1]].masked_fill(where, 6), where, torch.tensor([[True, False], [False, True]])
     )
-    batch = Batch(
-        tokens, torch.tensor([[0, 1], [2, 1]]), torch.tensor([[4.0, 6.0], [9.0, 1.0]]), sizes=(2, 2)
-    )
+    batch = Batch(tokens, torch.tensor([[0, 1], [2, 1]]), torch.tensor([[4.0, 6.0], [9.0, 1.0]]), sizes=(2, 2))
     logits = torch.tensor([[0.0, 3.0, 0, 0], [1.0, 0.0, 0, 0], [0.0, 0.0, 0, 2.0]])
     shares = torch.tensor([[math.log(0.5), 7.0], [7.0, math.log(0.8)]])
     terms = terms_of(outputs_of(2, nucleotides=logits, counts=shares), batch, masks)
@@ -197,9 +183,7 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
 
 
 def test_the_total_is_the_weighted_sum_of_the_means():
-    weights = penalties(
-        TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), TargetConfig(target_penalty=7.0)
-    )
+    weights = penalties(TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), TargetConfig(target_penalty=7.0))
     terms = {
         "unifrac": (torch.tensor(6.0), torch.tensor(3)),
         "nucleotide": (torch.tensor(8.0), torch.tensor(4)),

@@ -44,9 +44,7 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
-    config = TrainConfig(
-        nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4
-    )
+    config = TrainConfig(nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4)
     whole = draw_batch(study, np.arange(9), 0)
     copies, hidden = named(whole, draw_masks(whole, config, PATCH, 3, 7))
     assert 0 < sum(hidden.values()) < len(hidden)
@@ -64,10 +62,7 @@ def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
 
 def test_each_seed_and_step_has_masks_of_its_own(study):
     batch = draw_batch(study, np.arange(9), 0)
-    drawn = [
-        named(batch, draw_masks(batch, ALL, PATCH, *name))
-        for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))
-    ]
+    drawn = [named(batch, draw_masks(batch, ALL, PATCH, *name)) for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))]
     assert drawn[0] == drawn[1]
     for i, one in enumerate(drawn[1:]):
         for other in drawn[1:][i + 1 :]:
@@ -155,9 +150,7 @@ def test_one_asv_is_withheld_in_some_samples_only():
     rows = 200
     tokens = torch.tensor([[1, 2, 3, 4]], dtype=torch.uint8)
     names = tuple(f"s{each}" for each in range(rows))
-    batch = Batch(
-        tokens, torch.zeros(rows, 1).long(), torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names
-    )
+    batch = Batch(tokens, torch.zeros(rows, 1).long(), torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names)
     masks = draw_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
     assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.1)
 

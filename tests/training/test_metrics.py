@@ -60,9 +60,7 @@ def test_class_figures_equal_the_reference(seed: int, number: int):
         "balanced_accuracy": sklearn.metrics.balanced_accuracy_score(truth, predicted),
         "macro_f1": sklearn.metrics.f1_score(truth, predicted, average="macro"),
         "auroc": np.mean([sklearn.metrics.roc_auc_score(truth == k, probabilities[:, k]) for k in scored]),
-        "auprc": np.mean(
-            [sklearn.metrics.average_precision_score(truth == k, probabilities[:, k]) for k in scored]
-        ),
+        "auprc": np.mean([sklearn.metrics.average_precision_score(truth == k, probabilities[:, k]) for k in scored]),
     }
     assert metrics.classification_metrics(truth, probabilities) == pytest.approx(expected, abs=1e-12)
     if number > 2:
@@ -99,9 +97,7 @@ def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
         assert one == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-@given(
-    st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=12),
-)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=12))
 def test_auroc_is_the_share_of_ordered_pairs(samples: list[tuple[bool, int]]):
     positive = np.array([one for one, _ in samples])
     score = np.array([value for _, value in samples], dtype=float)
@@ -243,9 +239,7 @@ def test_one_group_has_no_interval():
 def test_a_figure_missing_from_most_resamples_has_no_interval():
     truth = np.array([1] + [0] * 9)
     probabilities = np.full((10, 2), 0.5)
-    found = bootstrap(
-        metrics.classification_figures, truth, probabilities, np.arange(10) // 5, seed=0, repeats=200
-    )
+    found = bootstrap(metrics.classification_figures, truth, probabilities, np.arange(10) // 5, seed=0, repeats=200)
     assert found["auroc"].value == 0.5
     assert math.isfinite(found["accuracy"].low)
     rare = metrics.interval(np.array([1.0, math.nan, math.nan, 1.0]))
@@ -264,9 +258,7 @@ def test_paired_differences_see_what_separate_intervals_hide():
     assert found.value == pytest.approx(np.mean(pair[0] - pair[1]))
     assert found.high < 0
     assert found.p == pytest.approx(2 / 1001)
-    separate = [
-        bootstrap(metrics.regression_figures, truth, one, np.arange(200), seed=0)["mae"] for one in pair
-    ]
+    separate = [bootstrap(metrics.regression_figures, truth, one, np.arange(200), seed=0)["mae"] for one in pair]
     assert separate[0].high > separate[1].low
 
 

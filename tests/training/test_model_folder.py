@@ -67,9 +67,7 @@ def test_a_model_comes_back_bit_for_bit(saved, folder, study):
     for name, values in saved.profile.to_arrays().items():
         np.testing.assert_array_equal(loaded.profile.to_arrays()[name], values)
     assert not loaded.network.training
-    found, expected = (
-        run_model(one.network, study, np.arange(9), CPU, RuntimeConfig()) for one in (loaded, saved)
-    )
+    found, expected = (run_model(one.network, study, np.arange(9), CPU, RuntimeConfig()) for one in (loaded, saved))
     assert expected.target.std() > 0.01
     np.testing.assert_array_equal(found.target, expected.target)
     np.testing.assert_array_equal(found.probabilities[0], expected.probabilities[0])
@@ -132,15 +130,7 @@ def test_what_is_no_model(tmp_path):
     for path in (checkpoint, tmp_path / "empty", tmp_path / "nowhere"):
         with pytest.raises(InputError, match=r"no manifest.json; expected a model folder.*\.pt file"):
             load_model(path, CPU)
-    for text in (
-        "",
-        "[]",
-        "3",
-        "{}",
-        '{"format": 1, "files": 3}',
-        '{"format": 1, "files": {"a": 1}}',
-        "[" * 9999,
-    ):
+    for text in ("", "[]", "3", "{}", '{"format": 1, "files": 3}', '{"format": 1, "files": {"a": 1}}', "[" * 9999):
         (tmp_path / "empty" / MANIFEST).write_text(text)
         with pytest.raises(InputError, match="damaged"):
             load_model(tmp_path / "empty", CPU)

@@ -14,14 +14,7 @@ from aam.data.targets import Scale, Targets, TargetSpec
 from aam.data.tokens import RegionProfile
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
-from aam.training.inference import (
-    PredictionTable,
-    joined,
-    predict_rows,
-    read_predictions,
-    run_model,
-    write_predictions,
-)
+from aam.training.inference import PredictionTable, joined, predict_rows, read_predictions, run_model, write_predictions
 from aam.training.model_folder import SavedModel
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
@@ -30,9 +23,7 @@ READS = TargetSpec("reads", "numeric", (), "log-zscore", Scale(2.0, 0.5), bounds
 SITE = TargetSpec("site", "class", ("gut", "oral", "skin"))
 
 
-def table(
-    ids=("a", "007"), notes=("", ""), folds=("", ""), spreads=True, specs=(AGE, SITE)
-) -> PredictionTable:
+def table(ids=("a", "007"), notes=("", ""), folds=("", ""), spreads=True, specs=(AGE, SITE)) -> PredictionTable:
     n, rng = len(ids), np.random.default_rng(0)
     weights = rng.random((n, 3))
     numeric = [spec.name for spec in specs if spec.kind == "numeric"]
@@ -52,9 +43,7 @@ def same(found: PredictionTable, expected: PredictionTable, tolerance: float = 1
     assert found.sample_ids == expected.sample_ids
     assert found.notes == expected.notes
     assert found.folds == expected.folds
-    assert [(s.name, s.kind, s.labels) for s in found.specs] == [
-        (s.name, s.kind, s.labels) for s in expected.specs
-    ]
+    assert [(s.name, s.kind, s.labels) for s in found.specs] == [(s.name, s.kind, s.labels) for s in expected.specs]
     for one, other in (
         (found.values, expected.values),
         (found.spreads, expected.spreads),
@@ -130,9 +119,7 @@ def test_rows_without_a_prediction_say_why():
 
 def test_folds_are_joined_and_an_unseen_label_has_probability_0():
     first = table(("a", "b"), folds=("0", "0"))
-    second = table(
-        ("c",), notes=("x",), folds=("1",), specs=(AGE, TargetSpec("site", "class", ("air", "gut", "skin")))
-    )
+    second = table(("c",), notes=("x",), folds=("1",), specs=(AGE, TargetSpec("site", "class", ("air", "gut", "skin"))))
     found = joined([first, second])
     assert found.sample_ids == ("a", "b", "c")
     assert found.folds == ("0", "0", "1")

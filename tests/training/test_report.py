@@ -115,9 +115,7 @@ def test_figures_are_those_of_the_predictions():
     expected = regression_metrics(known.truth, known.predicted)
     assert {name: one.value for name, one in result.pooled.items()} == expected
     rows = known.fold == 2
-    assert result.folds["2"][1]["mae"].value == pytest.approx(
-        np.abs(known.truth[rows] - known.predicted[rows]).mean()
-    )
+    assert result.folds["2"][1]["mae"].value == pytest.approx(np.abs(known.truth[rows] - known.predicted[rows]).mean())
     assert [count for count, _ in result.batches.values()] == [14, 13, 13]
     line = next(line for line in summary_lines(data(result)) if line.startswith("  all held-out samples"))
     assert f" {number(expected['mae'])} (" in line
