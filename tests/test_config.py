@@ -60,6 +60,7 @@ PRETRAIN = [
     "--scheduler",
     "--seed",
     "--sequences",
+    "--shallow-draws",
     "--split",
     "--split-column",
     "--table",
@@ -136,7 +137,8 @@ def other(hint, value):
     if typing.get_origin(hint) is typing.Literal:
         return next(choice for choice in typing.get_args(hint) if choice != value)
     if typing.get_origin(hint) is tuple:
-        return ("pH (1:5)", 'quo"ted', "Ünï")
+        item = typing.get_args(hint)[0]
+        return (other(item, None),) if typing.get_origin(item) is typing.Literal else ("pH (1:5)", 'quo"ted', "Ünï")
     if type(None) in typing.get_args(hint):
         return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
     return {

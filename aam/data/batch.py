@@ -63,10 +63,6 @@ class Batch:
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def to(self, device: torch.device) -> Batch:
-        """A copy on `device`; the transfer overlaps with work when the batch is pinned."""
+        """A copy on `device`."""
         moved = {name: value.to(device, non_blocking=True) for name, value in self._tensors().items()}
         return replace(self, **moved)  # type: ignore[arg-type]
-
-    def pin_memory(self) -> Batch:
-        """A copy in page-locked memory."""
-        return replace(self, **{name: value.pin_memory() for name, value in self._tensors().items()})  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ class Outputs:
 class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
 
-    `asv_chunk` (ASVs encoded at a time, set from outside) bounds memory and changes no result.
+    `bound_memory`, called from outside, changes no result.
 
     Parameters
     ----------
@@ -86,7 +86,16 @@ class Aam(nn.Module):
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
         self.target = Readout(width, heads.n_targets) if heads.n_targets else None
         self.labels = nn.ModuleList(Readout(width, n) for n in heads.n_classes)
-        self.asv_chunk: int | None = None
+        self.bound_memory(None, False)
+
+    def bound_memory(self, asv_chunk: int | None, recompute: bool) -> None:
+        """Encode at most `asv_chunk` ASVs at a time; with `recompute` keep no activations for backward.
+
+        Chunks are recomputed whole: a block inside one would otherwise be computed a third time.
+        """
+        self.asv_chunk, self.recompute_chunks = asv_chunk, recompute and asv_chunk is not None
+        self.asv.stack.recompute = recompute and asv_chunk is None
+        self.sample.stack.recompute = recompute
 
     def encode_asvs(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
         """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
@@ -94,7 +103,7 @@ class Aam(nn.Module):
             return self.asv(tokens, padded)  # type: ignore[no-any-return]
         parts = []
         for chunk in tokens.split(self.asv_chunk):
-            if torch.is_grad_enabled() and self.asv.stack.recompute:
+            if torch.is_grad_enabled() and self.recompute_chunks:
                 parts.append(checkpoint(self.asv, chunk, padded, use_reentrant=False))
             else:
                 parts.append(self.asv(chunk, padded))

@@ -132,8 +132,7 @@ def make_steps(config: FineTuneConfig, plain: bool = False) -> Steps:
     torch.manual_seed(config.runtime.seed)
     heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0)
     model = Aam(config.model, study.depth, heads).to(device).train()
-    model.asv_chunk = config.runtime.asv_chunk_size
-    model.asv.stack.recompute = model.sample.stack.recompute = config.runtime.gradient_checkpointing
+    model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     objective = (PlainObjective if plain else Objective)(config, study.depth, device)
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
@@ -148,8 +147,9 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     -------
     dict
         ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside), ``peak_bytes``
-        (after those steps and one on the epoch's largest batch), ``operations`` of the step at the p50
-        without what is recomputed, ``rate`` and ``share`` of the product's rate, measured before and after.
+        (after those steps and one on the epoch's largest batch), ``operations`` of the step at the p50,
+        ``rate`` and ``share`` of the product's rate (measured before and after): of the operations executed,
+        and of those needed, without what is recomputed.
     """
     steps = make_steps(config, plain)
     product = product_rate(steps.device)
@@ -175,10 +175,12 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     figures |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
     product = (product + product_rate(steps.device)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
-    steps.model.asv.stack.recompute = steps.model.sample.stack.recompute = False
-    done = operations(lambda: steps.step(batches[middle]))
-    rate = done / taken[middle]
-    return {**figures, "operations": done, "rate": rate, "product_rate": product, "share": rate / product}
+    executed = operations(lambda: steps.step(batches[middle]))
+    steps.model.bound_memory(config.runtime.asv_chunk_size, False)
+    needed = operations(lambda: steps.step(batches[middle]))
+    rates = {"executed": executed / taken[middle], "needed": needed / taken[middle]}
+    shares = {name: rate / product for name, rate in rates.items()}
+    return {**figures, "operations": needed, "rate": rates, "product_rate": product, "share": shares}
 
 
 # --- predictions and UniFrac -------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def _json(value: object) -> object:
 
 def write_results(folder: Path, results: ReportData) -> None:
     """Write report.html and metrics.json, and log what matters and where the rest lies."""
-    report.write_report(folder / "report.html", results)
+    write_text(folder / "report.html", report.report_html(results))
 
     def plain(figures: dict[str, Interval]) -> dict[str, float]:
         return {name: figure.value for name, figure in figures.items()}

@@ -23,7 +23,8 @@ from aam.model.heads import HeadConfig
 from aam.runtime.files import file_digest, whole_folder
 
 FORMAT = 1
-MANIFEST, DESCRIPTION, WEIGHTS, PROFILE = ("manifest.json", "model.json", "weights.safetensors", "profile.safetensors")
+MANIFEST, DESCRIPTION = "manifest.json", "model.json"
+WEIGHTS, PROFILE = "weights.safetensors", "profile.safetensors"
 MAX_JSON = 64 << 20
 
 

@@ -10,11 +10,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from aam.runtime.files import write_text
 from aam.training import metrics
 from aam.training.baselines import Baseline, Comparison, compare, headline, number, verdict
 from aam.training.metrics import TITLES, Array, Interval, Predictions, levels_of
@@ -295,8 +293,3 @@ def report_html(results: ReportData) -> str:
         f"</summary><pre>{_text(shown)}</pre></details></body></html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
-
-
-def write_report(path: Path, results: ReportData) -> None:
-    """Write `report_html` to `path`, whole or not at all."""
-    write_text(path, report_html(results))

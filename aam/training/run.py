@@ -239,8 +239,7 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
     if config.targets.freeze_base:
         _freeze(network)
         asvs = encode_table(network, study, device, config.runtime)
-    network.asv_chunk = config.runtime.asv_chunk_size
-    network.asv.stack.recompute = network.sample.stack.recompute = config.runtime.gradient_checkpointing
+    network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     train = Loader(
         study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
         tokens=asvs is None, distances=heads.metric is not None,

@@ -44,7 +44,7 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, de
     text, options = shown(capsys, command, default, "--help")
     assert set(options) == every.keys() - rare
     assert len(options) == len(set(options)) <= 70
-    assert rare >= {"--optimizer", "--alpha", "--threads"}
+    assert rare >= {"--optimizer", "--scheduler", "--threads"}
     assert "--help-all" in text
     assert f"usage: aam {command}" in text
     assert "--config" in text

@@ -160,8 +160,7 @@ def test_bounding_memory_changes_no_result(batch, model_of):
 
     def run(chunk: int | None, recompute: bool, dropout: float = 0.0):
         model = model_of(HEADS, dropout=dropout).train()
-        model.asv_chunk = chunk
-        model.asv.stack.recompute = model.sample.stack.recompute = recompute
+        model.bound_memory(chunk, recompute)
         torch.manual_seed(0)
         outputs = model(batch, masks)
         parts = (outputs.samples, outputs.distance, outputs.nucleotides, outputs.target, *outputs.labels)

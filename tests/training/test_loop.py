@@ -70,7 +70,7 @@ def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize("stem", ["patch", "nucleotide"])
 def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem):
-    config = config_of()
+    config = config_of(nuc_mask_asvs=1.0)
     batch = draw_batch(supervised(study_of(**tiny())), np.arange(9), 0)
     heads = HeadConfig("unifrac", (0.5, 0.2), counts=True, n_targets=2, n_classes=(3,))
     model = model_of(heads, asv_stem=stem, noise=0.0).train()
