@@ -29,7 +29,7 @@ setup: .venv/.installed ## install aam, its tests and its linters into .venv (PY
 	$(PIP) --editable '.[test,lint]'
 	touch $@
 
-demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (about 4 minutes)
+demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (about 3 minutes)
 	rm -rf demo
 	$(AAM) simulate --output-dir demo/study --samples 300 --seed 0
 	$(AAM) pretrain $(STUDY) --tree demo/study/tree.nwk $(HELD_OUT) --output-dir demo/pre

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,30 @@ Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized", "f
 def option(default: Any, help: str, *, rare: bool = False, metavar: str | None = None) -> Any:
     """A field of a configuration: its default, its help text and whether only ``--help-all`` shows it."""
     return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar})
+
+
+# Smallest and largest value of numeric options, and how a message says so; a name means the same in every command.
+RANGES = (
+    (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
+    (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
+    (1, sys.maxsize, "1 or more", "asv_chunk_size repeats"),
+    (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience seed num_workers"),
+    (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty"),
+    (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs label_share"),
+    (0, 1, "0 to 1", "count_mask_ratio"),
+    (sys.float_info.min, sys.maxsize, "a finite number above 0", "lr max_grad_norm memory_limit"),
+)
+
+
+def out_of_range(config: Any) -> list[str]:
+    """A problem for each number of the configuration that is outside its range; NaN is outside all."""
+    values = {item.name: getattr(config, item.name) for item in fields(config)}
+    found = [problem for value in values.values() if is_dataclass(value) for problem in out_of_range(value)]
+    for low, high, expected, names in RANGES:
+        wrong = {name: values[name] for name in names.split() if values.get(name) is not None}
+        wrong = {name: value for name, value in wrong.items() if not low <= value <= high}
+        found += [f"--{name.replace('_', '-')} is {value}, expected {expected}" for name, value in wrong.items()]
+    return found
 
 
 @dataclass(frozen=True)

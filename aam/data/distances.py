@@ -101,12 +101,13 @@ def _check_shape(shape: tuple[int, ...], kind: str, ids: int, path: Path) -> Non
         )
 
 
-def _ids_beside(path: Path) -> Path:
+def ids_beside(path: Path) -> Path:
+    """The text file with the ids of a matrix in .npy."""
     return path.with_suffix(".ids.txt")
 
 
 def _read_npy(path: Path) -> DistanceMatrix:
-    beside = _ids_beside(path)
+    beside = ids_beside(path)
     if not beside.exists():
         raise InputError(
             f"{path}: no {beside.name} beside it, so nobody knows which row is which sample; expected the "
@@ -228,7 +229,7 @@ def _fill(target: Any, tiles: Iterable[Tile]) -> None:
 
 
 def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
-    beside = _ids_beside(path)
+    beside = ids_beside(path)
     with whole_file(path) as temporary:
         values = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), (len(ids), len(ids)))
         _fill(values, tiles)

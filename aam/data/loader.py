@@ -37,17 +37,8 @@ class _Batches(Dataset[Batch]):
 class Loader:
     """Draws the samples at `rows` in batches of nearly equal size, at most `batch_size`.
 
-    Attributes
-    ----------
-    study : Study
-    rows : int64 [n]
-    batch_size : int
-    shuffle : bool
-        A new order each epoch; otherwise sorted by sample id.
-    workers : int
-        Processes that draw ahead; their number changes no bit.
-    tokens, distances, shallow
-        What the batches carry, see `draw_batch`.
+    `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number of `workers`,
+    processes that draw ahead, changes no bit; `tokens`, `distances` and `shallow` are those of `draw_batch`.
     """
 
     study: Study

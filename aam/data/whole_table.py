@@ -9,8 +9,8 @@ import numpy as np
 from rich.progress import Progress
 from scipy import sparse
 
-from aam.config import RuntimeConfig, UnifracConfig
-from aam.data.distances import SUFFIXES, write_distances, write_faith_pd
+from aam.config import RuntimeConfig, UnifracConfig, out_of_range
+from aam.data.distances import SUFFIXES, ids_beside, write_distances, write_faith_pd
 from aam.data.study import deep_enough, pruned_tree
 from aam.data.table import SampleTable, make_table, rarefied_row, read_table
 from aam.data.unifrac import UnifracOptions, faith_pd, unifrac_tiles
@@ -32,12 +32,11 @@ def _check(config: UnifracConfig) -> tuple[Path, Path, Path]:
             problems.add(f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(known)}")
         try:
             check_writable(config.output, config.overwrite)
+            if config.output.suffix == ".npy":
+                check_writable(ids_beside(config.output), config.overwrite)
         except InputError as error:
             problems.extend(error)
-    if not 0 <= config.alpha <= 1:
-        problems.add(f"--alpha is {config.alpha}, expected 0 to 1")
-    if not config.memory_limit > 0:
-        problems.add(f"--memory-limit is {config.memory_limit} GiB, expected more than 0")
+    problems.found += out_of_range(config)
     problems.raise_if_any()
     if config.table is None or config.tree is None or config.output is None:
         raise InputError("--table, --tree and --output are needed")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import ApplyConfig, DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig
+from aam.config import ApplyConfig, DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig, out_of_range
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, read_split
 from aam.data.study import Study, load_study
@@ -35,10 +35,11 @@ from aam.training.report import ReportData
 log = logging.getLogger("aam")
 
 
-def _needed(**options: Path | None) -> tuple[Path, ...]:
-    """The paths given; `InputError` names every option that was not."""
-    if missing := [f"--{name.replace('_', '-')}: not given" for name, path in options.items() if path is None]:
-        raise InputError(*missing)
+def _needed(config: ApplyConfig, **options: Path | None) -> tuple[Path, ...]:
+    """The paths given; `InputError` names every option that was not, and every number out of range."""
+    missing = [f"--{name.replace('_', '-')}: not given" for name, path in options.items() if path is None]
+    if problems := missing + out_of_range(config):
+        raise InputError(*problems)
     return tuple(path for path in options.values() if path is not None)
 
 
@@ -47,7 +48,7 @@ def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
 
     Raises `InputError` where no sample reaches the model's depth: there is nothing to apply it to.
     """
-    model, table = _needed(model=config.model, table=config.table)
+    model, table = _needed(config, model=config.model, table=config.table)
     saved = load_model(model, prepare(config.runtime))
     data = DataConfig(
         table=table,
@@ -68,8 +69,6 @@ def _predict(saved: SavedModel, study: Study, passes: int, runtime: RuntimeConfi
     """One row per sample of the file; those below the depth are empty and say why."""
     if not saved.targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
-    if passes < 1:
-        raise InputError(f"--prediction-passes is {passes}, expected 1 or more")
     device = next(saved.network.parameters()).device
     table = predict_rows(saved, study, study.table.sample_ids, runtime, device, passes)
     notes = {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
@@ -84,7 +83,7 @@ def predict_table(config: PredictConfig) -> None:
     InputError
         Missing options, a damaged model, a bad table, an output that exists.
     """
-    *_, output = _needed(model=config.model, table=config.table, output=config.output)
+    *_, output = _needed(config, model=config.model, table=config.table, output=config.output)
     check_writable(output, config.runtime.overwrite)
     saved, study, _ = _load(config)
     table = _predict(saved, study, config.prediction_passes, config.runtime)
@@ -107,7 +106,7 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDA
 
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth, and of every ASV."""
-    *_, folder = _needed(model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    *_, folder = _needed(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
     saved, study, _ = _load(config)
     open_output(folder, config.runtime.overwrite)
     device = next(saved.network.parameters()).device
@@ -128,22 +127,29 @@ def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str
 
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write metrics.json, report.html and predictions.tsv."""
-    metadata_path, folder = _needed(metadata=config.metadata, output_dir=config.runtime.output_dir)
+    metadata_path, folder = _needed(config, metadata=config.metadata, output_dir=config.runtime.output_dir)
     if (config.model is None) == (config.predictions is None):
         raise InputError("give --model and --table, or --predictions; one of the two")
     metadata = read_metadata(metadata_path)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
     warnings: list[str] = []
+    seen: set[str] = set()
     if config.predictions is not None:
         table = read_predictions(config.predictions)
     else:
         saved, study, warnings = _load(config)
         table = _predict(saved, study, config.prediction_passes, config.runtime)
         study = replace(study, metadata=metadata)
+        seen = set(saved.notes["seen_samples"])
     metadata.require([n for n in (config.group_column, config.batch_column) if n is not None])
     wanted = table.sample_ids if split is None else split.ids("test") or split.ids("validation")
     table = _with_truth(table, metadata, wanted)
+    if known := seen.intersection(table.sample_ids):
+        warnings.append(
+            f"{len(known)} of {len(table.sample_ids)} samples were seen in training, labelled or not; figures "
+            "are too good: --split RUN/split.tsv leaves the test side only"
+        )
     open_output(folder, config.runtime.overwrite)
     columns = Columns(config.group_column, config.batch_column)
     splits = () if split is None or study is None else (split,)

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, csr_matrix
 from sklearn import ensemble
 from sklearn.base import BaseEstimator, clone
 
@@ -104,7 +103,7 @@ def _of_level(task: Task, levels: Array, train: Array, test: Array) -> Array:
     return result
 
 
-def _forest(task: Task, inputs: Array | csr_matrix, trees: BaseEstimator, train: Array, test: Array) -> Array:
+def _forest(task: Task, inputs: Array, trees: BaseEstimator, train: Array, test: Array) -> Array:
     """Predictions of `trees`, fitted anew to the rows `train` of `inputs` [N, F]."""
     model = clone(trees).fit(inputs[train], task.truth[train])
     if not task.labels:
@@ -150,22 +149,6 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
         own = of(f"the {column}'s {'classes' if task.labels else 'median'}", _of_level, levels)
         found += [own] if np.isfinite(own.predicted).any() else []
     return tuple(found)
-
-
-def trees_baseline(counts: csr_array, task: Task, trees: BaseEstimator, fewest: int = 3) -> Baseline:
-    """Trees on the shares of ASVs that `fewest` or more training samples have, from rarefied reads [N, F]."""
-    reads = np.maximum(np.asarray(counts.sum(axis=1)), 1)
-    shares = csr_matrix(counts, dtype=np.float32)
-    shares.data /= np.repeat(reads, np.diff(shares.indptr)).astype(np.float32)
-
-    def predict(train: Array, test: Array) -> Array:
-        common = np.bincount(shares[train].indices, minlength=shares.shape[1]) >= fewest
-        inputs = shares[:, np.flatnonzero(common)]
-        # scikit-learn's trees read 32-bit indices only.
-        inputs.indices, inputs.indptr = inputs.indices.astype(np.int32), inputs.indptr.astype(np.int32)
-        return _forest(task, inputs, trees, train, test)
-
-    return Baseline(f"{type(trees).__name__} on abundances", _held_out(task, predict), trivial=False)
 
 
 # --- comparing ---------------------------------------------------------------------------------------------

@@ -21,7 +21,16 @@ from rich.console import Console
 from rich.table import Table
 
 import aam
-from aam.config import BenchConfig, DataConfig, FineTuneConfig, ModelConfig, RuntimeConfig, SimulateConfig, TrainConfig
+from aam.config import (
+    BenchConfig,
+    DataConfig,
+    FineTuneConfig,
+    ModelConfig,
+    RuntimeConfig,
+    SimulateConfig,
+    TrainConfig,
+    out_of_range,
+)
 from aam.data.simulate import simulate
 from aam.errors import InputError
 from aam.runtime.device import prepare
@@ -148,8 +157,8 @@ def bench(config: BenchConfig) -> None:
     InputError
         Bad options or inputs, or a case whose process was killed.
     """
-    if config.repeats < 1:
-        raise InputError(f"--repeats is {config.repeats}, expected 1 or more")
+    if problems := out_of_range(config):
+        raise InputError(*problems)
     device = prepare(RuntimeConfig(device=config.device, threads=config.threads))
     name = device_name(device)
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"

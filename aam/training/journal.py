@@ -26,10 +26,12 @@ SHOWN = ("train_loss", "val_loss", "val_mae", "val_r2", "val_accuracy", "samples
 def open_output(folder: Path, overwrite: bool) -> None:
     """Make the folder of a command's results; with `overwrite` an earlier one, and no other, is removed first."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not overwrite:
-            raise InputError(f"--output-dir: {folder} holds files already; choose another folder or pass --overwrite")
         if not any((folder / name).is_file() for name in RESULTS):
-            raise InputError(f"--output-dir: {folder} holds no results of aam ({', '.join(RESULTS)}); it is left alone")
+            raise InputError(
+                f"--output-dir: {folder} holds files, none of them of aam, and is left alone; choose another"
+            )
+        if not overwrite:
+            raise InputError(f"--output-dir: {folder} holds results already; choose another folder or pass --overwrite")
         shutil.rmtree(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import aam
-from aam.config import FineTuneConfig, PretrainConfig, TargetConfig
+from aam.config import FineTuneConfig, PretrainConfig, TargetConfig, out_of_range
 from aam.config_file import to_dict
 from aam.data.loader import Loader
 from aam.data.split import (
@@ -68,7 +68,10 @@ def _fold_column(config: FineTuneConfig) -> str | None:
 
 def _check_options(config: FineTuneConfig) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
-    data, train, model, problems = config.data, config.train, config.model, Problems()
+    data, model, problems = config.data, config.model, Problems()
+    problems.found += out_of_range(config)
+    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
+        problems.add(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
     chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
     given = [name for name, value in chosen.items() if value is not None]
     if len(given) > 1:
@@ -80,19 +83,6 @@ def _check_options(config: FineTuneConfig) -> None:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
-    at_least_one = {
-        "--epochs": train.epochs,
-        "--batch-size": train.batch_size,
-        "--patch-size": model.patch_size,
-        "--attention-layers": model.attention_layers,
-        "--token-limit": data.token_limit,
-        "--max-bp": model.max_bp,
-    }
-    for name, value in at_least_one.items():
-        if value < 1:
-            problems.add(f"{name} is {value}, expected 1 or more")
-    if not train.lr > 0:
-        problems.add(f"--lr is {train.lr}, expected a number above 0")
     if model.attention_heads < 1 or model.embedding_dim % model.attention_heads:
         width, heads = model.embedding_dim, model.attention_heads
         problems.add(f"--embedding-dim {width} is not divisible by --attention-heads {heads}")
@@ -195,11 +185,8 @@ def _take_weights(network: Aam, start: Aam, source: Path) -> None:
 
 def _labelled(train_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
     """The training samples whose labels are used, in sorted order."""
-    share = config.targets.label_share
-    if not 0 < share <= 1:
-        raise InputError(f"--label-share is {share}, expected above 0 and at most 1")
     order = generator(config.runtime.seed, "labels").permutation(len(train_ids))
-    return tuple(train_ids[at] for at in sorted(order[: max(2, round(share * len(order)))]))
+    return tuple(train_ids[at] for at in sorted(order[: max(2, round(config.targets.label_share * len(order)))]))
 
 
 def _freeze(network: Aam) -> None:
@@ -253,7 +240,9 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
         trainer = Trainer(network, config, train, validation, device, journal.report, asvs)
         trainer.fit()
     log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
-    profile = RegionProfile.fit([study.table.sequences[c] for c in _columns_of(study, sides["train"])])
+    profile = RegionProfile.fit(
+        [study.table.sequences[c] for c in np.unique(study.table.counts[sides["train"]].indices)]
+    )
     notes = {
         "seen_samples": sorted(seen),
         "command": "train" if wanted else "pretrain",
@@ -262,10 +251,6 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
     saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
     save_model(folder / "model", saved)
     return saved
-
-
-def _columns_of(study: Study, rows: np.ndarray) -> np.ndarray:
-    return np.unique(study.table.counts[rows].indices)
 
 
 def _describe(prepared: Prepared, command: str) -> str:

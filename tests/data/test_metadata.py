@@ -202,6 +202,7 @@ def test_artifacts(tmp_path, read):
 
 
 @pytest.mark.skipif(not QIIME2_FILES.is_dir(), reason="scikit-bio is installed without its test data")
+@pytest.mark.filterwarnings("ignore:Downcasting behavior:FutureWarning")
 def test_agrees_with_qiime2_on_its_own_files():
     valid = sorted((QIIME2_FILES / "valid").iterdir())
     assert len(valid) > 30

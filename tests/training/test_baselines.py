@@ -10,9 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.metrics
-from scipy.sparse import csr_array
-from sklearn import ensemble
-from sklearn.base import clone
 
 from aam.data.table import read_table, select_samples
 from aam.training import baselines, metrics
@@ -31,9 +28,6 @@ from aam.training.baselines import (
     verdict,
 )
 from aam.training.metrics import Predictions
-
-FEW = ensemble.RandomForestRegressor(n_estimators=5, random_state=0)
-FEW_CLASSES = ensemble.RandomForestClassifier(n_estimators=5, random_state=0)
 
 
 def folds_of(fold: np.ndarray) -> tuple[Fold, ...]:
@@ -94,18 +88,12 @@ def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
     one = replace(task, folds=(fold,))
     other = task.truth.copy()
     other[fold.test] = other[fold.test][::-1] if task.labels else 99.0
-    counts = csr_array(np.random.default_rng(0).integers(0, 3, (60, 12)))
-    few = FEW_CLASSES if task.labels else FEW
-    for predict in (
-        lambda given: named(baselines.trivial_baselines(given)),
-        lambda given: named((baselines.trees_baseline(counts, given, few),)),
-    ):
-        first, second = predict(one), predict(replace(one, truth=other))
-        assert first.keys() == second.keys()
-        for name, predicted in first.items():
-            np.testing.assert_array_equal(predicted, second[name])
-            assert np.isnan(predicted[~fold.test]).all()
-            assert np.isfinite(predicted[fold.test]).all()
+    first, second = (named(baselines.trivial_baselines(given)) for given in (one, replace(one, truth=other)))
+    assert first.keys() == second.keys()
+    for name, predicted in first.items():
+        np.testing.assert_array_equal(predicted, second[name])
+        assert np.isnan(predicted[~fold.test]).all()
+        assert np.isfinite(predicted[fold.test]).all()
 
 
 def test_a_level_never_trained_on_has_no_baseline():
@@ -158,55 +146,6 @@ def test_depth_and_richness_find_what_depends_on_them():
     for name, least in {baselines.DEPTH_AND_RICHNESS: 0.8, baselines.RICHNESS: 0.8}.items():
         assert sklearn.metrics.r2_score(task.truth, found[name]) > least
     assert sklearn.metrics.r2_score(task.truth, found[baselines.DEPTH]) < 0.1
-
-
-@pytest.mark.parametrize("kind", ["RandomForest", "ExtraTrees"])
-def test_trees_find_the_asv_that_matters(kind: str):
-    draw = np.random.default_rng(0)
-    counts = draw.poisson(2.0, (120, 30))
-    truth = counts[:, 4] / counts.sum(axis=1)
-    task = replace(numeric_task(120), truth=truth)
-    regressor, classifier = (
-        getattr(ensemble, kind + use)(n_estimators=30, max_features=1.0, random_state=0)
-        for use in ("Regressor", "Classifier")
-    )
-    found = baselines.trees_baseline(csr_array(counts), task, regressor)
-    assert not found.trivial
-    assert sklearn.metrics.r2_score(truth, found.predicted) > 0.8
-    classes = replace(task, truth=(truth > np.median(truth)).astype(int), labels=("low", "high", "never seen"))
-    found = baselines.trees_baseline(csr_array(counts), classes, classifier)
-    assert (found.predicted.argmax(axis=1) == classes.truth).mean() > 0.85
-    assert (found.predicted[:, 2] == 0).all()
-
-
-def test_trees_read_relative_abundances_of_common_asvs():
-    """Deeper samples and ASVs that too few training samples have change nothing."""
-    draw = np.random.default_rng(0)
-    counts = draw.poisson(2.0, (60, 10)) + 1
-    task = numeric_task()
-    rare = np.zeros((60, 5), dtype=int)
-    plain = baselines.trees_baseline(csr_array(counts), task, FEW).predicted
-    deeper = counts * draw.choice([1, 2, 4], size=(60, 1))
-    np.testing.assert_allclose(
-        baselines.trees_baseline(csr_array(np.hstack([deeper, rare])), task, FEW).predicted, plain
-    )
-
-
-def test_trees_read_wide_indices():
-    narrow = csr_array(np.random.default_rng(0).poisson(2.0, (60, 10)))
-    wide = narrow.copy()
-    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
-    found = [baselines.trees_baseline(each, numeric_task(), FEW).predicted for each in (narrow, wide)]
-    np.testing.assert_array_equal(*found)
-
-
-def test_the_same_seed_gives_the_same_trees():
-    task, counts = numeric_task(), csr_array(np.random.default_rng(0).poisson(2.0, (60, 10)))
-    first, again, other = (
-        baselines.trees_baseline(counts, task, clone(FEW).set_params(random_state=seed)).predicted for seed in (0, 0, 1)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
 
 
 # --- the model beside baselines ---------------------------------------------------------------------------
