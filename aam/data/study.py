@@ -169,18 +169,8 @@ def load_study(
 ) -> Study:
     """Read and align all inputs.
 
-    Parameters
-    ----------
-    config : DataConfig
-    max_bp : int
-        Longest ASV in nucleotides.
-    seed : int
-    columns : sequence of str
-        Metadata columns in which every sample needs a value.
-    class_columns : sequence of str
-        Those whose classes must keep 90 % of their samples when the depth is chosen.
-    classifier : bool
-        The values of a numeric column are classes too.
+    Every sample needs a value in the metadata `columns`; the classes of `class_columns`, with `classifier` of numeric
+    ones too, keep 90 % of their samples when the depth is chosen. `max_bp` is the longest ASV in nucleotides.
 
     Raises
     ------

@@ -120,6 +120,7 @@ class Trainer:
         self.total_steps = len(self.train) * self.config.train.epochs
         self.progress = Progress()
         self.best_weights: dict[str, Tensor] = {}
+        self.last_weights: dict[str, Tensor] = {}
 
     def fit(self) -> None:
         """Train until the last epoch or until patience runs out, then take the best weights back."""
@@ -132,8 +133,8 @@ class Trainer:
             self._judge(figures)
             if patience and self.progress.stale >= patience:
                 break
-        if self.best_weights:
-            self.model.load_state_dict(self.best_weights)
+        self.last_weights = copy.deepcopy(self.model.state_dict())
+        self.model.load_state_dict(self.best_weights or self.last_weights)
 
     def _batches(self, loader: Loader, draw: int) -> Iterator[tuple[Batch, Tensor | None]]:
         for batch in loader.epoch(draw):

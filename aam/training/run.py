@@ -249,7 +249,10 @@ def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> Sav
         "best_epoch": trainer.progress.best_epoch,
     }
     saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
-    save_model(folder / "model", saved)
+    best = trainer.best_weights or trainer.last_weights
+    for name, weights in (("last", trainer.last_weights), ("model", best)):
+        network.load_state_dict(weights)
+        save_model(folder / name, saved)
     return saved
 
 
@@ -300,8 +303,8 @@ def train(config: FineTuneConfig) -> None:
 def run(config: FineTuneConfig, command: str) -> None:
     """Train on every split of `config` and report on the held-out samples.
 
-    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/ and model/ (below fold-K/ when
-    cross-validating), then predictions.tsv, metrics.json and report.html.
+    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, model/ (best epoch) and last/, below
+    fold-K/ when cross-validating, then predictions.tsv, metrics.json and report.html.
     """
     prepared = load_inputs(config)
     config = prepared.config

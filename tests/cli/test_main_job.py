@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 
 from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
 from aam.training.inference import read_predictions
+from aam.training.model_folder import load_model
 
 SMALL = ["--embedding-dim=16", "--attention-layers=1", "--attention-heads=2"]
 SMALL += ["--epochs=2", "--threads=1", "--batch-size=16"]
@@ -65,6 +67,7 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
     for folder in (encoder, tuned):
         for name in ("run.json", "split.tsv", "metrics.jsonl", "metrics.json", "report.html", "model/manifest.json"):
             assert (folder / name).is_file(), name
+        assert load_model(folder / "last", torch.device("cpu")).notes["best_epoch"] <= 2
     run = json.loads((tuned / "run.json").read_text())
     assert run["config"]["targets"]["metadata_column"] == ["ph", "biome", "null"]
     assert run["config"]["model"]["embedding_dim"] == 16, "sizes come from the encoder"

@@ -172,6 +172,7 @@ def test_the_best_weights_are_taken_back(study, model_of):
     assert trainer.progress.best == losses[best]
     assert same_weights(weights_of(model), states[best])
     assert not same_weights(states[best], states[-1])
+    assert same_weights(trainer.last_weights, states[-1])
 
 
 def test_a_run_stops_when_patience_ends(study, model_of):
