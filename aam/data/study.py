@@ -145,6 +145,8 @@ def pruned_tree(
     tree = read_tree(path, midpoint)
     tips = match_tips(tree, table.feature_ids, missing_tips)
     present = np.unique(tips[tips >= 0])
+    if missing := int((tips < 0).sum()):
+        log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(tips))
     return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
 
 

@@ -68,6 +68,7 @@ def write_unifrac(config: UnifracConfig) -> None:
     tree, tips = pruned_tree(tree_path, table, config.missing_tips, config.midpoint_root)
     if config.unifrac_metric == "faith_pd":
         write_faith_pd(output, table.sample_ids, faith_pd(tree, tips, table.counts, config.root_length))
+        log.info("%s: faith_pd of %d samples", output, len(table.sample_ids))
         return
     options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
     with Progress(transient=True) as progress:

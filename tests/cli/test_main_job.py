@@ -208,3 +208,18 @@ def test_bad_input_is_one_message_and_status_2(
     for name in named:
         assert name in error
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+def test_evaluating_training_samples_is_said(study: Path, tuned: Path, tmp_path: Path) -> None:
+    words = ["evaluate", "--model", str(tuned / "model"), "--table", str(study / "table.biom")]
+    words += ["--metadata", str(study / "metadata.tsv")]
+    assert main([*words, "--output-dir", str(tmp_path / "all")]) == 0
+    assert "samples were seen in training" in (tmp_path / "all" / "report.html").read_text()
+
+
+def test_ids_beside_a_matrix_are_not_overwritten(study: Path, tmp_path: Path) -> None:
+    (tmp_path / "d.ids.txt").write_text("mine")
+    words = ["unifrac", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--threads", "1"]
+    assert main([*words, "--output", str(tmp_path / "d.npy")]) == 2
+    assert (tmp_path / "d.ids.txt").read_text() == "mine"
+    assert main([*words, "--output", str(tmp_path / "d.npy"), "--overwrite"]) == 0
