@@ -20,10 +20,12 @@ RANGES = (
     (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
     (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
     (1, sys.maxsize, "1 or more", "asv_chunk_size repeats"),
-    (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience seed num_workers"),
+    (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers"),
     (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty"),
-    (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs label_share"),
+    (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
     (0, 1, "0 to 1", "count_mask_ratio"),
+    (sys.float_info.min, 1, "above 0 and at most 1", "label_share"),
+    (0, 2**32 - 1, "0 to 2^32 - 1", "seed"),
     (sys.float_info.min, sys.maxsize, "a finite number above 0", "lr max_grad_norm memory_limit"),
 )
 

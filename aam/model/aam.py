@@ -99,7 +99,7 @@ class Aam(nn.Module):
 
     def encode_asvs(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
         """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
-        if self.asv_chunk is None or len(tokens) <= self.asv_chunk:
+        if self.asv_chunk is None:
             return self.asv(tokens, padded)  # type: ignore[no-any-return]
         parts = []
         for chunk in tokens.split(self.asv_chunk):

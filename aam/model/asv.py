@@ -38,13 +38,16 @@ class AsvEncoder(nn.Module):
 
         `padded` says whether any row is shorter than L; without padding no mask is needed.
         """
-        tail = -tokens.shape[1] % self.patch
-        patches = F.pad(tokens, (0, tail), value=PAD).unflatten(1, (-1, self.patch))
+        patches, keep = self._patches(tokens, padded)
         one_hot = F.one_hot(patches.long(), N_TOKENS).to(self.stem.weight.dtype)
         x = self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]]
-        keep = (patches != PAD).sum(dim=2) > 0 if padded else None
         x = self.stack(x, None if keep is None else keep[:, None, None, :])
         return x, self.pool(x, keep) + self._in_place(x, keep)
+
+    def _patches(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor | None]:
+        """Patches ``[U, P, patch]`` of bases, and which of them hold one where some do not."""
+        patches = F.pad(tokens, (0, -tokens.shape[1] % self.patch), value=PAD).unflatten(1, (-1, self.patch))
+        return patches, (patches != PAD).sum(dim=2) > 0 if padded else None
 
     def _in_place(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``, each position with weights of its own."""
@@ -56,11 +59,7 @@ class AsvEncoder(nn.Module):
     def standardize(self, tokens: Tensor, padded: bool) -> None:
         """Center and scale both parts of the ASV vectors of a first batch."""
         x, vectors = self(tokens, padded)
-        keep = None
-        if padded:
-            tail = -tokens.shape[1] % self.patch
-            keep = (F.pad(tokens, (0, tail), value=PAD).unflatten(1, (-1, self.patch)) != PAD).any(dim=2)
-        in_place = self._in_place(x, keep)
+        in_place = self._in_place(x, self._patches(tokens, padded)[1])
         standardize(self.pool.out, vectors - in_place, 0.5)
         standardize(self.in_place, in_place)
 

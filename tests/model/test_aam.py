@@ -22,13 +22,20 @@ def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) 
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
-def same_outputs(found: Outputs, expected: Outputs, rows: list[int], tolerance: float = 1e-5) -> None:
-    """What is known of samples is the same; row `rows[i]` of `expected` is row i of `found`."""
-    close(found.samples, expected.samples[rows], tolerance)
-    close(found.target, expected.target[rows], tolerance)
-    close(found.distance, expected.distance[rows][:, rows], tolerance)
-    for one, other in zip(found.labels, expected.labels, strict=True):
-        close(one, other[rows], tolerance)
+def different(found: Outputs, expected: Outputs, rows: list[int], tolerance: float = 1e-5) -> list[str]:
+    """What of the samples differs; row `rows[i]` of `expected` is row i of `found`."""
+    pairs = {
+        "samples": (found.samples, expected.samples[rows]),
+        "target": (found.target, expected.target[rows]),
+        "distance": (found.distance, expected.distance[rows][:, rows]),
+    }
+    for column, (one, other) in enumerate(zip(found.labels, expected.labels, strict=True)):
+        pairs[f"label {column}"] = one, other[rows]
+    return [
+        name
+        for name, (one, other) in pairs.items()
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+    ]
 
 
 def on_its_own(model, tokens: torch.Tensor) -> torch.Tensor:
@@ -77,7 +84,7 @@ def test_the_batch_of_unique_asvs_equals_the_dense_computation(study_of, tiny, m
         found, expected = model(batch), dense(model, batch)
     assert expected.samples.std() > 0.3
     assert expected.target.std() > 0.05
-    same_outputs(found, expected, list(range(9)))
+    assert not different(found, expected, list(range(9)))
 
 
 @pytest.mark.parametrize("stem", ["patch", "nucleotide"])
@@ -97,7 +104,7 @@ def test_a_sample_does_not_depend_on_its_batch(study, model_of):
         together = model(every)
         for rows in ([4], [0, 8], [2, 3, 5, 7, 1]):
             some = draw_batch(study, np.array(rows), 0)
-            same_outputs(model(some), together, [every.sample_ids.index(name) for name in some.sample_ids])
+            assert not different(model(some), together, [every.sample_ids.index(name) for name in some.sample_ids])
 
 
 def test_shuffled_samples(study, model_of):
@@ -105,7 +112,7 @@ def test_shuffled_samples(study, model_of):
     ordered, shuffled = draw_batch(study, np.arange(9), 0), draw_batch(study, rows, 0)
     with torch.no_grad():
         place = [ordered.sample_ids.index(name) for name in shuffled.sample_ids]
-        same_outputs(model(shuffled), model(ordered), place)
+        assert not different(model(shuffled), model(ordered), place)
 
 
 def test_shuffled_asvs_within_samples(batch, model_of):
@@ -120,7 +127,7 @@ def test_shuffled_asvs_within_samples(batch, model_of):
     asv = torch.where(counts > 0, torch.argsort(rows)[asv], 0)
     shuffled = dataclasses.replace(batch, tokens=batch.tokens[rows], asv=asv, counts=counts)
     with torch.no_grad():
-        same_outputs(model(shuffled), model(batch), list(range(9)))
+        assert not different(model(shuffled), model(batch), list(range(9)))
 
 
 def test_counts_are_an_input(batch, model_of):
@@ -241,7 +248,7 @@ def test_unifrac_and_targets_read_whole_sequences(batch, model_of):
     masks = dataclasses.replace(some_masks(batch), counts=None)
     model = model_of(HEADS)
     with torch.no_grad():
-        same_outputs(model(batch, masks), model(batch), list(range(9)), 1e-6)
+        assert not different(model(batch, masks), model(batch), list(range(9)), 1e-6)
 
 
 def test_vectors_computed_beforehand_give_the_same(batch, model_of):
@@ -249,7 +256,7 @@ def test_vectors_computed_beforehand_give_the_same(batch, model_of):
     with torch.no_grad():
         whole = model(batch)
         bare = dataclasses.replace(batch, tokens=batch.tokens[:, :0])
-        same_outputs(model(bare, None, whole.asvs), whole, list(range(9)), 0)
+        assert not different(model(bare, None, whole.asvs), whole, list(range(9)), 0)
 
 
 # --- heads -------------------------------------------------------------------------------------------------

@@ -17,13 +17,17 @@ HEADS = HeadConfig("unifrac", n_targets=2, n_classes=(3, 2))
 LENGTHS = (20, 13, 30)
 
 
-def same(found: Predicted, expected: Predicted, tolerance: float = 1e-5) -> None:
-    assert found.sample_ids == expected.sample_ids
-    pairs = [(found.target, expected.target), (found.samples, expected.samples)]
-    pairs += zip(found.probabilities, expected.probabilities, strict=True)
-    for one, other in pairs:
-        assert one.dtype == np.float64
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance)
+def different(found: Predicted, expected: Predicted, tolerance: float = 1e-5) -> list[str]:
+    """What of two predictions differs by more than the tolerance."""
+    pairs = {"target": (found.target, expected.target), "samples": (found.samples, expected.samples)}
+    for column, both in enumerate(zip(found.probabilities, expected.probabilities, strict=True)):
+        pairs[f"probabilities {column}"] = both
+    names = [] if found.sample_ids == expected.sample_ids else ["sample_ids"]
+    return names + [
+        name
+        for name, (one, other) in pairs.items()
+        if one.dtype != np.float64 or one.shape != other.shape or not np.allclose(one, other, rtol=0, atol=tolerance)
+    ]
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
         outputs.samples.double().numpy(),
     )
     assert expected.target.std() > 0.05
-    same(found, expected.ordered(found.sample_ids))
+    assert not different(found, expected.ordered(found.sample_ids))
     for probabilities in found.probabilities:
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
 
@@ -80,7 +84,7 @@ def test_no_order_changes_a_prediction(study, study_of, tiny, model_of):
     expected = run_model(model, study, np.arange(9), CPU, PLAIN)
     assert np.ptp(expected.samples, axis=0).max() > 0.1
     found = run_model(model, shuffled, asked, CPU, PLAIN)
-    same(found, expected.ordered(found.sample_ids))
+    assert not different(found, expected.ordered(found.sample_ids))
 
 
 def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny, model_of):
@@ -89,23 +93,23 @@ def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny
     together = run_model(model, study, np.arange(9), CPU, PLAIN)
     for row in range(9):
         expected = together.ordered([f"s{row}"])
-        same(run_model(model, study, np.array([row]), CPU, PLAIN), expected)
+        assert not different(run_model(model, study, np.array([row]), CPU, PLAIN), expected)
         own = np.flatnonzero(made["counts"][row])
         sequences = [made["sequences"][column] for column in own]
         alone = study_of(made["counts"][[row]][:, own], sequences, names=[f"s{row}"])
-        same(run_model(model, alone, np.array([0]), CPU, PLAIN), expected)
+        assert not different(run_model(model, alone, np.array([0]), CPU, PLAIN), expected)
 
 
 def test_one_more_worker_changes_no_bit(study, model_of):
     model = model_of(HEADS)
     one, other = (run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers)) for workers in (0, 1))
-    same(one, other, 0)
+    assert not different(one, other, 0)
 
 
 def test_draws_differ_and_repeat(study, model_of):
     model, rows = model_of(HEADS), np.arange(9)
     first, again, other = (run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2))
-    same(first, again, 0)
+    assert not different(first, again, 0)
     assert np.abs(first.target - other.target).max() > 1e-3
 
 
