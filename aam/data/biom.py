@@ -1,16 +1,16 @@
-"""BIOM tables: 2.1 (HDF5) and 1.0 (JSON) read with sizes checked first, 2.1 written samples at a time."""
+"""BIOM tables: 2.1 (HDF5) and 1.0 (JSON) read with sizes checked first, 2.1 written."""
 
 from __future__ import annotations
 
 import io
 import itertools
 import json
-from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import biom
 import h5py
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from scipy import sparse
 
 import aam
 from aam.data.readers import MAX_COUNT, RawTable, decoded, whole_counts
-from aam.errors import InputError, shown
+from aam.errors import InputError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MAX_JSON = 512 << 20
@@ -31,11 +31,7 @@ MAX_RATIO = 1100
 EXEMPT = 1 << 20
 
 # Constant, so that the same table gives the same bytes on every day.
-CREATED = "1970-01-01T00:00:00"
-HDF5_CHUNK = 1 << 14
-PACKED = {"compression": "gzip", "track_times": False}
-
-Ints = npt.NDArray[np.int64]
+CREATED = datetime(1970, 1, 1)
 
 
 def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset:
@@ -202,140 +198,17 @@ def read_json(blob: bytes, where: str) -> RawTable:
     return RawTable(matrix, samples, features)
 
 
-class _Column:
-    """A dataset that grows by whole HDF5 chunks, so that appends of any size give the same bytes."""
+def write_hdf5(
+    path: Path, counts: sparse.csr_matrix | sparse.csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str]
+) -> None:
+    """Write reads [samples, features] as a BIOM 2.1 file; equal tables give equal bytes.
 
-    def __init__(self, group: h5py.Group, name: str, dtype: type[np.generic]) -> None:
-        self.dataset = group.create_dataset(
-            name, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(HDF5_CHUNK,), **PACKED
-        )
-        self.pending = np.empty(0, dtype)
-
-    def append(self, values: npt.NDArray[np.generic]) -> None:
-        self.pending = np.concatenate([self.pending, values.astype(self.pending.dtype)])
-        self.flush(len(self.pending) - len(self.pending) % HDF5_CHUNK)
-
-    def flush(self, count: int) -> None:
-        start = self.dataset.shape[0]
-        self.dataset.resize(start + count, axis=0)
-        self.dataset[start:] = self.pending[:count]
-        self.pending = self.pending[count:]
-
-
-class _Axis:
-    """One of the two compressed copies of the matrix that BIOM asks for."""
-
-    def __init__(self, file: h5py.File, name: str) -> None:
-        self.group = file.create_group(name)
-        for empty in ("metadata", "group-metadata"):
-            self.group.create_group(empty)
-        self.matrix = self.group.create_group("matrix")
-        self.data = _Column(self.matrix, "data", np.float64)
-        self.indices = _Column(self.matrix, "indices", np.int32)
-
-    def append(self, data: npt.NDArray[np.generic], indices: npt.NDArray[np.generic]) -> None:
-        self.data.append(data)
-        self.indices.append(indices)
-
-    def finish(self, ids: Sequence[str], indptr: Ints) -> None:
-        for column in (self.data, self.indices):
-            column.flush(len(column.pending))
-        offset = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
-        self.matrix.create_dataset("indptr", data=indptr.astype(offset), **PACKED)
-        options = PACKED if ids else {"track_times": False}
-        text = h5py.string_dtype()
-        self.group.create_dataset("ids", shape=(len(ids),), dtype=text, data=list(ids) or None, **options)
-
-
-class BiomWriter:
-    """A BIOM 2.1 file that is appended to by samples; equal tables give equal bytes, however they are cut.
-
-    The samples are written as they come, to `path`, which is replaced, below the columns `feature_ids`;
-    `close` writes the copy ordered by feature from them, reading the file once for every `entries_in_memory`
-    counts, about 50 bytes each. Write below `aam.runtime.files.whole_file` to have a whole file or none.
+    Write below `aam.runtime.files.whole_file` to have a whole file or none. Raises `InputError`: ids that do not
+    fit the shape or occur twice.
     """
-
-    def __init__(self, path: Path, feature_ids: Sequence[str], *, entries_in_memory: int = 1 << 22) -> None:
-        self.path = path
-        self.feature_ids = list(feature_ids)
-        self.entries_in_memory = entries_in_memory
-        self._sample_ids: list[str] = []
-        self._ends: list[Ints] = [np.zeros(1, np.int64)]
-        self._of_feature = np.zeros(len(self.feature_ids), np.int64)
-        self._file = h5py.File(path, "w")
-        self._observation, self._sample = (_Axis(self._file, name) for name in ("observation", "sample"))
-
-    def append(self, counts: sparse.csr_matrix | sparse.csr_array, sample_ids: Sequence[str]) -> None:
-        """Add samples: reads as CSR [samples, features] and the ids of the rows; stored zeros are left out.
-
-        Raises `InputError`: the shape does not fit the ids.
-        """
-        rows, columns = len(sample_ids), len(self.feature_ids)
-        if counts.shape != (rows, columns):
-            expected = f"expected {rows} samples x {columns} features"
-            raise InputError(f"{self.path}: counts of shape {counts.shape}, {expected}")
-        counts = counts.copy()
-        counts.sum_duplicates()
-        counts.eliminate_zeros()
-        self._sample.append(counts.data, counts.indices)
-        self._ends.append(self._ends[-1][-1] + counts.indptr[1:].astype(np.int64))
-        self._of_feature += np.bincount(counts.indices, minlength=len(self.feature_ids))
-        self._sample_ids.extend(sample_ids)
-
-    def close(self) -> None:
-        """Write the copy ordered by feature, the ids and the attributes, then close the file.
-
-        Raises `InputError`: a sample or a feature occurs twice.
-        """
-        try:
-            for axis, ids in (("sample", self._sample_ids), ("feature", self.feature_ids)):
-                if twice := shown(name for name, times in Counter(ids).items() if times > 1):
-                    raise InputError(f"{self.path}: {axis} ids found more than once: {twice}; expected once")
-            samples = np.concatenate(self._ends)
-            features = np.concatenate([[0], np.cumsum(self._of_feature)])
-            self._sample.finish(self._sample_ids, samples)
-            self._copy_by_feature(samples, features)
-            self._observation.finish(self.feature_ids, features)
-            self._file.attrs.update(
-                {
-                    "id": "No Table ID",
-                    "type": "OTU table",
-                    "format-url": "http://biom-format.org",
-                    "format-version": (2, 1),
-                    "generated-by": f"aam {aam.__version__}",
-                    "creation-date": CREATED,
-                    "shape": (len(self.feature_ids), len(self._sample_ids)),
-                    "nnz": int(samples[-1]),
-                }
-            )
-        finally:
-            self._file.close()
-
-    def _copy_by_feature(self, samples: Ints, features: Ints) -> None:
-        """As many whole features at a time as fit in memory, at least one: by feature, then by sample."""
-        first, total = 0, int(samples[-1])
-        while first < len(self.feature_ids):
-            fitting = np.searchsorted(features, features[first] + self.entries_in_memory, side="right") - 1
-            last = max(int(fitting), first + 1)
-            parts = []
-            for start in range(0, max(total, 1), SLAB):
-                column = self._sample.indices.dataset[start : start + SLAB]
-                chosen = np.flatnonzero((column >= first) & (column < last))
-                values = self._sample.data.dataset[start : start + SLAB][chosen]
-                parts.append((column[chosen], start + chosen, values))
-            column, place, data = map(np.concatenate, zip(*parts, strict=True))
-            order = np.argsort(column, kind="stable")
-            rows = np.searchsorted(samples, place[order], side="right") - 1
-            self._observation.append(data[order], rows)
-            first = last
-
-    def __enter__(self) -> BiomWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._file.close()
+    try:
+        table = biom.Table(sparse.csc_matrix(counts, copy=True).T, feature_ids, sample_ids, type="OTU table")
+    except biom.exception.TableException as error:
+        raise InputError(f"{path}: {error}") from error
+    with h5py.File(path, "w") as file:
+        table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from aam.config import SimulateConfig
-from aam.data.biom import BiomWriter
+from aam.data.biom import write_hdf5
 from aam.errors import InputError
 from aam.runtime.files import check_writable, whole_folder
 from aam.runtime.rng import generator
@@ -284,23 +284,23 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
     the traits reaches at 1,000 reads on folds of unseen subjects.
     """
     settings, ids = asdict(study.settings), list(study.design.index)
-    looks, depths, richness = dict[int, Floats](), list[int](), list[int]()
+    looks, depths, richness, parts = dict[int, Floats](), list[int](), list[int](), []
     found = np.zeros(len(study.sequences), np.int64)
-    with BiomWriter(folder / "table.biom", study.sequences) as writer:
-        for counts in communities(study):
-            writer.append(counts, ids[len(depths) : len(depths) + counts.shape[0]])
-            found += np.bincount(counts.indices, minlength=len(found))
-            for row in counts:
-                depths.append(int(row.sum()))
-                if depths[-1] < ORACLE_DEPTH or len(looks) == ORACLE_SAMPLES:
-                    continue
-                # The mean traits of the ASVs, weighted by reads, log reads and presence.
-                rng = generator(settings["seed"], "simulate", "oracle", len(depths) - 1)
-                reads = rng.multivariate_hypergeometric(row.data, ORACLE_DEPTH)
-                weights = np.stack([reads, np.log1p(reads), reads > 0])
-                means = (weights @ study.traits[row.indices]) / weights.sum(1, keepdims=True)
-                looks[len(depths) - 1] = means.ravel()
-                richness.append(int((reads > 0).sum()))
+    for counts in communities(study):
+        parts.append(counts)
+        found += np.bincount(counts.indices, minlength=len(found))
+        for row in counts:
+            depths.append(int(row.sum()))
+            if depths[-1] < ORACLE_DEPTH or len(looks) == ORACLE_SAMPLES:
+                continue
+            # The mean traits of the ASVs, weighted by reads, log reads and presence.
+            rng = generator(settings["seed"], "simulate", "oracle", len(depths) - 1)
+            reads = rng.multivariate_hypergeometric(row.data, ORACLE_DEPTH)
+            weights = np.stack([reads, np.log1p(reads), reads > 0])
+            means = (weights @ study.traits[row.indices]) / weights.sum(1, keepdims=True)
+            looks[len(depths) - 1] = means.ravel()
+            richness.append(int((reads > 0).sum()))
+    write_hdf5(folder / "table.biom", sparse.vstack(parts, "csr"), ids, study.sequences)
     truth = {name: settings[name] for name in ("samples", "asvs", "subjects")} | {
         "density": float(found.sum() / (len(found) * len(depths))),
         "median_depth": float(np.median(depths)),

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_array
 
 from aam.data.artifact import ZIP_MAGIC, read_artifact
-from aam.data.biom import HDF5_MAGIC, BiomWriter, read_hdf5, read_json
+from aam.data.biom import HDF5_MAGIC, read_hdf5, read_json, write_hdf5
 from aam.data.readers import (
     GZIP_MAGIC,
     MAX_COUNT,
@@ -175,8 +175,8 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
 
 def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
-    with whole_file(path) as temporary, BiomWriter(temporary, table.sequences or table.feature_ids) as writer:
-        writer.append(csr_matrix(table.counts), table.sample_ids)
+    with whole_file(path) as temporary:
+        write_hdf5(temporary, table.counts, table.sample_ids, table.sequences or table.feature_ids)
 
 
 def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
