@@ -19,8 +19,8 @@ def option(default: Any, help: str, *, rare: bool = False, metavar: str | None =
 RANGES = (
     (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
     (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
-    (1, sys.maxsize, "1 or more", "asv_chunk_size repeats"),
-    (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers"),
+    (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints"),
+    (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers checkpoint_minutes"),
     (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty"),
     (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
     (0, 1, "0 to 1", "count_mask_ratio"),
@@ -131,6 +131,9 @@ class TrainConfig:
         0.5, "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).", rare=True
     )
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
+    nonfinite: Literal["stop", "skip"] = option(
+        "stop", "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it)."
+    )
     patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.")
     penalty: float = option(1.0, "Weight of the UniFrac loss.")
     nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.")
@@ -185,7 +188,19 @@ class RuntimeConfig:
         None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
+    deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
     debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class RunConfig(RuntimeConfig):
+    """Machine, precision, output and checkpoints"""
+
+    resume_from: str | None = option(
+        None, "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint."
+    )
+    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.")
+    keep_checkpoints: int = option(2, "How many of the newest checkpoints are kept while the run lasts.", rare=True)
 
 
 @dataclass(frozen=True)
@@ -195,7 +210,7 @@ class PretrainConfig:
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
-    runtime: RuntimeConfig = RuntimeConfig()
+    runtime: RunConfig = RunConfig()
 
 
 @dataclass(frozen=True)
@@ -208,7 +223,7 @@ class FineTuneConfig:
     train: TrainConfig = TrainConfig(
         epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0, count_penalty=0.0
     )
-    runtime: RuntimeConfig = RuntimeConfig()
+    runtime: RunConfig = RunConfig()
 
 
 @dataclass(frozen=True)

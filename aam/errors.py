@@ -20,6 +20,14 @@ class InputError(ValueError):
         super().__init__("\n".join(problems))
 
 
+class RunError(Exception):
+    """A run cannot go on, though nothing was wrong with its input; the message says what can be done."""
+
+
+class CallAgain(BaseException):
+    """A run ends early, its state saved, and wants to be called again; like KeyboardInterrupt no error."""
+
+
 class Problems:
     """Collects problems while checking, then raises them together."""
 

@@ -26,7 +26,7 @@ from aam.config import (
     UnifracConfig,
 )
 from aam.config_file import read_config
-from aam.errors import BAD_INPUT, FAILED, FINISHED, InputError
+from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
 
 Config = TypeVar("Config")
 
@@ -166,7 +166,7 @@ def _out_of_disk(error: OSError) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 finished, 2 bad input, 1 failed."""
+    """Run one command; returns the exit status: 0 finished, 2 bad input, 85 call again, 1 failed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -187,11 +187,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plural = f"{len(error.problems)} problems" if len(error.problems) > 1 else "problem"
         print(f"aam {words[0]}: {plural}", *(f"  - {p}" for p in error.problems), sep="\n", file=sys.stderr)
         return BAD_INPUT
-    except OSError as error:
+    except (OSError, RunError) as error:
         if debug:
             raise
-        print(f"aam {words[0]}: {_out_of_disk(error)}", file=sys.stderr)
+        said = _out_of_disk(error) if isinstance(error, OSError) else error
+        print(f"aam {words[0]}: {said}", file=sys.stderr)
         return FAILED
+    except CallAgain as stop:
+        print(f"aam {words[0]}: {stop}; the same command with --resume-from auto goes on", file=sys.stderr)
+        return CALL_AGAIN
     except KeyboardInterrupt:
         print(f"aam {words[0]}: interrupted", file=sys.stderr)
         return FAILED

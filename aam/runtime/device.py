@@ -43,6 +43,11 @@ def _cores() -> int:
 def prepare(config: RuntimeConfig) -> torch.device:
     """Choose the device and set threads and product precision for this process."""
     device = choose_device(config.device)
+    if config.deterministic:
+        # Read by cuBLAS when it starts, hence here and not later.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(config.deterministic)
     torch.set_num_threads(config.threads or _cores())
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     return device
@@ -54,3 +59,18 @@ def autocast(config: RuntimeConfig, device: torch.device) -> contextlib.Abstract
     if config.mixed_precision == "auto" and device.type == "cuda":
         wanted = torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.autocast(device.type, dtype=torch.bfloat16) if wanted else contextlib.nullcontext()
+
+
+def random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    """The states of torch's generators that a run on `device` draws from."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type in ("cuda", "mps"):
+        state["device"] = getattr(torch, device.type).get_rng_state()
+    return state
+
+
+def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> None:
+    """Put back what `random_state` gave."""
+    torch.set_rng_state(state["cpu"])
+    if "device" in state and device.type in ("cuda", "mps"):
+        getattr(torch, device.type).set_rng_state(state["device"])

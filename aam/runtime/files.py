@@ -1,22 +1,33 @@
-"""Files that appear whole or not at all: written under a temporary name, synced, then renamed."""
+"""Files and folders that appear whole or not at all: written under a temporary name, synced, then renamed."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import hashlib
+import json
+import logging
 import os
 import shutil
-import uuid
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from aam.errors import InputError
 
-TEMPORARY = ".partial-"
+log = logging.getLogger("aam")
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+MAX_JSON = 64 << 20
+# A temporary name says who writes it, or whom it stands in for: PREFIX~host~process~name.
+PARTIAL, REPLACED = ".partial", ".replaced"
+LOCK = ".lock"
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}")
+def _temporary(path: Path, prefix: str = PARTIAL) -> Path:
+    return path.with_name(f"{prefix}~{socket.gethostname()}~{os.getpid()}~{path.name}")
 
 
 def _sync(path: Path) -> None:
@@ -25,6 +36,43 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there; what cannot be removed stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _abandoned(host: str, process: str) -> bool:
+    """Whether a process of this host no longer runs."""
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return host == socket.gethostname()
+    except (ValueError, OSError):
+        return False
+    return False
+
+
+def sweep(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left half written, and put back what they had moved aside.
+
+    With `name`, what was to become `folder`/`name`, unless its process still runs; else everything in `folder`
+    and below it, where nobody else writes.
+    """
+    for prefix in (REPLACED, PARTIAL):
+        pattern = f"{prefix}~*~{'*' if name is None else glob.escape(name)}"
+        for stale in sorted(folder.rglob(pattern) if name is None else folder.glob(pattern)):
+            _, host, process, original = stale.name.split("~", 3)
+            if name is not None and not _abandoned(host, process):
+                continue
+            if prefix == REPLACED and not stale.with_name(original).exists():
+                stale.replace(stale.with_name(original))
+            remove(stale)
 
 
 def check_writable(path: Path, overwrite: bool = False) -> None:
@@ -54,6 +102,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     temporary file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent, path.name)
     temporary = _temporary(path)
     try:
         yield temporary
@@ -72,9 +121,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
     the two is whole; on an error it is there as before.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, aside = _temporary(path), _temporary(path)
-    temporary.mkdir()
+    sweep(path.parent, path.name)
+    temporary, aside = _temporary(path), _temporary(path, REPLACED)
     try:
+        temporary.mkdir()
         yield temporary
         for entry in sorted(temporary.rglob("*")):
             _sync(entry)
@@ -86,14 +136,30 @@ def whole_folder(path: Path) -> Iterator[Path]:
     finally:
         if aside.exists() and not path.exists():
             aside.replace(path)
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
+        remove(temporary)
+        remove(aside)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file, whole or not at all."""
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path) -> object:
+    """Content of a JSON file of at most `MAX_JSON` bytes; `InputError` where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            blob = file.read(MAX_JSON + 1)
+        if len(blob) > MAX_JSON:
+            raise InputError(f"{path}: larger than {MAX_JSON >> 20} MiB")
+        return json.loads(blob.decode("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not valid JSON ({error})") from None
 
 
 def file_digest(path: Path) -> str:
@@ -103,3 +169,55 @@ def file_digest(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def write_manifest(folder: Path) -> None:
+    """Record name, size and SHA-256 of every file in `folder`, last of all."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    entries = {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": file_digest(p)} for p in files}
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n")
+
+
+def verify_manifest(folder: Path) -> None:
+    """Check every file of `folder` against its manifest.
+
+    Raises
+    ------
+    InputError
+        No manifest, or of another format; names every file that is missing or differs.
+    """
+    manifest = read_json(folder / MANIFEST)
+    try:
+        found = manifest["format"]  # type: ignore[index]
+        entries = {n: (e["bytes"], e["sha256"]) for n, e in manifest["files"].items()}  # type: ignore[index]
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files") from None
+    if found != FORMAT:
+        raise InputError(f"{folder}: format {found}, this aam reads {FORMAT}")
+    damaged = []
+    for name, (size, digest) in entries.items():
+        path = folder / name
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        if not (inside and path.is_file() and path.stat().st_size == size and file_digest(path) == digest):
+            damaged.append(name)
+    if damaged:
+        raise InputError(*(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged))
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process; the system lets go of it when the process dies, however it does.
+
+    Raises
+    ------
+    InputError
+        Another process holds it.
+    """
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another process is writing there; wait for it, or choose another") from None
+        except OSError as error:
+            log.warning("%s: this file system locks nothing (%s); start one process there at a time", folder, error)
+        yield

@@ -19,6 +19,7 @@ from aam.data.study import Study, load_study
 from aam.errors import InputError
 from aam.runtime.device import prepare
 from aam.runtime.files import check_writable, whole_file, write_text
+from aam.training.checkpoint import SavedModel, load_model
 from aam.training.evaluate import Columns, evaluate_targets, write_results
 from aam.training.inference import (
     PredictionTable,
@@ -29,7 +30,6 @@ from aam.training.inference import (
     write_predictions,
 )
 from aam.training.journal import open_output
-from aam.training.model_folder import SavedModel, load_model
 from aam.training.report import ReportData
 
 log = logging.getLogger("aam")

@@ -26,7 +26,7 @@ from aam.config import (
     DataConfig,
     FineTuneConfig,
     ModelConfig,
-    RuntimeConfig,
+    RunConfig,
     SimulateConfig,
     TrainConfig,
     out_of_range,
@@ -80,7 +80,7 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
 
 def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Callable[[], Figures] | str]:
     """What each case runs, or why it cannot."""
-    runtime = RuntimeConfig(device=config.device, threads=config.threads)
+    runtime = RunConfig(device=config.device, threads=config.threads)
     usual = FineTuneConfig(
         data=DataConfig(table=table, tree=tree, missing_tips="drop"), train=TrainConfig(), runtime=runtime
     )
@@ -159,7 +159,7 @@ def bench(config: BenchConfig) -> None:
     """
     if problems := out_of_range(config):
         raise InputError(*problems)
-    device = prepare(RuntimeConfig(device=config.device, threads=config.threads))
+    device = prepare(RunConfig(device=config.device, threads=config.threads))
     name = device_name(device)
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
     check_writable(output, overwrite=True)

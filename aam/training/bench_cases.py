@@ -34,8 +34,8 @@ from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare
 from aam.runtime.timing import Stages, operations, peak_memory, product_rate, seconds
+from aam.training.checkpoint import SavedModel, save_model
 from aam.training.loop import Objective, train_step
-from aam.training.model_folder import SavedModel, save_model
 from aam.training.optim import make_optimizer
 
 Figures = dict[str, Any]

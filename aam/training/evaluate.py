@@ -26,9 +26,9 @@ from aam.model.aam import Aam
 from aam.runtime.files import write_text
 from aam.training import report
 from aam.training.baselines import Baseline, Fold, Task, trivial_baselines
+from aam.training.checkpoint import SavedModel
 from aam.training.inference import PredictionTable, run_model
 from aam.training.metrics import Array, Interval, Predictions, mantel, neighbours_recovered, partial_mantel
-from aam.training.model_folder import SavedModel
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")

@@ -23,7 +23,7 @@ from aam.errors import InputError
 from aam.model.aam import Aam, Outputs
 from aam.runtime.device import autocast
 from aam.runtime.files import write_text
-from aam.training.model_folder import SavedModel
+from aam.training.checkpoint import SavedModel
 
 Array = npt.NDArray[np.float64]
 

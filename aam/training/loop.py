@@ -1,12 +1,16 @@
-"""The training loop: one step, one epoch, validation, and when to stop."""
+"""The training loop: one step, one epoch, validation, when to stop, and all that is needed to go on."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +20,24 @@ from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
-from aam.errors import InputError
+from aam.errors import RunError
 from aam.model.aam import Aam, Masks, Outputs
-from aam.runtime.device import autocast
+from aam.runtime.device import autocast, random_state, set_random_state
+from aam.runtime.timing import Watch
+from aam.training.checkpoint import State, write_state
 from aam.training.inference import AsvVectors, Predicted, collect
 from aam.training.losses import Terms, draw_masks, loss_terms, penalties, total_loss
 from aam.training.metrics import classification_metrics, regression_metrics
 from aam.training.optim import learning_rate, make_optimizer
 
+log = logging.getLogger("aam")
+
 Figures = dict[str, float]
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
+# Steps between two records of the losses.
+LOG_STEPS = 10
+# Steps in a row that may be skipped.
+MOST_SKIPPED = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +64,13 @@ class Objective:
         return total_loss(terms, penalties(self.config.train, self.config.targets))
 
 
+class Step(NamedTuple):
+    """What a step gave: the loss terms, detached, and whether loss or gradient were not finite; both on the device."""
+
+    terms: Terms
+    broken: Tensor
+
+
 def train_step(
     model: Aam,
     batch: Batch,
@@ -59,23 +78,35 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     step: int,
     asvs: Tensor | None = None,
-) -> Terms:
-    """One step of the optimizer on one batch; returns the loss terms, detached."""
+) -> Step:
+    """One step of the optimizer on one batch; where loss or gradient are not finite, the weights stay as they are."""
     optimizer.zero_grad(set_to_none=True)
     _, terms = objective.run(model, batch, objective.masks(batch, step), asvs)
-    objective.total(terms).backward()
+    loss = objective.total(terms)
+    loss.backward()
     trained = [p for p in model.parameters() if p.grad is not None]
-    nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm)
+    norm = nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm)
+    broken = ~(torch.isfinite(norm) & torch.isfinite(loss.detach()))
+    # As torch's GradScaler does it: fused optimizers leave out the step on the device.
+    optimizer.grad_scale, optimizer.found_inf = None, broken.float()  # type: ignore[attr-defined]
     optimizer.step()
-    return {name: (total.detach(), count) for name, (total, count) in terms.items()}
+    return Step({name: (total.detach(), count) for name, (total, count) in terms.items()}, broken)
 
 
 @dataclass
 class Progress:
-    """Where a run stands, beside weights and optimizer; epoch 0 is before training."""
+    """Where a run stands, beside weights and optimizer; epoch 0 is before training.
+
+    `position` counts the batches done in the epoch, `samples` theirs, `seconds` their time, `skipped` the last steps
+    in a row that were not finite.
+    """
 
     step: int = 0
     epoch: int = 0
+    position: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    skipped: int = 0
     best: float = float("inf")
     best_epoch: int = 0
     stale: int = 0
@@ -88,30 +119,61 @@ class Means:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
 
-    def add(self, terms: Terms) -> None:
-        """Take the terms of one batch."""
+    def add(self, terms: Terms, broken: Tensor | None = None) -> None:
+        """Take the terms of one batch, unless it is `broken`."""
         for name, (total, count) in terms.items():
+            if broken is not None:
+                total, count = total.masked_fill(broken, 0), count.masked_fill(broken, 0)
             self.sums[name] = self.sums.get(name, 0) + total.double()
             self.counts[name] = self.counts.get(name, 0) + count
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that it holds, by name."""
+        pairs = {"sum": self.sums, "count": self.counts}
+        return {f"{kind}.{name}": value for kind, values in pairs.items() for name, value in values.items()}
+
+    @classmethod
+    def of(cls, state: State, prefix: str, device: torch.device) -> Means:
+        """Those whose `tensors` stand in a state under `prefix`."""
+        means = cls()
+        means.sums, means.counts = (
+            {name: value.to(device) for name, value in state.part(f"{prefix}.{kind}").items()}
+            for kind in ("sum", "count")
+        )
+        return means
+
     def read(self, weights: dict[str, float]) -> Figures:
         """Mean of each term and, as ``loss``, their weighted sum."""
-        means = {name: float(self.sums[name] / self.counts[name].clamp_min(1)) for name in self.sums}
+        means = {name: float(self.sums[name] / self.counts[name].clamp_min(1)) for name in sorted(self.sums)}
         loss = sum(weights[name.rstrip("0123456789")] * value for name, value in means.items())
         return {"loss": loss, **means}
 
 
+class Pending(NamedTuple):
+    """A step whose outcome the host has not read yet."""
+
+    batch: Batch
+    outcome: Step
+    place: dict[str, int]
+
+
 @dataclass(eq=False)
 class Trainer:
-    """A model with its data, optimizer and progress."""
+    """A model with its data, optimizer and progress.
+
+    `report` takes records, `offer` is called where the state may be saved, and batches that are not finite are
+    written below `folder`.
+    """
 
     model: Aam
     config: FineTuneConfig
     train: Loader
     validation: Loader
     device: torch.device
-    report: Callable[[dict[str, float | int | str]], None]
+    report: Callable[[dict[str, float | int | str]], object] = dict
     asvs: AsvVectors | None = None
+    folder: Path = Path()
+    offer: Callable[[Trainer], object] = id
 
     def __post_init__(self) -> None:
         self.objective = Objective(self.config, self.train.study.depth, self.device)
@@ -121,44 +183,117 @@ class Trainer:
         self.progress = Progress()
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
+        self.means, self.recent = Means(), Means()
+        self.pending: Pending | None = None
+        self.resumed = False
+
+    def state(self) -> State:
+        """All that `restore` needs for the rest of the run to be as if it had never stopped."""
+        self._settle()
+        kinds = {"model": self.model.state_dict(), "best": self.best_weights, "random": random_state(self.device)}
+        kinds |= {"means": self.means.tensors(), "recent": self.recent.tensors()}
+        moments = self.optimizer.state_dict()["state"]
+        kinds["optimizer"] = {f"{i}.{name}": value for i, values in moments.items() for name, value in values.items()}
+        tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
+        return State(tensors, {"progress": dataclasses.asdict(self.progress)})
+
+    def restore(self, state: State) -> None:
+        """Stand where `state` was taken."""
+        self.model.load_state_dict(state.part("model"))
+        self.best_weights = {name: value.to(self.device) for name, value in state.part("best").items()}
+        self.means, self.recent = (Means.of(state, name, self.device) for name in ("means", "recent"))
+        moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for name, value in state.part("optimizer").items():
+            place, _, kind = name.partition(".")
+            moments[int(place)][kind] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": dict(moments), "param_groups": groups})
+        self.progress, self.resumed = Progress(**state.facts["progress"]), True
+        set_random_state(state.part("random"), self.device)
 
     def fit(self) -> None:
         """Train until the last epoch or until patience runs out, then take the best weights back."""
         patience = self.config.train.patience
-        if self.config.targets.metadata_column:
+        if self.config.targets.metadata_column and not self.resumed:
             self._judge(self._validate())
-        while self.progress.epoch < self.config.train.epochs:
-            figures = self._epoch()
-            self.progress.epoch += 1
-            self._judge(figures)
-            if patience and self.progress.stale >= patience:
-                break
+        with Watch(log.warning) as self.watch:
+            while self.progress.epoch < self.config.train.epochs and not (0 < patience <= self.progress.stale):
+                figures = self._epoch()
+                self.progress = dataclasses.replace(
+                    self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
+                )
+                self.means = Means()
+                self._judge(figures)
         self.last_weights = copy.deepcopy(self.model.state_dict())
         self.model.load_state_dict(self.best_weights or self.last_weights)
 
-    def _batches(self, loader: Loader, draw: int) -> Iterator[tuple[Batch, Tensor | None]]:
-        for batch in loader.epoch(draw):
+    def _batches(self, loader: Loader, draw: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor | None]]:
+        for batch in loader.epoch(draw, skip):
             moved = batch.to(self.device)
             yield moved, None if self.asvs is None else self.asvs.of(moved)
 
     def _epoch(self) -> Figures:
         self.model.train()
-        started, samples, means = time.perf_counter(), 0, Means()
-        for batch, asvs in self._batches(self.train, self.progress.epoch):
-            rate = learning_rate(self.config.train, self.progress.step, self.total_steps)
+        progress, started, before = self.progress, time.perf_counter(), self.progress.seconds
+        for batch, asvs in self._batches(self.train, progress.epoch, progress.position):
+            self.watch.beat("a step")
+            rate = learning_rate(self.config.train, progress.step, self.total_steps)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-            means.add(train_step(self.model, batch, self.objective, self.optimizer, self.progress.step, asvs))
-            self.progress.step += 1
-            samples += len(batch.counts)
-            self.report({"event": "step", "step": self.progress.step, "lr": rate})
-        figures = means.read(self.weights)
-        if not np.isfinite(figures["loss"]):
-            rate = self.config.train.lr
-            raise InputError(f"epoch {self.progress.epoch}: the loss is {figures['loss']}; lower --lr {rate}")
-        seconds = time.perf_counter() - started
-        result = {f"train_{name}": value for name, value in figures.items()}
-        return {**result, "samples_per_s": samples / seconds, **self._validate()}
+            outcome = train_step(self.model, batch, self.objective, self.optimizer, progress.step, asvs)
+            for means in (self.means, self.recent):
+                means.add(*outcome)
+            # Read a step late, so that the device has work while the host waits.
+            self._settle()
+            place = {"step": progress.step, "epoch": progress.epoch, "position": progress.position}
+            self.pending = Pending(batch, outcome, place)
+            progress.step += 1
+            progress.position += 1
+            progress.samples += len(batch.counts)
+            progress.seconds = before + time.perf_counter() - started
+            self._log(rate)
+            self.offer(self)
+            self.watch.beat("the next batch")
+        self._settle()
+        self.watch.rest(f"epoch {progress.epoch + 1}")
+        result = {f"train_{name}": value for name, value in self.means.read(self.weights).items()}
+        return {**result, "samples_per_s": progress.samples / progress.seconds, **self._validate()}
+
+    def _log(self, rate: float) -> None:
+        """Report a step, and every `LOG_STEPS` the mean losses since the last time."""
+        record: dict[str, float | int | str] = {"event": "step", "step": self.progress.step, "lr": rate}
+        if self.progress.step % LOG_STEPS == 0:
+            self._settle()
+            record |= {f"train_{name}": value for name, value in self.recent.read(self.weights).items()}
+            self.recent = Means()
+        self.report(record)
+
+    def _settle(self) -> None:
+        """Read whether the last step was finite; if not, keep its batch and go by ``--nonfinite``.
+
+        Raises
+        ------
+        RunError
+            With ``--nonfinite stop``, or after `MOST_SKIPPED` steps in a row.
+        """
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        if not bool(pending.outcome.broken):
+            self.progress.skipped = 0
+            return
+        self.progress.skipped += 1
+        batch, place = pending.batch, pending.place
+        path = self.folder / "nonfinite" / f"step-{place['step']}"
+        values = {name: float(total / count) for name, (total, count) in pending.outcome.terms.items()}
+        named = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+        losses = {name: f"{value:g}" for name, value in values.items()}
+        write_state(path, State(named, {**place, "losses": losses, "sample_ids": batch.sample_ids}))
+        said = f"step {place['step']}: loss or gradient are not finite ({losses}); the batch is kept in {path}"
+        if self.config.train.nonfinite == "stop" or self.progress.skipped >= MOST_SKIPPED:
+            lower = f"lower --lr {self.config.train.lr}"
+            raise RunError(f"{said}, the weights are as before it; {lower}, or pass --nonfinite skip for a rare one")
+        log.warning("%s and left out", said)
 
     def _validate(self) -> Figures:
         if not len(self.validation):

@@ -1,10 +1,12 @@
-"""How training starts and moves: heads fitted as linear models, the optimizer, its learning rate."""
+"""How training starts and moves: weights taken over, heads fitted as linear models, optimizer, learning rate."""
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch import nn
 
 from aam.config import RuntimeConfig, TrainConfig
 from aam.data.study import Study
+from aam.errors import InputError
 from aam.model.aam import Aam
 from aam.model.heads import Readout
 from aam.training.inference import encode_table, run_model
@@ -25,6 +28,8 @@ Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 Linear = tuple[Array, Array]
 Model = TypeVar("Model", Ridge, LogisticRegression)
+
+log = logging.getLogger("aam")
 
 DRAWS = 2
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
@@ -121,18 +126,40 @@ def fit_heads(
         _set(head.linear, slice(None), found, mean, spread)
 
 
+def take_weights(network: Aam, start: Aam, source: Path) -> None:
+    """Copy what fits from `start`, and say what was loaded, what is new and what was ignored."""
+    have, own = start.state_dict(), network.state_dict()
+    loaded = [name for name in own if name in have and own[name].shape == have[name].shape]
+    if not loaded:
+        raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")
+    network.load_state_dict({**own, **{name: have[name] for name in loaded}})
+    parts = {"loaded": loaded, "new": own.keys() - set(loaded), "ignored": have.keys() - set(loaded)}
+    for title, names in parts.items():
+        heads = sorted({name.split(".")[0] for name in names})
+        log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
+
+
+def freeze_base(network: Aam) -> None:
+    """Let only the target heads learn."""
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name.startswith(("target", "labels")))
+
+
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """AdamW, Adam or SGD over the trainable parameters; only weight matrices decay."""
+    """AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay."""
     trainable = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
     ]
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=0.9)
-    if config.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=config.lr)
-    return torch.optim.AdamW(groups, lr=config.lr)
+    if config.optimizer != "sgd":
+        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        return kind(groups, lr=config.lr, fused=True)
+    sgd = torch.optim.SGD(groups, lr=config.lr, momentum=0.9, fused=True)
+    for parameter in trainable:
+        # Left to torch, a first step that is skipped would leave what memory held.
+        sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return sgd
 
 
 def warmup_steps(config: TrainConfig, total: int) -> int:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
-import platform
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-import aam
 from aam.config import FineTuneConfig, PretrainConfig, TargetConfig, out_of_range
 from aam.config_file import to_dict
 from aam.data.loader import Loader
@@ -36,19 +33,20 @@ from aam.errors import InputError, Problems, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare
-from aam.runtime.files import file_digest, write_text
+from aam.runtime.files import MANIFEST, only_writer, remove
 from aam.runtime.rng import generator
+from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
-from aam.training.journal import Journal, open_output
+from aam.training.journal import CHECKPOINTS, Journal, RunFolder, describe
 from aam.training.loop import Trainer
-from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model
-from aam.training.optim import fit_heads
+from aam.training.optim import fit_heads, freeze_base, take_weights
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")
 
 SCALE_SAMPLES = 256
+Sides = dict[str, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +81,8 @@ def _check_options(config: FineTuneConfig) -> None:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
+    if data.cv is not None and config.runtime.resume_from not in (None, "auto"):
+        problems.add(f"--resume-from is {config.runtime.resume_from}, expected auto with --cv")
     if model.attention_heads < 1 or model.embedding_dim % model.attention_heads:
         width, heads = model.embedding_dim, model.attention_heads
         problems.add(f"--embedding-dim {width} is not divisible by --attention-heads {heads}")
@@ -170,122 +170,99 @@ def _heads(config: FineTuneConfig, study: Study, targets: Targets, train_ids: Se
     )
 
 
-def _take_weights(network: Aam, start: Aam, source: Path) -> None:
-    """Copy what fits from `start`, and say what was loaded, what is new and what was ignored."""
-    have, own = start.state_dict(), network.state_dict()
-    loaded = [name for name in own if name in have and own[name].shape == have[name].shape]
-    if not loaded:
-        raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")
-    network.load_state_dict({**own, **{name: have[name] for name in loaded}})
-    parts = {"loaded": loaded, "new": own.keys() - set(loaded), "ignored": have.keys() - set(loaded)}
-    for title, names in parts.items():
-        heads = sorted({name.split(".")[0] for name in names})
-        log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
-
-
 def _labelled(train_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
     """The training samples whose labels are used, in sorted order."""
     order = generator(config.runtime.seed, "labels").permutation(len(train_ids))
     return tuple(train_ids[at] for at in sorted(order[: max(2, round(config.targets.label_share * len(order)))]))
 
 
-def _freeze(network: Aam) -> None:
-    for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name.startswith(("target", "labels")))
+def _targets(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets]:
+    """The study with its targets, which know the training samples only."""
+    config, study = prepared.config.targets, prepared.study
+    if not config.metadata_column or study.metadata is None:
+        return study, Targets(())
+    targets = fit_targets(
+        study.metadata, config.metadata_column, train_ids,
+        classifier=config.classifier, transform=config.target_transform,
+    )  # fmt: skip
+    target, label = targets.encode(study.metadata, study.table.sample_ids)
+    return dataclasses.replace(study, target=target, label=label), targets
 
 
-def train_one(prepared: Prepared, split: Split, folder: Path, title: str) -> SavedModel:
-    """Train on one split and write its part of the run directory."""
-    config, study, device = prepared.config, prepared.study, prepared.device
-    wanted = config.targets.metadata_column
-    train_ids = _labelled(split.ids("train"), config)
-    targets = Targets(())
-    if wanted and study.metadata is not None:
-        targets = fit_targets(
-            study.metadata, wanted, train_ids,
-            classifier=config.targets.classifier, transform=config.targets.target_transform,
-        )  # fmt: skip
-        target, label = targets.encode(study.metadata, study.table.sample_ids)
-        study = dataclasses.replace(study, target=target, label=label)
-    heads = _heads(config, study, targets, train_ids)
-    torch.manual_seed(config.runtime.seed)
-    network = Aam(config.model, study.depth, heads)
-    seen = set(train_ids) | set(split.ids("validation"))
-    source = _encoder_of(config, split.test_fold)
-    if source is not None:
-        start = load_model(source, torch.device("cpu"))
-        _take_weights(network, start.network, source)
-        seen |= set(start.notes["seen_samples"])
-    else:
-        network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
-    network.to(device)
-    sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
-    if targets.specs:
-        fit_heads(network, study, sides["train"], sides["validation"], device, config.runtime)
-    asvs: AsvVectors | None = None
-    if config.targets.freeze_base:
-        _freeze(network)
-        asvs = encode_table(network, study, device, config.runtime)
-    network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
+def _loaders(
+    config: FineTuneConfig, study: Study, sides: Sides, tokens: bool, distances: bool
+) -> tuple[Loader, Loader]:
     train = Loader(
         study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
-        tokens=asvs is None, distances=heads.metric is not None,
+        tokens=tokens, distances=distances,
         # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
     )  # fmt: skip
-    validation = dataclasses.replace(train, rows=sides["validation"], shuffle=False, shallow=0.0)
+    return train, dataclasses.replace(train, rows=sides["validation"], shuffle=False, shallow=0.0)
+
+
+def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, title: str) -> SavedModel:
+    """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
+    config, device = prepared.config, prepared.device
+    train_ids = _labelled(split.ids("train"), config)
+    study, targets = _targets(prepared, train_ids)
+    heads = _heads(config, study, targets, train_ids)
+    torch.manual_seed(config.runtime.seed)
+    network = Aam(config.model, study.depth, heads)
+    sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
+    seen = set(train_ids) | set(split.ids("validation"))
+    source, state = _encoder_of(config, split.test_fold), run.state(folder)
+    if source is not None:
+        start = load_model(source, torch.device("cpu"))
+        take_weights(network, start.network, source)
+        seen |= set(start.notes["seen_samples"])
+    elif state is None:
+        network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
+    network.to(device)
+    if state is not None:
+        network.load_state_dict(state.part("model"))
+    elif targets.specs:
+        fit_heads(network, study, sides["train"], sides["validation"], device, config.runtime)
+    asvs: AsvVectors | None = None
+    if config.targets.freeze_base:
+        freeze_base(network)
+        asvs = encode_table(network, study, device, config.runtime)
+    network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
+    train, validation = _loaders(config, study, sides, asvs is None, heads.metric is not None)
     write_split(folder / "split.tsv", split)
-    steps = len(train) * config.train.epochs
-    with Journal(folder, title, steps, config.train.epochs) as journal:
-        trainer = Trainer(network, config, train, validation, device, journal.report, asvs)
-        trainer.fit()
-    log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
-    profile = RegionProfile.fit(
-        [study.table.sequences[c] for c in np.unique(study.table.counts[sides["train"]].indices)]
-    )
-    notes = {
-        "seen_samples": sorted(seen),
-        "command": "train" if wanted else "pretrain",
-        "best_epoch": trainer.progress.best_epoch,
-    }
+    trainer = _fit(run, Trainer(network, config, train, validation, device, asvs=asvs, folder=folder), state, title)
+    seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
+    profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
+    notes = {"seen_samples": sorted(seen), "command": run.about["command"], "best_epoch": trainer.progress.best_epoch}
     saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
     best = trainer.best_weights or trainer.last_weights
     for name, weights in (("last", trainer.last_weights), ("model", best)):
         network.load_state_dict(weights)
         save_model(folder / name, saved)
+    remove(folder / CHECKPOINTS)
+    run.signals.pause()
     return saved
 
 
-def _describe(prepared: Prepared, command: str) -> str:
-    """run.json: resolved options, versions, machine and checksums of the inputs."""
-    config = prepared.config
-    inputs = {
-        name: {"path": str(path), "sha256": file_digest(path)}
-        for name, path in dataclasses.asdict(config.data).items()
-        if isinstance(path, Path)
-    }
-    options = to_dict(config)
-    if command == "pretrain":
-        del options["targets"]
-    versions = {
-        "aam": aam.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-    described = {
-        "command": command,
-        "config": options,
-        "inputs": inputs,
-        "versions": versions,
-        "device": str(prepared.device),
-        "machine": platform.processor() or platform.machine(),
-        "threads": torch.get_num_threads(),
-        "depth": prepared.study.depth,
-        "dropped_samples": prepared.study.dropped,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-    return json.dumps(described, indent=1) + "\n"
+def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> Trainer:
+    """Train, journal, and keep checkpoints."""
+    config, runtime = trainer.config, trainer.config.runtime
+    if state is not None:
+        trainer.restore(state)
+        log.info("%s: goes on after step %d", title, trainer.progress.step)
+    keeper = Keeper(trainer.folder / CHECKPOINTS, runtime.checkpoint_minutes, runtime.keep_checkpoints, run.signals)
+    before = None if state is None else state.facts["journal"]
+    with Journal(trainer.folder, title, trainer.total_steps, config.train.epochs, before) as journal, run.signals:
+
+        def whole(trainer: Trainer) -> State:
+            state = trainer.state()
+            return State(state.tensors, {**state.facts, "journal": journal.facts(), "run": run.about})
+
+        trainer.report = journal.report
+        trainer.offer = lambda trainer: keeper.offer(trainer.progress.step, lambda: whole(trainer))
+        trainer.fit()
+    log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
+    return trainer
 
 
 def pretrain(config: PretrainConfig) -> None:
@@ -303,32 +280,40 @@ def train(config: FineTuneConfig) -> None:
 def run(config: FineTuneConfig, command: str) -> None:
     """Train on every split of `config` and report on the held-out samples.
 
-    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, model/ (best epoch) and last/, below
-    fold-K/ when cross-validating, then predictions.tsv, metrics.json and report.html.
+    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while it lasts, model/
+    (best epoch) and last/, below fold-K/ when cross-validating, then predictions.tsv, report.html and metrics.json.
+    Raises `CallAgain` after a signal, with the state saved.
     """
-    prepared = load_inputs(config)
-    config = prepared.config
-    output = config.runtime.output_dir
-    if output is None:
-        raise InputError("--output-dir: not given")
-    open_output(output, config.runtime.overwrite)
-    write_text(output / "run.json", _describe(prepared, command))
-    many = config.data.cv is not None
+    with Signals() as signals:
+        prepared = load_inputs(config)
+        study = prepared.study
+        facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}
+        about = describe(command, prepared.config, facts)
+        folder = RunFolder.opened(about, prepared.config.runtime, signals)
+        with only_writer(folder.path):
+            if folder.finished:
+                log.info("%s: finished already", folder.path)
+                return
+            _train_all(prepared, folder, command)
+
+
+def _train_all(prepared: Prepared, run: RunFolder, command: str) -> None:
+    config, study, device = prepared.config, prepared.study, prepared.device
     held_out: list[PredictionTable] = []
     tables: list[Table] = []
-    transductive = False
+    transductive, many = False, config.data.cv is not None
     for split in prepared.splits:
-        folder = output / f"fold-{split.test_fold}" if many else output
+        folder = run.path / f"fold-{split.test_fold}" if many else run.path
         title = f"{command} fold {split.test_fold}" if many else command
-        saved = train_one(prepared, split, folder, title)
+        saved = run.trained(folder, device) or train_one(prepared, run, split, folder, title)
         ids = split.ids("test") or split.ids("validation")
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
             passes, fold = config.targets.val_prediction_passes, split.test_fold
-            held_out.append(predict_rows(saved, prepared.study, ids, config.runtime, prepared.device, passes, fold))
+            held_out.append(predict_rows(saved, study, ids, config.runtime, device, passes, fold))
         elif ids:
-            tables.extend(evaluate_encoder(saved, prepared.study, split, config.runtime, prepared.device))
-    _report(prepared, command, output, held_out, tables, transductive)
+            tables.extend(evaluate_encoder(saved, study, split, config.runtime, device))
+    _report(prepared, command, run.path, held_out, tables, transductive)
 
 
 def _report(

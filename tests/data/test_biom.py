@@ -24,7 +24,9 @@ def counts() -> sparse.csr_matrix:
 
 
 def write(path: Path, counts: sparse.csr_matrix) -> Path:
-    samples, features = ([f"{kind}{number}" for number in range(size)] for kind, size in zip("sf", counts.shape))
+    samples, features = (
+        [f"{kind}{number}" for number in range(size)] for size, kind in zip(counts.shape, "sf", strict=True)
+    )
     write_hdf5(path, counts, samples, features)
     return path
 
@@ -66,8 +68,3 @@ def test_a_table_may_be_empty(tmp_path):
 def test_ids_occur_once(tmp_path):
     with pytest.raises(InputError, match=r"table.biom: Duplicate"):
         write_hdf5(tmp_path / "table.biom", sparse.csr_matrix(np.eye(2)), ["s", "s"], ["a", "b"])
-
-
-def test_counts_fit_the_ids(tmp_path):
-    with pytest.raises(InputError, match=r"table.biom: .*2"):
-        write_hdf5(tmp_path / "table.biom", sparse.csr_matrix(np.eye(2)), ["s"], ["a", "b"])

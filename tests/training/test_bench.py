@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from aam.config import BenchConfig, DataConfig, FineTuneConfig, ModelConfig, RuntimeConfig, SimulateConfig, TrainConfig
+from aam.config import (
+    BenchConfig,
+    DataConfig,
+    FineTuneConfig,
+    ModelConfig,
+    RunConfig,
+    RuntimeConfig,
+    SimulateConfig,
+    TrainConfig,
+)
 from aam.data.simulate import simulate
 from aam.errors import InputError
 from aam.runtime.timing import Stages, operations, peak_memory, product_rate, slug
@@ -33,7 +42,7 @@ def config(study) -> FineTuneConfig:
         data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
         model=ModelConfig(embedding_dim=16, attention_heads=2),
         train=TrainConfig(batch_size=6, nuc_mask_asvs=1.0),
-        runtime=RuntimeConfig(device="cpu", threads=1),
+        runtime=RunConfig(device="cpu", threads=1),
     )
 
 

@@ -22,10 +22,10 @@ from aam.data.tokens import PAD, N, RegionProfile
 from aam.model.heads import HeadConfig
 from aam.training import evaluate
 from aam.training.baselines import MAJORITY, MEDIAN
+from aam.training.checkpoint import SavedModel
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, masked_bases, write_results
 from aam.training.inference import PredictionTable
 from aam.training.metrics import mantel
-from aam.training.model_folder import SavedModel
 from aam.training.report import ReportData
 
 CPU = torch.device("cpu")

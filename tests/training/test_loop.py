@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aam.config import FineTuneConfig, ModelConfig, RuntimeConfig, TargetConfig, TrainConfig
+from aam.config import FineTuneConfig, ModelConfig, RunConfig, TargetConfig, TrainConfig
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION, draw_batch
-from aam.errors import InputError
+from aam.errors import RunError
 from aam.model.heads import HeadConfig
+from aam.training.checkpoint import read_state, write_state
 from aam.training.inference import encode_table, run_model
 from aam.training.loop import Objective, Trainer, train_step
 from aam.training.losses import draw_masks, loss_terms, penalties, total_loss
@@ -32,7 +34,7 @@ def config_of(epochs=3, batch_size=4, targets=None, runtime=None, **train) -> Fi
         targets=targets or TargetConfig(),
         model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
         train=TrainConfig(**{"lr": 3e-3, "epochs": epochs, "batch_size": batch_size, **train}),
-        runtime=runtime or RuntimeConfig(),
+        runtime=runtime or RunConfig(),
     )
 
 
@@ -85,7 +87,8 @@ def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem
     before = losses()
     assert set(before) == {"unifrac", "nucleotide", "count", "target", "label0"}
     for step in range(60):
-        terms = train_step(model, batch, objective, optimizer, step)
+        terms, broken = train_step(model, batch, objective, optimizer, step)
+        assert not broken
         assert not any(total.requires_grad for total, _ in terms.values())
     after = losses()
     assert after["nucleotide"] < before["nucleotide"], "random bases: there is little to learn"
@@ -115,7 +118,7 @@ def test_missing_targets_do_not_poison_the_weights(study, model_of):
 
 
 def test_a_seed_fixes_every_weight(study, model_of):
-    def fitted(runtime: RuntimeConfig, dropout: float = 0.1) -> dict[str, Tensor]:
+    def fitted(runtime: RunConfig, dropout: float = 0.1) -> dict[str, Tensor]:
         torch.manual_seed(runtime.seed)
         trainer = trainer_of(
             model_of(PRETRAIN, noise=0.0, dropout=dropout),
@@ -125,10 +128,10 @@ def test_a_seed_fixes_every_weight(study, model_of):
         trainer.fit()
         return weights_of(trainer.model)
 
-    first = fitted(RuntimeConfig(seed=4))
-    assert same_weights(fitted(RuntimeConfig(seed=4)), first)
-    assert same_weights(fitted(RuntimeConfig(seed=4, num_workers=1)), first), "one more worker changes no bit"
-    assert not same_weights(fitted(RuntimeConfig(seed=5)), first)
+    first = fitted(RunConfig(seed=4))
+    assert same_weights(fitted(RunConfig(seed=4)), first)
+    assert same_weights(fitted(RunConfig(seed=4, num_workers=1)), first), "one more worker changes no bit"
+    assert not same_weights(fitted(RunConfig(seed=5)), first)
 
 
 def test_the_learning_rate_follows_its_course(study, model_of):
@@ -147,7 +150,7 @@ def test_the_learning_rate_follows_its_course(study, model_of):
 
 def overshooting(study, model):
     """Learned is 2 more than what the model says now, validated 0.5 more: the best lies on the way."""
-    target = run_model(model, study, np.arange(9), CPU, RuntimeConfig()).target + 2
+    target = run_model(model, study, np.arange(9), CPU, RunConfig()).target + 2
     target[6:] -= 1.5
     return dataclasses.replace(study, target=target.astype(np.float32), label=np.full((9, 1), -1))
 
@@ -194,10 +197,98 @@ def test_without_validation_the_last_weights_stay(study, model_of):
     assert not any(name.startswith("val_") for name in epochs[0])
 
 
-def test_a_loss_that_is_no_number_is_an_error(study, model_of):
-    trainer = trainer_of(model_of(PRETRAIN), study, config_of(4, lr=1e30, max_grad_norm=1e30, warmup_steps=0))
-    with pytest.raises(InputError, match=r"epoch 0: the loss is (nan|inf); lower --lr"):
+# --- steps that are not finite -----------------------------------------------------------------------------
+
+
+def with_broken_steps(trainer, broken: set[int]):
+    """The trainer, its loss multiplied by NaN in some steps."""
+    total = trainer.objective.total
+    step = {"number": -1}
+
+    def planted(self, terms):
+        step["number"] += 1
+        return total(terms) * (math.nan if step["number"] in broken else 1.0)
+
+    return planted
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
+    study, model_of, tmp_path, monkeypatch, caplog, optimizer, at
+):
+    config = config_of(3, batch_size=2, nonfinite="skip", optimizer=optimizer)
+    weights: list[dict[str, Tensor]] = []
+    trainer = trainer_of(model_of(PRETRAIN, noise=0.0), study, config)
+    trainer.folder, trainer.offer = tmp_path, lambda trainer: weights.append(weights_of(trainer.model))
+    start = weights_of(trainer.model)
+    monkeypatch.setattr(Objective, "total", with_broken_steps(trainer, {at}))
+    trainer.fit()
+    before = [start, *weights]
+    unchanged = [same_weights(one, other) for one, other in pairwise(before)]
+    assert unchanged == [step == at for step in range(9)]
+    kept = read_state(tmp_path / "nonfinite" / f"step-{at}")
+    again = draw_batch(study, study.rows(kept.facts["sample_ids"]), kept.facts["epoch"])
+    assert (kept.facts["epoch"], kept.facts["position"]) == divmod(at, 3)
+    assert torch.equal(kept.tensors["tokens"], again.tokens)
+    assert torch.equal(kept.tensors["distance"], again.distance)
+    assert f"step {at}: loss or gradient are not finite" in caplog.text
+
+
+def test_a_broken_step_ends_the_run_where_that_was_asked_for(study, model_of, tmp_path, monkeypatch):
+    trainer = trainer_of(model_of(PRETRAIN), study, config_of(4, batch_size=2))
+    trainer.folder = tmp_path
+    monkeypatch.setattr(Objective, "total", with_broken_steps(trainer, {4}))
+    with pytest.raises(RunError, match=r"step 4: loss or gradient .*lower --lr 0.003, or pass --nonfinite skip"):
         trainer.fit()
+    assert (tmp_path / "nonfinite" / "step-4").is_dir()
+
+
+def test_ten_broken_steps_in_a_row_end_the_run(study, model_of, tmp_path, monkeypatch):
+    trainer = trainer_of(model_of(PRETRAIN), study, config_of(9, batch_size=2, nonfinite="skip"))
+    trainer.folder = tmp_path
+    monkeypatch.setattr(Objective, "total", with_broken_steps(trainer, {1, *range(3, 13)}))
+    with pytest.raises(RunError, match=r"step 12: loss or gradient"):
+        trainer.fit()
+    assert trainer.progress.step in (13, 14)
+
+
+# --- going on ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("heads", [PRETRAIN, SUPERVISED], ids=["pretrain", "supervised"])
+def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp_path, heads, optimizer):
+    targets = TargetConfig(metadata_column=("a", "b", "c") if heads is SUPERVISED else ())
+    config = config_of(6, batch_size=2, optimizer=optimizer, targets=targets, patience=3)
+    learned = supervised(study) if heads is SUPERVISED else study
+
+    def trainer(records: list[dict]) -> Trainer:
+        torch.manual_seed(3)
+        return trainer_of(model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append)
+
+    records: list[dict] = []
+    whole = trainer(records)
+    whole.offer = lambda one: write_state(tmp_path / str(one.progress.step), one.state())
+    whole.fit()
+    steps = sorted(int(path.name) for path in tmp_path.iterdir())
+    assert steps[-1] >= 9
+    for step in (1, 3, 5, 8, steps[-1]):
+        after: list[dict] = []
+        resumed = trainer(after)
+        torch.manual_seed(99)
+        resumed.restore(read_state(tmp_path / str(step)))
+        assert resumed.progress.step == step
+        resumed.fit()
+        assert same_weights(weights_of(resumed.model), weights_of(whole.model))
+        assert same_weights(resumed.last_weights, whole.last_weights)
+        assert resumed.progress == dataclasses.replace(whole.progress, seconds=resumed.progress.seconds)
+        expected = records[len(records) - len(after) :]
+        assert [without_times(record) for record in after] == [without_times(record) for record in expected]
+
+
+def without_times(record: dict) -> dict:
+    return {name: value for name, value in record.items() if name != "samples_per_s"}
 
 
 # --- validation --------------------------------------------------------------------------------------------
@@ -247,7 +338,7 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     """On whole input, some targets missing; the loss that decides is that of these predictions too."""
     learned, model = supervised(study), model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
     found = last_epoch((model, learned, config_of(1, 64, lr=0.0)), validation=range(2, 9))
-    predicted = run_model(model, learned, np.arange(2, 9), CPU, RuntimeConfig())
+    predicted = run_model(model, learned, np.arange(2, 9), CPU, RunConfig())
     truth, label = learned.target[2:], learned.label[2:, 0]
     errors = np.abs(predicted.target - truth)
     assert found["val_mae"] == pytest.approx(np.nanmean(errors, axis=0).mean(), rel=1e-5)
@@ -285,7 +376,7 @@ def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith(("target", "labels")))
         start = weights_of(model)
-        asvs = encode_table(model, study, CPU, RuntimeConfig()) if beforehand else None
+        asvs = encode_table(model, study, CPU, RunConfig()) if beforehand else None
         trainer_of(model, learned, config, asvs=asvs).fit()
         end = weights_of(model)
         for name in start:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +18,22 @@ import torch
 from aam.config import DataConfig, ModelConfig, RuntimeConfig
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.data.tokens import RegionProfile
-from aam.errors import InputError
+from aam.errors import CallAgain, InputError
 from aam.model.heads import HeadConfig
+from aam.runtime.files import MANIFEST, write_manifest
+from aam.training.checkpoint import (
+    Keeper,
+    SavedModel,
+    Signals,
+    State,
+    earlier_state,
+    load_model,
+    newest_state,
+    read_state,
+    save_model,
+    write_state,
+)
 from aam.training.inference import run_model
-from aam.training.model_folder import MANIFEST, SavedModel, load_model, save_model, write_manifest
 
 CPU = torch.device("cpu")
 HEADS = HeadConfig("unifrac", (0.71, 0.13), counts=True, n_targets=1, n_classes=(2,))
@@ -132,7 +148,7 @@ def test_what_is_no_model(tmp_path):
             load_model(path, CPU)
     for text in ("", "[]", "3", "{}", '{"format": 1, "files": 3}', '{"format": 1, "files": {"a": 1}}', "[" * 9999):
         (tmp_path / "empty" / MANIFEST).write_text(text)
-        with pytest.raises(InputError, match="damaged"):
+        with pytest.raises(InputError, match=r"damaged|not valid JSON"):
             load_model(tmp_path / "empty", CPU)
 
 
@@ -160,7 +176,7 @@ def test_a_model_of_another_version_is_refused(folder):
 
 
 def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
-    monkeypatch.setattr("aam.training.model_folder.MAX_JSON", 100)
+    monkeypatch.setattr("aam.runtime.files.MAX_JSON", 100)
     with pytest.raises(InputError, match="larger than"):
         load_model(folder, CPU)
 
@@ -183,3 +199,141 @@ def test_no_file_holds_code(folder):
     for path in folder.iterdir():
         head = path.read_bytes()[:16]
         assert head.startswith(b"{") or head[8:9] == b"{", path.name
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------
+
+
+def state_of(step: int) -> State:
+    tensors = {"model.a": torch.arange(4.0) + step, "model.b.c": torch.tensor(True), "best.a": torch.zeros(0)}
+    return State(tensors, {"step": step, "lines": ["é\n"]})
+
+
+def steps_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def keeper_of(folder: Path, minutes: float = 0.0, signals: Signals | None = None) -> Keeper:
+    return Keeper(folder, minutes, 2, signals or Signals())
+
+
+def test_a_state_is_read_as_it_was_written(tmp_path):
+    write_state(tmp_path / "step-1", state_of(1))
+    found = read_state(tmp_path / "step-1")
+    assert {name: value.tolist() for name, value in found.tensors.items()} == {
+        name: value.tolist() for name, value in state_of(1).tensors.items()
+    }
+    assert found.facts == {"format": 1, **state_of(1).facts}
+    assert found.part("model").keys() == {"a", "b.c"}
+
+
+def test_the_newest_are_kept_and_the_newest_is_read(tmp_path):
+    keeper = keeper_of(tmp_path / "checkpoints")
+    for step in (8, 9, 10, 11):
+        keeper.offer(step, lambda step=step: state_of(step))
+    assert steps_in(keeper.folder) == ["step-10", "step-11"]
+    assert newest_state(keeper.folder).facts["step"] == 11
+    assert newest_state(tmp_path / "nowhere") is None
+
+
+def test_a_checkpoint_is_written_when_it_is_time(tmp_path, monkeypatch):
+    keeper, now = keeper_of(tmp_path, minutes=2.0), [1000.0]
+    keeper.saved = now[0]
+    monkeypatch.setattr("aam.training.checkpoint.time.monotonic", lambda: now[0])
+    for step, seconds in enumerate((60, 119, 120, 130, 239, 241)):
+        now[0] = 1000 + seconds
+        keeper.offer(step, lambda step=step: state_of(step))
+    assert steps_in(tmp_path) == ["step-2", "step-5"]
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path, caplog, name, damage):
+    keeper = keeper_of(tmp_path)
+    for step in (1, 2):
+        keeper.offer(step, lambda step=step: state_of(step))
+    path = tmp_path / "step-2" / name
+    blob = path.read_bytes()
+    path.write_bytes({"flip": bytes([blob[0] ^ 1]) + blob[1:], "cut": blob[: len(blob) // 2], "remove": b""}[damage])
+    if damage == "remove":
+        path.unlink()
+    assert newest_state(tmp_path).facts["step"] == 1
+    assert name in caplog.text
+    assert "the checkpoint before it is tried" in caplog.text
+    keeper.offer(3, lambda: state_of(3))
+    assert steps_in(tmp_path) == ["damaged-step-2", "step-1", "step-3"], "the damaged one does not count"
+
+
+def test_going_back_removes_what_came_later(tmp_path):
+    for step in (2, 10, 30):
+        write_state(tmp_path / f"step-{step}", state_of(step))
+    assert earlier_state(tmp_path / "step-2").facts["step"] == 2
+    assert steps_in(tmp_path) == ["step-2"]
+    with pytest.raises(InputError, match=r"step-7/manifest.json: cannot be read"):
+        earlier_state(tmp_path / "step-7")
+
+
+@pytest.mark.parametrize("caught", ["", "SIGTERM"])
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monkeypatch, caplog, caught):
+    """On a full disk training goes on; after a signal the process says that it failed."""
+    keeper = keeper_of(tmp_path)
+    keeper.offer(1, lambda: state_of(1))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    keeper.signals.caught = caught
+    if caught:
+        with pytest.raises(OSError, match="No space left"):
+            keeper.offer(2, lambda: state_of(2))
+    else:
+        keeper.offer(2, lambda: state_of(2))
+        assert f"the last whole checkpoint: {tmp_path / 'step-1'}" in caplog.text
+    assert steps_in(tmp_path) == ["step-1"]
+    assert newest_state(tmp_path).facts["step"] == 1
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR2", "SIGINT"])
+def test_a_signal_waits_for_the_step_and_then_saves(tmp_path, name):
+    before = signal.getsignal(getattr(signal, name))
+    with Signals() as signals:
+        keeper = keeper_of(tmp_path, 10.0, signals)
+        with signals:
+            keeper.offer(1, lambda: state_of(1))
+            os.kill(os.getpid(), getattr(signal, name))
+            assert signals.caught == name
+            with pytest.raises(CallAgain, match=rf"{name} came, .*step-2 is saved"):
+                keeper.offer(2, lambda: state_of(2))
+        assert steps_in(tmp_path) == ["step-2"]
+        with pytest.raises(CallAgain, match="what is trained is saved"):
+            signals.pause()
+    assert signal.getsignal(getattr(signal, name)) == before
+
+
+def test_outside_the_loop_a_signal_ends_the_run_where_it_is():
+    with pytest.raises(CallAgain, match="nothing to save"), Signals():
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    source = """if True:
+        import os, signal
+        from aam.training.checkpoint import Signals
+        with Signals() as signals, signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(signals.caught, flush=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("never")
+    """
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "SIGTERM\n")
+
+
+def test_a_process_that_was_started_ignores_the_warning():
+    with Signals() as signals:
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0 if signals.caught == "" else 3)
+        assert os.waitpid(child, 0)[1] == 0

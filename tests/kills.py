@@ -1,0 +1,122 @@
+"""Kills a run at random instants, starts it again until it ends, and compares it with one never disturbed.
+
+``python tests/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on a simulated study.
+Every call is a forked process, so that none has to import torch anew, and saves after each step, so that many kills
+fall into a save. Exit status 1 when anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import aam.training.run  # noqa: F401
+from aam.cli.main import main
+from aam.data.simulate import simulate
+from aam.config import SimulateConfig
+
+SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"
+SIDES = "--test-size 0.2 --validation-size 0.2 --seed 1 --threads 1 --device cpu --deterministic"
+# What may differ between two runs of one commit: times, and what names them.
+CLOCK = re.compile(r'"(started|seconds|samples_per_s)": [^,}\n]+|"resumed": \[.*?\n \]|"output_dir": "[^"]*"', re.DOTALL)
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """Words of both runs on the study in `folder`, without output."""
+    study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
+    train = f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model --patience 0 --lr 1e-3"
+    return {
+        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk --epochs 6 {SMALL} {SIDES}".split(),
+        "train": f"train {study} {train} --epochs 8 --batch-size 8 {SIDES}".split(),
+    }
+
+
+def call(words: list[str], log: Path, kill_after: float | None = None) -> int:
+    """Exit status of `aam` in a process of its own, or minus the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os._exit(main(words))
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a run by name, without what tells the time; TensorBoard's name and hold nothing else."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and "tfevents" not in path.name)
+    return {
+        str(path.relative_to(folder)): CLOCK.sub("", path.read_text()).encode()
+        if path.suffix in (".json", ".jsonl")
+        else path.read_bytes()
+        for path in files
+        if path.name not in (".lock", "report.html")
+    }
+
+
+def killed(words: list[str], output: Path, kills: int, draw: random.Random, taken: float) -> tuple[int, int]:
+    """Call with ``--resume-from auto`` until the run ended; returns how many kills hit it and how often it began anew."""
+    hits, calls, log = 0, 0, output.with_suffix(".log")
+    again = [*words, "--output-dir", str(output), "--resume-from", "auto", "--checkpoint-minutes", "0"]
+    while True:
+        calls += 1
+        # Instants over a whole call at first; later mostly soon after the start of training, so that it gets on.
+        after = draw.uniform(0, taken) if hits < kills else None
+        status = call(again, log, after)
+        if status == -signal.SIGKILL:
+            hits += 1
+        elif status == 0:
+            return hits, calls
+        else:
+            raise SystemExit(f"call {calls} of {' '.join(again)} ended with {status}, see {log}")
+
+
+def check(name: str, words: list[str], folder: Path, kills: int, draw: random.Random) -> bool:
+    """Whether runs that were killed, `kills` times altogether, are as the one that was not."""
+    whole, done, number, same = folder / f"whole-{name}", 0, 0, True
+    started = time.perf_counter()
+    if call([*words, "--output-dir", str(whole)], whole.with_suffix(".log")) != 0:
+        raise SystemExit(f"the run never disturbed failed, see {whole.with_suffix('.log')}")
+    taken = time.perf_counter() - started
+    expected = contents(whole)
+    while done < kills:
+        output = folder / f"{name}-{number}"
+        hits, calls = killed(words, output, min(kills - done, 25), draw, taken)
+        found = contents(output)
+        differing = sorted(n for n in {**found, **expected} if found.get(n) != expected.get(n))
+        left = [str(path) for path in output.rglob("*") if path.name.startswith((".partial", ".replaced", "step-"))]
+        print(f"{name} {number}: {hits} kills, {calls} calls; differing: {differing}; left over: {left}", flush=True)
+        same &= not differing and not left
+        done, number = done + hits, number + 1
+    return same
+
+
+def run(folder: Path, kills: int, seed: int) -> bool:
+    """Both runs, each killed `kills` times."""
+    torch.set_num_threads(1)
+    draw = random.Random(seed)
+    simulate(SimulateConfig(output_dir=folder / "study", samples=60, depth=1_000))
+    results = {name: check(name, words, folder, kills, draw) for name, words in commands(folder).items()}
+    print(json.dumps(results))
+    return all(results.values())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="an empty folder")
+    parser.add_argument("--kills", type=int, default=200, help="kills of each of the two runs")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the instants")
+    chosen = parser.parse_args()
+    sys.exit(not run(chosen.folder, chosen.kills, chosen.seed))
