@@ -21,13 +21,14 @@ import torch
 
 import aam.training.run  # noqa: F401
 from aam.cli.main import main
-from aam.data.simulate import simulate
 from aam.config import SimulateConfig
+from aam.data.simulate import simulate
 
 SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"
 SIDES = "--test-size 0.2 --validation-size 0.2 --seed 1 --threads 1 --device cpu --deterministic"
-# What may differ between two runs of one commit: times, and what names them.
-CLOCK = re.compile(r'"(started|seconds|samples_per_s)": [^,}\n]+|"resumed": \[.*?\n \]|"output_dir": "[^"]*"', re.DOTALL)
+AGAIN = "--resume-from auto --checkpoint-minutes 0"
+# What may differ between two runs of one commit and one output folder: times, and how often a run was called.
+CLOCK = re.compile(r'"(started|seconds|samples_per_s)": [^,}\n]+|,\n "resumed": \[.*?\n \]', re.DOTALL)
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
@@ -35,8 +36,8 @@ def commands(folder: Path) -> dict[str, list[str]]:
     study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
     train = f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model --patience 0 --lr 1e-3"
     return {
-        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk --epochs 6 {SMALL} {SIDES}".split(),
-        "train": f"train {study} {train} --epochs 8 --batch-size 8 {SIDES}".split(),
+        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk --epochs 6 {SMALL} {SIDES} {AGAIN}".split(),
+        "train": f"train {study} {train} --epochs 8 --batch-size 8 {SIDES} {AGAIN}".split(),
     }
 
 
@@ -55,49 +56,46 @@ def call(words: list[str], log: Path, kill_after: float | None = None) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a run by name, without what tells the time; TensorBoard's name and hold nothing else."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and "tfevents" not in path.name)
+    """Every file of a run by name, without `CLOCK`; TensorBoard's hold times, so that they are left out."""
+    files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
-        str(path.relative_to(folder)): CLOCK.sub("", path.read_text()).encode()
-        if path.suffix in (".json", ".jsonl")
-        else path.read_bytes()
-        for path in files
-        if path.name not in (".lock", "report.html")
+        name: path.read_bytes() if path.suffix == ".safetensors" else CLOCK.sub("", path.read_text()).encode()
+        for name, path in files.items()
+        if "tfevents" not in name
     }
 
 
 def killed(words: list[str], output: Path, kills: int, draw: random.Random, taken: float) -> tuple[int, int]:
-    """Call with ``--resume-from auto`` until the run ended; returns how many kills hit it and how often it began anew."""
+    """Call until the run ended; returns how many kills hit it and how often it began anew."""
     hits, calls, log = 0, 0, output.with_suffix(".log")
-    again = [*words, "--output-dir", str(output), "--resume-from", "auto", "--checkpoint-minutes", "0"]
     while True:
         calls += 1
-        # Instants over a whole call at first; later mostly soon after the start of training, so that it gets on.
         after = draw.uniform(0, taken) if hits < kills else None
-        status = call(again, log, after)
+        status = call(words, log, after)
         if status == -signal.SIGKILL:
             hits += 1
         elif status == 0:
             return hits, calls
         else:
-            raise SystemExit(f"call {calls} of {' '.join(again)} ended with {status}, see {log}")
+            raise SystemExit(f"call {calls} of {' '.join(words)} ended with {status}, see {log}")
 
 
 def check(name: str, words: list[str], folder: Path, kills: int, draw: random.Random) -> bool:
     """Whether runs that were killed, `kills` times altogether, are as the one that was not."""
-    whole, done, number, same = folder / f"whole-{name}", 0, 0, True
-    started = time.perf_counter()
-    if call([*words, "--output-dir", str(whole)], whole.with_suffix(".log")) != 0:
-        raise SystemExit(f"the run never disturbed failed, see {whole.with_suffix('.log')}")
+    whole, output, done, number, same = folder / f"whole-{name}", folder / name, 0, 0, True
+    words, started = [*words, "--output-dir", str(output)], time.perf_counter()
+    if call(words, output.with_suffix(".log")) != 0:
+        raise SystemExit(f"the run never disturbed failed, see {output.with_suffix('.log')}")
     taken = time.perf_counter() - started
+    output.rename(whole)
     expected = contents(whole)
     while done < kills:
-        output = folder / f"{name}-{number}"
         hits, calls = killed(words, output, min(kills - done, 25), draw, taken)
         found = contents(output)
         differing = sorted(n for n in {**found, **expected} if found.get(n) != expected.get(n))
         left = [str(path) for path in output.rglob("*") if path.name.startswith((".partial", ".replaced", "step-"))]
         print(f"{name} {number}: {hits} kills, {calls} calls; differing: {differing}; left over: {left}", flush=True)
+        output.rename(folder / f"{name}-{number}")
         same &= not differing and not left
         done, number = done + hits, number + 1
     return same
