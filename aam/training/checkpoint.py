@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.numpy
 import safetensors.torch
@@ -53,6 +54,15 @@ class SavedModel:
     notes: dict[str, Any]
 
 
+def _write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors on the host; a disk that refuses is an `OSError`, as for every other file."""
+    try:
+        # Clones: safetensors refuses tensors that share memory.
+        safetensors.torch.save_file({n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path)
+    except safetensors.SafetensorError as error:
+        raise OSError(f"{path}: {error}") from error
+
+
 def save_model(path: Path, saved: SavedModel) -> None:
     """Write `saved` to the folder `path`, whole or not at all."""
     description = {
@@ -67,11 +77,11 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "targets": saved.targets.to_json(),
         "notes": saved.notes,
     }
-    weights = {name: value.detach().cpu().contiguous() for name, value in saved.network.state_dict().items()}
     with whole_folder(path) as folder:
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        safetensors.torch.save_file(weights, folder / WEIGHTS)
-        safetensors.numpy.save_file(saved.profile.to_arrays(), folder / PROFILE)
+        _write_tensors(saved.network.state_dict(), folder / WEIGHTS)
+        profile = {name: torch.from_numpy(np.asarray(value)) for name, value in saved.profile.to_arrays().items()}
+        _write_tensors(profile, folder / PROFILE)
         write_manifest(folder)
 
 
@@ -130,10 +140,8 @@ class State:
 
 def write_state(path: Path, state: State) -> None:
     """Write a state to the folder `path`, whole or not at all."""
-    # Clones: safetensors refuses tensors that share memory.
-    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in state.tensors.items()}
     with whole_folder(path) as folder:
-        safetensors.torch.save_file(tensors, folder / TENSORS)
+        _write_tensors(state.tensors, folder / TENSORS)
         (folder / FACTS).write_text(json.dumps({"format": FORMAT, **state.facts}) + "\n", encoding="utf-8")
         write_manifest(folder)
 

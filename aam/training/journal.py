@@ -18,6 +18,9 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 import aam
 from aam.config import FineTuneConfig, RunConfig
@@ -210,6 +213,32 @@ class RunFolder:
             return None
 
 
+class Board:
+    """TensorBoard's event file, written without a thread of its own, so that a full disk is an error here.
+
+    The format is that of ``tensorboard.compat.proto.event_pb2``; TensorBoard leaves out what files before say of
+    steps after `step`, where this one begins.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        folder.mkdir(exist_ok=True)
+        name = f"events.out.tfevents.{int(time.time())}.{platform.node()}.{os.getpid()}"
+        self.file = (folder / name).open("ab")
+        self.records = RecordWriter(self.file)
+        self._add(file_version="brain.Event:2")
+        if step:
+            self._add(step=step + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def _add(self, **content: Any) -> None:
+        self.records.write(Event(wall_time=time.time(), **content).SerializeToString())
+
+    def add(self, figures: dict[str, float], step: int) -> None:
+        """Write the figures of a step."""
+        for name, value in figures.items():
+            self._add(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+        self.file.flush()
+
+
 class Journal:
     """Takes the records of a training loop; a context manager that closes its files.
 
@@ -228,15 +257,13 @@ class Journal:
     """
 
     def __init__(self, folder: Path, title: str, steps: int, epochs: int, before: Record | None = None) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
         before = before or {"lines": [], "seconds": 0.0, "step": 0}
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self.lines, self.failed = folder / "metrics.jsonl", list(before["lines"]), False
         self.title, self.epochs, self.steps = title, epochs, before["step"]
         self.started = time.perf_counter() - before["seconds"]
         write_text(self.path, "".join(self.lines))
-        self.board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=self.steps + 1 if self.steps else None)
+        self.board: Board | None = Board(folder / "tensorboard", self.steps)
         console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -259,7 +286,8 @@ class Journal:
         self.progress.stop()
         if self.failed:
             self._write("")
-        self._board("close")
+        if self.board is not None:
+            self.board.file.close()
 
     def facts(self) -> Record:
         """What a checkpoint keeps of it."""
@@ -274,9 +302,7 @@ class Journal:
                 return
         record = {**record, "step": self.steps, "seconds": round(time.perf_counter() - self.started, 3)}
         self._write(json.dumps(record) + "\n")
-        for name, value in record.items():
-            if isinstance(value, float):
-                self._board("add_scalar", f"{record['event']}/{name}", value, self.steps)
+        self._show({f"{record['event']}/{n}": value for n, value in record.items() if isinstance(value, float)})
         if record["event"] == "step":
             return
         if "samples_per_s" in record:
@@ -300,11 +326,10 @@ class Journal:
                 log.warning("%s: not written (%s); training goes on, and it is tried again", self.path, error)
             self.failed = True
 
-    def _board(self, call: str, *arguments: object) -> None:
-        if self.board is None:
-            return
+    def _show(self, figures: dict[str, float]) -> None:
         try:
-            getattr(self.board, call)(*arguments)
+            if self.board is not None:
+                self.board.add(figures, self.steps)
         except OSError as error:
             log.warning("%s: TensorBoard's files are not written any more (%s)", self.path.parent, error)
             self.board = None

@@ -1,6 +1,6 @@
 """Kills a run at random instants, starts it again until it ends, and compares it with one never disturbed.
 
-``python tests/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on a simulated study.
+``python tests/faults/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on a simulated study.
 Every call is a forked process, so that none has to import torch anew, and saves after each step, so that many kills
 fall into a save. Exit status 1 when anything differs.
 """
@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -26,29 +27,33 @@ from aam.data.simulate import simulate
 
 SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"
 SIDES = "--test-size 0.2 --validation-size 0.2 --seed 1 --threads 1 --device cpu --deterministic"
+Hook = Callable[[], object]
 AGAIN = "--resume-from auto --checkpoint-minutes 0"
 # What may differ between two runs of one commit and one output folder: times, and how often a run was called.
 CLOCK = re.compile(r'"(started|seconds|samples_per_s)": [^,}\n]+|,\n "resumed": \[.*?\n \]', re.DOTALL)
 
 
-def commands(folder: Path) -> dict[str, list[str]]:
-    """Words of both runs on the study in `folder`, without output."""
+def commands(folder: Path, epochs: int) -> dict[str, list[str]]:
+    """Words of a pretraining and a training run on the study in `folder`, without output."""
     study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
     train = f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model --patience 0 --lr 1e-3"
     return {
-        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk --epochs 6 {SMALL} {SIDES} {AGAIN}".split(),
-        "train": f"train {study} {train} --epochs 8 --batch-size 8 {SIDES} {AGAIN}".split(),
+        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk --epochs {epochs} {SMALL} {SIDES} {AGAIN}".split(),
+        "train": f"train {study} {train} --epochs {epochs} --batch-size 8 {SIDES} {AGAIN}".split(),
     }
 
 
-def call(words: list[str], log: Path, kill_after: float | None = None) -> int:
-    """Exit status of `aam` in a process of its own, or minus the signal that ended it."""
+def call(words: list[str], log: Path, kill_after: float | None = None, first: Hook = int, last: Hook = int) -> int:
+    """Exit status of `aam` in a process of its own, or minus the signal that ended it; the hooks run in it."""
     child = os.fork()
     if child == 0:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        os._exit(main(words))
+        first()
+        status = main(words)
+        last()
+        os._exit(status)
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(child, signal.SIGKILL)
@@ -106,7 +111,7 @@ def run(folder: Path, kills: int, seed: int) -> bool:
     torch.set_num_threads(1)
     draw = random.Random(seed)
     simulate(SimulateConfig(output_dir=folder / "study", samples=60, depth=1_000))
-    results = {name: check(name, words, folder, kills, draw) for name, words in commands(folder).items()}
+    results = {name: check(name, words, folder, kills, draw) for name, words in commands(folder, 7).items()}
     print(json.dumps(results))
     return all(results.values())
 

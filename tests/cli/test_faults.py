@@ -1,0 +1,36 @@
+"""Killed processes, full and faulty disks: a few here, hundreds by hand with the scripts in tests/faults."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(script: str, *words: str) -> str:
+    """What a script of tests/faults prints; it must find nothing wrong."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, str(ROOT / "tests" / "faults" / script), *words]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_killed_runs_end_like_others(tmp_path):
+    said = run("kills.py", str(tmp_path), "--kills", "3", "--seed", "5")
+    assert said.splitlines()[-1] == '{"pretrain": true, "train": true}'
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler")
+def test_a_disk_that_fails_damages_nothing(tmp_path):
+    said = run("faults.py", str(tmp_path), "--every", "97")
+    assert said.count("exit statuses") == 6
+    assert "'0'" in said
+    assert "'1'" in said
