@@ -10,9 +10,9 @@ from typing import Any, Literal
 Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized", "faith_pd"]
 
 
-def option(default: Any, help: str, *, rare: bool = False, metavar: str | None = None) -> Any:
+def option(default: Any, help: str, *, rare: bool = False, metavar: str | None = None, positional: bool = False) -> Any:
     """A field of a configuration: its default, its help text and whether only ``--help-all`` shows it."""
-    return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar})
+    return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar, "positional": positional})
 
 
 # Smallest and largest value of numeric options, and how a message says so; a name means the same in every command.
@@ -297,6 +297,15 @@ class SimulateConfig:
     )
     seed: int = option(0, "Seed of everything that is drawn.")
     overwrite: bool = option(False, "Replace the output folder if it exists.")
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """What differs between two runs (options, inputs, versions, machine), and where their losses first part."""
+
+    first: Path | None = option(None, "Folder of a run.", metavar="RUN1", positional=True)
+    second: Path | None = option(None, "Folder of another.", metavar="RUN2", positional=True)
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 
 Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]

@@ -17,6 +17,7 @@ import tyro
 from aam import __version__
 from aam.config import (
     BenchConfig,
+    CompareConfig,
     EmbedConfig,
     EvaluateConfig,
     FineTuneConfig,
@@ -27,6 +28,7 @@ from aam.config import (
 )
 from aam.config_file import read_config
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
+from aam.runtime.files import final_name
 
 Config = TypeVar("Config")
 
@@ -59,6 +61,8 @@ def _shadow(default: Any, show_all: bool) -> Any:
         markers = [tyro.conf.arg(help=item.metadata["help"], metavar=metavar)]
         if item.metadata["rare"] and not show_all:
             markers.append(tyro.conf.Suppress)
+        if item.metadata["positional"]:
+            markers.append(tyro.conf.Positional)
         annotated: Any = Annotated[(hints[item.name], *markers)]
         members.append((item.name, annotated, dataclasses.field(default=value)))
     shadow = dataclasses.make_dataclass(type(default).__name__, members, frozen=True)
@@ -126,22 +130,27 @@ class Command(NamedTuple):
     runs: str
     help: str
 
-    def run(self, name: str, words: Sequence[str]) -> None:
-        """Parse `words`, run, and print what is returned; nothing heavy is imported before they are parsed."""
+    def run(self, name: str, words: Sequence[str]) -> int:
+        """Parse `words`, then import and run; facts that are returned are printed, a status is passed on."""
         config = parse(name, self.default, words)
         module, _, function = self.runs.partition(":")
-        for title, value in (getattr(importlib.import_module(module), function)(config) or {}).items():
+        result = getattr(importlib.import_module(module), function)(config)
+        if isinstance(result, int):
+            return result
+        for title, value in (result or {}).items():
             print(f"{title}: {value}")
+        return FINISHED
 
 
 COMMANDS = {
     "simulate": Command(SimulateConfig(), "aam.data.simulate:simulate", "write a synthetic study with known signal"),
-    "unifrac": Command(UnifracConfig(), "aam.data.whole_table:write_unifrac", "UniFrac matrix or Faith PD of a table"),
+    "unifrac": Command(UnifracConfig(), "aam.data.distances:write_unifrac", "UniFrac matrix or Faith PD of a table"),
     "pretrain": Command(PretrainConfig(), "aam.training.run:pretrain", "pretrain an encoder on a table and a tree"),
     "train": Command(FineTuneConfig(), "aam.training.run:train", "fine-tune on metadata columns"),
     "predict": Command(PredictConfig(), "aam.training.apply:predict_table", "predict new samples"),
     "embed": Command(EmbedConfig(), "aam.training.apply:embed_table", "vectors of samples and ASVs"),
     "evaluate": Command(EvaluateConfig(), "aam.training.apply:evaluate_table", "compare predictions with the truth"),
+    "compare": Command(CompareConfig(), "aam.training.record:compare", "what differs between two runs"),
     "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }
 
@@ -161,7 +170,7 @@ def _configure_log() -> None:
 
 
 def _out_of_disk(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
+    place = f"{final_name(error.filename)}: " if error.filename else ""
     return f"{place}{error.strerror or error}; nothing was written half: free space or choose another output"
 
 
@@ -180,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _configure_log()
     debug = "--debug" in words
     try:
-        COMMANDS[words[0]].run(words[0], words[1:])
+        return COMMANDS[words[0]].run(words[0], words[1:])
     except InputError as error:
         if debug:
             raise
@@ -199,4 +208,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"aam {words[0]}: interrupted", file=sys.stderr)
         return FAILED
-    return FINISHED

@@ -21,7 +21,8 @@ from aam.data.readers import MAX_COUNT, RawTable, decoded, whole_counts
 from aam.errors import InputError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-MAX_JSON = 512 << 20
+# Parsed, JSON takes up to twenty times its size.
+MAX_JSON = 64 << 20
 MAX_ENTRIES = 2**31 - 1
 MAX_ID_BYTES = 4 << 30
 SLAB = 1 << 20

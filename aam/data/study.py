@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +15,19 @@ from aam.config import DataConfig
 from aam.data.batch import Batch
 from aam.data.distances import DistanceMatrix, read_distances
 from aam.data.metadata import Metadata, align, read_metadata
-from aam.data.phylogeny import Phylogeny, match_tips, prune, read_tree
-from aam.data.table import SampleTable, check_length, choose_depth, rarefied_row, read_table, select_samples, trim
+from aam.data.phylogeny import Phylogeny
+from aam.data.table import (
+    SampleTable,
+    check_length,
+    choose_depth,
+    deep_enough,
+    rarefied_row,
+    read_table,
+    select_samples,
+    trim,
+)
 from aam.data.tokens import encode
-from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
+from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd, pruned_tree
 from aam.errors import InputError, Problems, shown
 from aam.runtime.rng import generator
 
@@ -120,36 +127,6 @@ def _read_inputs(config: DataConfig, max_bp: int, columns: Sequence[str]) -> tup
     return table, metadata
 
 
-def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:
-    """The samples with at least `depth` reads, and the others with theirs, which are logged."""
-    if depth < 1:
-        raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
-    kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
-    reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
-    dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
-    if not kept:
-        raise InputError(
-            f"no sample has {depth} reads (the deepest has {table.depths.max()}); lower --rarefy-depth, "
-            "or give samples as deep as those that the model was trained on"
-        )
-    if dropped:
-        few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"
-        log.warning("%s and are left out: %s", few, shown(dropped, 10))
-    return select_samples(table, kept), dropped
-
-
-def pruned_tree(
-    path: Path, table: SampleTable, missing_tips: Literal["error", "drop"], midpoint: bool
-) -> tuple[Phylogeny, npt.NDArray[np.int64]]:
-    """The tree above the features of `table`, up to its root, and the tip of each feature (-1 without)."""
-    tree = read_tree(path, midpoint)
-    tips = match_tips(tree, table.feature_ids, missing_tips)
-    present = np.unique(tips[tips >= 0])
-    if missing := int((tips < 0).sum()):
-        log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(tips))
-    return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
-
-
 def _chosen_depth(table: SampleTable, metadata: Metadata | None, class_columns: Sequence[str], classifier: bool) -> int:
     classes = [
         metadata.values(name, table.sample_ids)
@@ -189,7 +166,7 @@ def load_study(
     table, dropped = deep_enough(table, depth)
     tree = tips = matrix = None
     if config.tree is not None:
-        tree, tips = pruned_tree(config.tree, table, config.missing_tips, config.midpoint_root)
+        tree, tips = pruned_tree(config.tree, table.feature_ids, config.missing_tips, config.midpoint_root)
     if config.unifrac_matrix is not None:
         matrix = read_distances(config.unifrac_matrix).select(table.sample_ids)
     lengths = np.array([len(sequence) for sequence in table.sequences], np.int64)

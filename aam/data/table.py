@@ -173,6 +173,24 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
     return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
 
 
+def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:
+    """The samples with at least `depth` reads, and the others with theirs, which are logged."""
+    if depth < 1:
+        raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
+    kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
+    reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
+    dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
+    if not kept:
+        raise InputError(
+            f"no sample has {depth} reads (the deepest has {table.depths.max()}); lower --rarefy-depth, "
+            "or give samples as deep as those that the model was trained on"
+        )
+    if dropped:
+        few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"
+        log.warning("%s and are left out: %s", few, shown(dropped, 10))
+    return select_samples(table, kept), dropped
+
+
 def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
     with whole_file(path) as temporary:

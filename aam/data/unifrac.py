@@ -6,10 +6,12 @@ integers. Legend for shapes: B or N samples, F features, U features present, E b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges
+from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, match_tips, present_ranges, prune, read_tree
 from aam.errors import InputError
 
 Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
@@ -26,6 +28,8 @@ Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 Reads: TypeAlias = npt.NDArray[np.integer[Any]]
 Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
 Tile: TypeAlias = tuple[slice, slice, Matrix]
+
+log = logging.getLogger("aam")
 
 TILE = 512
 # Branches taken at once in the weighted forms, so that they stay in the processor's cache.
@@ -85,6 +89,18 @@ class Branches:
         starts = np.flatnonzero(first)
         length = np.add.reduceat(self.length[kept], starts) if len(starts) else np.zeros(0)
         return Branches(lo[starts], hi[starts], length, len(tips))
+
+
+def pruned_tree(
+    path: Path, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"], midpoint: bool
+) -> tuple[Phylogeny, Ints]:
+    """The tree above some features, up to its root, and the tip of each feature (-1 without)."""
+    tree = read_tree(path, midpoint)
+    tips = match_tips(tree, feature_ids, missing_tips)
+    present = np.unique(tips[tips >= 0])
+    if missing := int((tips < 0).sum()):
+        log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(tips))
+    return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
 
 
 def _on_tree(

@@ -30,6 +30,12 @@ def _temporary(path: Path, prefix: str = PARTIAL) -> Path:
     return path.with_name(f"{prefix}~{socket.gethostname()}~{os.getpid()}~{path.name}")
 
 
+def final_name(path: str | Path) -> Path:
+    """What a path is called when it is whole."""
+    path = Path(path)
+    return path.with_name(path.name.split("~", 3)[-1] if path.name.startswith((PARTIAL, REPLACED)) else path.name)
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -67,11 +73,11 @@ def sweep(folder: Path, name: str | None = None) -> None:
     for prefix in (REPLACED, PARTIAL):
         pattern = f"{prefix}~*~{'*' if name is None else glob.escape(name)}"
         for stale in sorted(folder.rglob(pattern) if name is None else folder.glob(pattern)):
-            _, host, process, original = stale.name.split("~", 3)
+            _, host, process, _ = stale.name.split("~", 3)
             if name is not None and not _abandoned(host, process):
                 continue
-            if prefix == REPLACED and not stale.with_name(original).exists():
-                stale.replace(stale.with_name(original))
+            if prefix == REPLACED and not final_name(stale).exists():
+                stale.replace(final_name(stale))
             remove(stale)
 
 

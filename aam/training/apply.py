@@ -29,7 +29,7 @@ from aam.training.inference import (
     run_model,
     write_predictions,
 )
-from aam.training.journal import open_output
+from aam.training.record import open_output
 from aam.training.report import ReportData
 
 log = logging.getLogger("aam")

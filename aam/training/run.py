@@ -38,9 +38,10 @@ from aam.runtime.rng import generator
 from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
-from aam.training.journal import CHECKPOINTS, Journal, RunFolder, describe
+from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.optim import fit_heads, freeze_base, take_weights
+from aam.training.record import CHECKPOINTS, RunFolder, describe
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")

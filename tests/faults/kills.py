@@ -35,11 +35,11 @@ CLOCK = re.compile(r'"(started|seconds|samples_per_s)": [^,}\n]+|,\n "resumed": 
 
 def commands(folder: Path, epochs: int) -> dict[str, list[str]]:
     """Words of a pretraining and a training run on the study in `folder`, without output."""
-    study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
+    study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv --epochs {epochs}"
     train = f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model --patience 0 --lr 1e-3"
     return {
-        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk --epochs {epochs} {SMALL} {SIDES} {AGAIN}".split(),
-        "train": f"train {study} {train} --epochs {epochs} --batch-size 8 {SIDES} {AGAIN}".split(),
+        "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN}".split(),
+        "train": f"train {study} {train} --batch-size 8 {SIDES} {AGAIN}".split(),
     }
 
 
