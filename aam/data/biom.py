@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -19,6 +20,7 @@ from scipy import sparse
 import aam
 from aam.data.readers import MAX_COUNT, RawTable, decoded, whole_counts
 from aam.errors import InputError
+from aam.runtime.files import PatientFile
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Parsed, JSON takes up to twenty times its size.
@@ -211,5 +213,5 @@ def write_hdf5(
         table = biom.Table(sparse.csc_matrix(counts, copy=True).T, feature_ids, sample_ids, type="OTU table")
     except biom.exception.TableException as error:
         raise InputError(f"{path}: {error}") from error
-    with h5py.File(path, "w") as file:
+    with contextlib.closing(PatientFile(path)) as patient, h5py.File(patient, "w") as file:
         table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import logging
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
+from typing import IO, Any
 
 import h5py
 import numpy as np
@@ -26,7 +29,7 @@ from aam.data.table import SampleTable, deep_enough, make_table, rarefied_row, r
 from aam.data.unifrac import Matrix, Tile, UnifracOptions, faith_pd, pruned_tree, unifrac_tiles
 from aam.errors import InputError, Problems, shown
 from aam.runtime.device import prepare
-from aam.runtime.files import check_writable, whole_file, write_text
+from aam.runtime.files import PatientFile, check_writable, whole_file, write_text
 
 log = logging.getLogger("aam")
 
@@ -37,6 +40,10 @@ TOLERANCE = 1e-6
 ROWS = 512
 # Deflate reaches 1032:1; a matrix that unpacks to more was not written by anyone who measured distances.
 MAX_RATIO = 1100
+# NumPy parses the header of .npy as Python.
+UNREADABLE = (
+    ValueError, OSError, EOFError, TypeError, KeyError, SyntaxError, TokenError, OverflowError, RecursionError
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +132,7 @@ def _read_npy(path: Path) -> DistanceMatrix:
     try:
         # Mapped first, so that a header that promises more than the file holds allocates nothing.
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path}: not a readable .npy array ({error})") from error
     if not isinstance(values, np.ndarray):
         raise InputError(f"{path}: holds several arrays (.npz), expected one square array")
@@ -236,10 +243,18 @@ def _fill(target: Any, tiles: Iterable[Tile]) -> None:
             target[columns, rows] = tile.T
 
 
+def _reserve(file: IO[bytes]) -> None:
+    """Take the space of a mapped file: on a full disk its pages would kill the process when they are written."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+
+
 def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
     beside = ids_beside(path)
     with whole_file(path) as temporary:
         values = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), (len(ids), len(ids)))
+        with temporary.open("r+b") as file:
+            _reserve(file)
         _fill(values, tiles)
         values.flush()
         # Between the two files there are no ids, and a matrix without ids is refused.
@@ -249,7 +264,11 @@ def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt
 
 def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
     """The layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
-    with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with (
+        whole_file(path) as temporary,
+        contextlib.closing(PatientFile(temporary)) as patient,
+        h5py.File(patient, "w") as file,
+    ):
         file["format"] = np.array([b"BDSM"])
         file["version"] = np.array([b"2020.12"])
         file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())
@@ -269,6 +288,7 @@ def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: np
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path.parent) as gathered:
         values = np.memmap(gathered, dtype, "w+", shape=(len(ids), len(ids)))
+        _reserve(gathered)
         _fill(values, tiles)
         if path.suffix == ".qza":
             text = io.StringIO()

@@ -6,15 +6,20 @@ import contextlib
 import fcntl
 import glob
 import hashlib
+import io
 import json
 import logging
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from aam.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 log = logging.getLogger("aam")
 
@@ -146,6 +151,45 @@ def whole_folder(path: Path) -> Iterator[Path]:
         remove(aside)
 
 
+class PatientFile(io.FileIO):
+    """A file to write for a library that a failing write would crash, as HDF5 is: `close` raises the first error."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self.error: OSError | None = None
+
+    def _kept(self, change: Callable[[Any], int], argument: Any) -> int | None:
+        """What `change` returns; nothing once a change has failed."""
+        if self.error is None:
+            try:
+                return change(argument)
+            except OSError as error:
+                self.error = error
+        return None
+
+    def write(self, data: Buffer, /) -> int:
+        """Write all of `data`, or keep the error and say that it was written."""
+        view = memoryview(data).cast("B")
+        done: int | None = 0
+        while done is not None and done < len(view):
+            written = self._kept(super().write, view[done:])
+            done = None if written is None else done + written
+        return len(view)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Cut or extend, or keep the error and say that it was done."""
+        size = self.tell() if size is None else size
+        self._kept(super().truncate, size)
+        return size
+
+    def close(self) -> None:
+        """Close, then raise the first error of a write."""
+        super().close()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file, whole or not at all."""
     with whole_file(path) as temporary:
@@ -184,6 +228,17 @@ def write_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n")
 
 
+def _recorded(folder: Path, name: str, size: object, digest: object) -> bool:
+    """Whether the file `name` inside `folder` is as its manifest says."""
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        return False
+    try:
+        return path.is_file() and path.stat().st_size == size and file_digest(path) == digest
+    except (OSError, ValueError):
+        return False
+
+
 def verify_manifest(folder: Path) -> None:
     """Check every file of `folder` against its manifest.
 
@@ -200,12 +255,7 @@ def verify_manifest(folder: Path) -> None:
         raise InputError(f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files") from None
     if found != FORMAT:
         raise InputError(f"{folder}: format {found}, this aam reads {FORMAT}")
-    damaged = []
-    for name, (size, digest) in entries.items():
-        path = folder / name
-        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        if not (inside and path.is_file() and path.stat().st_size == size and file_digest(path) == digest):
-            damaged.append(name)
+    damaged = [name for name, expected in entries.items() if not _recorded(folder, name, *expected)]
     if damaged:
         raise InputError(*(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged))
 

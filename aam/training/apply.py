@@ -18,7 +18,7 @@ from aam.data.split import Split, read_split
 from aam.data.study import Study, load_study
 from aam.errors import InputError
 from aam.runtime.device import prepare
-from aam.runtime.files import check_writable, whole_file, write_text
+from aam.runtime.files import check_writable, whole_file, whole_folder, write_text
 from aam.training.checkpoint import SavedModel, load_model
 from aam.training.evaluate import Columns, evaluate_targets, write_results
 from aam.training.inference import (
@@ -29,7 +29,7 @@ from aam.training.inference import (
     run_model,
     write_predictions,
 )
-from aam.training.record import open_output
+from aam.training.record import check_output
 from aam.training.report import ReportData
 
 log = logging.getLogger("aam")
@@ -107,14 +107,16 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDA
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth, and of every ASV."""
     *_, folder = _needed(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    check_output(folder, config.runtime.overwrite)
     saved, study, _ = _load(config)
-    open_output(folder, config.runtime.overwrite)
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
     rows = np.arange(len(study.table.sample_ids))
     samples = run_model(saved.network, study, rows, device, config.runtime, asvs=asvs)
-    _write_vectors(folder, "samples", samples.sample_ids, samples.samples.astype(np.float32), config.format)
-    _write_vectors(folder, "asvs", study.table.sequences, asvs.vectors.cpu().numpy(), config.format)
+    vectors = asvs.vectors.cpu().numpy()
+    with whole_folder(folder) as new:
+        _write_vectors(new, "samples", samples.sample_ids, samples.samples.astype(np.float32), config.format)
+        _write_vectors(new, "asvs", study.table.sequences, vectors, config.format)
     log.info("%s: %d samples and %d ASVs", folder, len(rows), len(study.table.sequences))
 
 
@@ -130,6 +132,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     metadata_path, folder = _needed(config, metadata=config.metadata, output_dir=config.runtime.output_dir)
     if (config.model is None) == (config.predictions is None):
         raise InputError("give --model and --table, or --predictions; one of the two")
+    check_output(folder, config.runtime.overwrite)
     metadata = read_metadata(metadata_path)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
@@ -150,7 +153,6 @@ def evaluate_table(config: EvaluateConfig) -> None:
             f"{len(known)} of {len(table.sample_ids)} samples were seen in training, labelled or not; figures "
             "are too good: --split RUN/split.tsv leaves the test side only"
         )
-    open_output(folder, config.runtime.overwrite)
     columns = Columns(config.group_column, config.batch_column)
     splits = () if split is None or study is None else (split,)
     results = ReportData(
@@ -161,5 +163,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         targets=evaluate_targets(table, metadata, columns, study, splits),
         warnings=tuple(warnings),
     )
-    write_predictions(folder / "predictions.tsv", table)
-    write_results(folder, results)
+    with whole_folder(folder) as new:
+        write_predictions(new / "predictions.tsv", table)
+        write_results(new, results)
+    log.info("all tables: %s", folder / "report.html")

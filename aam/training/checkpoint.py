@@ -119,7 +119,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         )
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         if isinstance(error, InputError):
-            raise
+            raise InputError(*(p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems)) from None
         raise InputError(f"{path}: not a model this aam can read ({error})") from error
 
 

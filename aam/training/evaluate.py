@@ -246,7 +246,7 @@ def _json(value: object) -> object:
 
 
 def write_results(folder: Path, results: ReportData) -> None:
-    """Write report.html and metrics.json, and log what matters and where the rest lies."""
+    """Write report.html and metrics.json, and log what matters."""
     write_text(folder / "report.html", report.report_html(results))
 
     def plain(figures: dict[str, Interval]) -> dict[str, float]:
@@ -266,4 +266,3 @@ def write_results(folder: Path, results: ReportData) -> None:
     write_text(folder / "metrics.json", text)
     for line in report.summary_lines(results):
         log.info("%s", line)
-    log.info("all tables: %s", folder / "report.html")

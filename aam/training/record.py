@@ -23,7 +23,7 @@ import aam
 from aam.config import CompareConfig, FineTuneConfig, RunConfig
 from aam.config_file import to_dict
 from aam.errors import FAILED, FINISHED, InputError
-from aam.runtime.files import LOCK, MANIFEST, file_digest, read_json, sweep, write_text
+from aam.runtime.files import LOCK, MANIFEST, check_writable, file_digest, read_json, sweep, write_text
 from aam.training.checkpoint import SavedModel, Signals, State, earlier_state, load_model, newest_state
 
 log = logging.getLogger("aam")
@@ -126,25 +126,20 @@ def check_same(before: Record, now: Record) -> None:
         raise InputError(*problems)
 
 
-def open_output(folder: Path, overwrite: bool) -> None:
-    """Make the folder of a command's results; with `overwrite` an earlier one, and no other, is removed first."""
+def check_output(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds other files, or results of aam unless these are to be replaced."""
+    check_writable(folder, overwrite=True)
     if folder.is_dir():
         sweep(folder)
-    if folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())):
-        if not any((folder / name).is_file() for name in RESULTS):
-            raise InputError(
-                f"--output-dir: {folder} holds files, none of them of aam, and is left alone; choose another"
-            )
-        if not overwrite:
-            raise InputError(
-                f"--output-dir: {folder} holds results already; choose another folder, pass "
-                "--overwrite, or go on with a run that was ended by --resume-from auto"
-            )
-        shutil.rmtree(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--output-dir: {folder} cannot be made ({error.strerror})") from None
+    if not folder.exists() or (folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())):
+        return
+    if not any((folder / name).is_file() for name in RESULTS):
+        raise InputError(f"--output-dir: {folder} holds files, none of them of aam, and is left alone; choose another")
+    if not overwrite:
+        raise InputError(
+            f"--output-dir: {folder} holds results already; choose another folder, pass --overwrite, or go on with "
+            "a run that was ended by --resume-from auto"
+        )
 
 
 @dataclass(eq=False)
@@ -172,7 +167,9 @@ class RunFolder:
         own = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path.resolve()))
         run = cls(path, about, runtime, signals, own and (path / RUN).is_file())
         if not run.resumed:
-            open_output(path, runtime.overwrite)
+            check_output(path, runtime.overwrite)
+            if path.exists():
+                shutil.rmtree(path)
             write_text(path / RUN, json.dumps(about, indent=1) + "\n")
             return run
         before: Any = read_json(path / RUN)

@@ -350,3 +350,4 @@ def _report(
         configuration=to_dict(config),
     )
     write_results(output, results)
+    log.info("all tables: %s", output / "report.html")

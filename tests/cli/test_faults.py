@@ -1,4 +1,4 @@
-"""Killed processes, full and faulty disks: a few here, hundreds by hand with the scripts in tests/faults."""
+"""Killed processes, full and faulty disks, damaged files: a few here, more by hand with tests/faults."""
 
 from __future__ import annotations
 
@@ -34,3 +34,8 @@ def test_a_disk_that_fails_damages_nothing(tmp_path):
     assert said.count("exit statuses") == 6
     assert "'0'" in said
     assert "'1'" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Linux does")
+def test_damaged_files_are_read_or_refused(tmp_path):
+    assert run("fuzz.py", str(tmp_path), "--inputs", "540").splitlines()[-1] == "540 inputs, 0 failures"

@@ -2,8 +2,8 @@
 
 ``python tests/faults/faults.py FOLDER`` does so for every call that changes a file during a pretraining and a
 training run: with a full disk (all calls from that one on), with a faulty disk and without permission (that call
-only). After each the run is called again without faults; it must end as one that was never disturbed. Needs a C
-compiler. Exit status 1 when anything differs.
+only). After each the run is called again without faults; it must end as one that was never disturbed. Commands that
+write one file or folder must leave what stood there before. Needs a C compiler. Exit status 1 when anything differs.
 """
 
 from __future__ import annotations
@@ -83,6 +83,55 @@ def check(name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every:
     return same
 
 
+def outputs(folder: Path) -> dict[str, list[str]]:
+    """Words of the commands that write one file or one folder, by its name."""
+    study, model = folder / "study", folder / "whole-train" / "model"
+    unifrac = f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --threads 1 --output"
+    applied = f"--model {model} --table {study}/table.biom --threads 1"
+    return {
+        "simulated": ["simulate", "--samples", "20", "--depth", "300", "--asvs", "60", "--output-dir"],
+        **{f"d{suffix}": unifrac.split() for suffix in (".npy", ".h5", ".tsv", ".qza")},
+        "faith.qza": f"{unifrac.replace('unifrac --', 'unifrac --unifrac-metric faith_pd --')}".split(),
+        "predictions.tsv": f"predict {applied} --output".split(),
+        "embedded": f"embed {applied} --output-dir".split(),
+        "evaluated": f"evaluate {applied} --metadata {study}/metadata.tsv --output-dir".split(),
+    }
+
+
+def check_output(name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every: int) -> bool:
+    """Whether what stood at the output before stays as it was, to the letter, when its replacement fails."""
+    from tests.faults.kills import call, contents
+
+    place, log, counted, same = folder / "out", folder / "log", folder / "calls", True
+
+    def faulty(at: int, error: int, rest: int) -> tuple[int, str]:
+        log.unlink(missing_ok=True)
+
+        def armed() -> None:
+            faults.arm(str(place).encode(), at, error, rest)
+
+        again = [*words, str(place / name), "--overwrite"]
+        status = call(again, log, first=armed, last=lambda: counted.write_text(str(faults.calls())))
+        return status, log.read_text()
+
+    assert faulty(0, 0, 0)[0] == 0, log.read_text()
+    before, total = contents(place), int(counted.read_text())
+    for fault, (error, rest, said) in FAULTS.items():
+        for at in range(1, total + 1, every):
+            status, text = faulty(at, error, rest)
+            found = contents(place)
+            whole = name.endswith(".qza") or found == before or (name == "d.npy" and "out/d.npy" not in found)
+            if "Traceback" in text or status not in (0, 1) or (status == 1 and said not in text) or not whole:
+                print(f"{name} {fault} at call {at} of {total}: status {status}, {sorted(found)}\n{text}", flush=True)
+                same = False
+            if found.keys() != before.keys():
+                shutil.rmtree(place)
+                faulty(0, 0, 0)
+    print(f"{name}: {total} calls, {'as before' if same else 'WRONG'}", flush=True)
+    shutil.rmtree(place)
+    return same
+
+
 def run(folder: Path, every: int) -> bool:
     """Both runs of `kills.py`."""
     faults = loaded()
@@ -96,6 +145,7 @@ def run(folder: Path, every: int) -> bool:
     torch.set_num_threads(1)
     simulate(SimulateConfig(output_dir=folder / "study", samples=60, depth=1_000))
     results = [check(name, words, folder, faults, every) for name, words in commands(folder, 2).items()]
+    results += [check_output(name, words, folder, faults, every) for name, words in outputs(folder).items()]
     return all(results)
 
 

@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a run by name, without `CLOCK`; TensorBoard's hold times, so that they are left out."""
     files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
-        name: path.read_bytes() if path.suffix == ".safetensors" else CLOCK.sub("", path.read_text()).encode()
+        name: CLOCK.sub("", path.read_text()).encode() if path.suffix in (".json", ".jsonl") else path.read_bytes()
         for name, path in files.items()
         if "tfevents" not in name
     }

@@ -1,0 +1,325 @@
+"""Feeds damaged files to every reader: each is read, or refused with a message that names it, in time and memory.
+
+``python tests/faults/fuzz.py FOLDER --inputs 20000`` damages small valid files of each kind in random ways; with
+``--study`` tables and trees of a real study are among them. A reader that raises anything but `InputError`, takes
+over 5 s, or over 1 GiB of memory, is a failure, and the input is kept in FOLDER. ``--atheris READER`` hands one
+reader to the coverage-guided fuzzer of that name instead, which must be installed. Exit status 1 on a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import os
+import random
+import resource
+import signal
+import sys
+import traceback
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from scipy import sparse
+
+from aam.config import DataConfig, ModelConfig, PretrainConfig
+from aam.config_file import read_config
+from aam.data.artifact import write_artifact
+from aam.data.biom import write_hdf5
+from aam.data.distances import read_distances
+from aam.data.metadata import read_metadata
+from aam.data.phylogeny import read_tree
+from aam.data.readers import read_fasta
+from aam.data.split import read_split
+from aam.data.table import read_table
+from aam.data.targets import Targets, TargetSpec
+from aam.data.tokens import RegionProfile
+from aam.errors import InputError
+from aam.model.aam import Aam
+from aam.model.heads import HeadConfig
+from aam.runtime.files import write_manifest
+from aam.training.checkpoint import SavedModel, State, load_model, read_state, save_model, write_state
+from aam.training.inference import read_predictions
+
+SECONDS, MEMORY = 5, 1 << 30
+# Inputs that one process reads before the next is started.
+AT_ONCE = 250
+TOKENS = [b"nan", b"inf", b"-1", b"1e309", b"0.5", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r\n", b"\t", b'"', b"'"]
+TOKENS += [
+    b"",
+    b"#q2:types",
+    b"../../x",
+    b"99999999999999999999",
+    b"[" * 3000,
+    b"(" * 3000,
+    b"{}",
+    b"\xe9",
+    b"4294967296",
+]
+Reader = Callable[[Path], object]
+
+
+def _table(path: Path) -> object:
+    return read_table(path)
+
+
+def _model(path: Path) -> object:
+    return load_model(path, torch.device("cpu"))
+
+
+READERS: dict[str, Reader] = {
+    "biom": _table, "json": _table, "table.tsv": _table, "table.qza": _table, "fasta": lambda p: read_fasta(p, ["f1"]),
+    "metadata.tsv": read_metadata, "nwk": read_tree, "tree.qza": read_tree, "npy": read_distances, "h5": read_distances,
+    "distances.tsv": read_distances, "distances.qza": read_distances, "split.tsv": read_split,
+    "predictions.tsv": read_predictions, "toml": lambda p: read_config(p, PretrainConfig()),
+    "run.json": lambda p: read_config(p, PretrainConfig()), "checkpoint": read_state, "model": _model,
+}  # fmt: skip
+
+
+def _seeds(folder: Path) -> dict[str, list[Path]]:
+    """Valid files of each kind; folders for models and checkpoints."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    counts = sparse.csr_matrix(rng.poisson(2, (7, 9)))
+    features = ["".join(rng.choice(list("ACGT"), 20)) for _ in range(9)]
+    samples = [f"s{row}" for row in range(7)]
+    write_hdf5(folder / "a.biom", counts, samples, features)
+    rows, columns = counts.T.nonzero()
+    data = [[int(r), int(c), int(counts[c, r])] for r, c in zip(rows, columns, strict=True)]
+    text = {"rows": [{"id": f, "metadata": None} for f in features], "columns": [{"id": s} for s in samples]}
+    text |= {"matrix_type": "sparse", "shape": [9, 7], "data": data, "format": "Biological Observation Matrix 1.0.0"}
+    (folder / "a.json").write_text(json.dumps(text))
+    lines = ["#OTU ID\t" + "\t".join(samples)]
+    lines += ["\t".join([f, *map(str, row)]) for f, row in zip(features, counts.T.toarray().tolist(), strict=True)]
+    (folder / "a.table.tsv").write_text("\n".join(lines) + "\n")
+    write_artifact(folder / "a.table.qza", "FeatureTable[Frequency]", "BIOMV210DirFmt",
+                   {"feature-table.biom": (folder / "a.biom").read_bytes()})  # fmt: skip
+    (folder / "a.fasta").write_text("".join(f">f{i} x\n{f[:9]}\n{f[9:]}\n" for i, f in enumerate(features)))
+    metadata = "sample-id\tage\tsite\n#q2:types\tnumeric\tcategorical\n"
+    (folder / "a.metadata.tsv").write_text(metadata + "".join(f's{i}\t{i}.5\t"a ""b"""\n' for i in range(7)))
+    tree = "((" + ",".join(f"{f}:0.{i}" for i, f in enumerate(features[:5], 1)) + ")0.9:1e-3,('x y':2,z:1)[c]:0.5)r;"
+    (folder / "a.nwk").write_text(tree)
+    write_artifact(folder / "a.tree.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": tree.encode()})
+    distances = rng.random((7, 7)).astype(np.float32)
+    distances = np.triu(distances, 1) + np.triu(distances, 1).T
+    np.save(folder / "a.npy", distances)
+    (folder / "a.ids.txt").write_text("".join(f"{s}\n" for s in samples))
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["order"], file["matrix"] = np.array([s.encode() for s in samples]), distances
+    matrix = "\t".join(["", *samples]) + "\n"
+    matrix += "".join("\t".join([s, *map(str, row)]) + "\n" for s, row in zip(samples, distances.tolist(), strict=True))
+    (folder / "a.distances.tsv").write_text(matrix)
+    write_artifact(folder / "a.distances.qza", "DistanceMatrix", "D", {"distance-matrix.tsv": matrix.encode()})
+    split = "".join(f"s{i}\t{'train' if i else 'test'}\t{i % 2}\n" for i in range(7))
+    (folder / "a.split.tsv").write_text("sample-id\tside\tfold\n" + split)
+    predictions = "sample-id\tph\tph.sd\tsite\tsite=a\tsite=b\tnote\n"
+    (folder / "a.predictions.tsv").write_text(predictions + "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\n" for i in range(7)))
+    (folder / "a.toml").write_text('[data]\ntable = "x"\n[train]\nlr = 1e-3\nepochs = 3\n')
+    (folder / "a.run.json").write_text(
+        '{"config": {"data": {"table": "x"}, "train": {"lr": 0.001, "optimizer": "sgd"}}}'
+    )
+    write_state(folder / "a.checkpoint", State({"model.a": torch.ones(3)}, {"progress": {"step": 3}}))
+    sizes, heads = ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1), HeadConfig(n_targets=1)
+    targets = Targets((TargetSpec("age", "numeric", bounds=(0.0, 1.0)),))
+    network, profile = Aam(sizes, 40, heads), RegionProfile.fit(features)
+    saved = SavedModel(network, DataConfig(), sizes, heads, 40, 0, targets, profile, {"seen_samples": []})
+    save_model(folder / "a.model", saved)
+    return {kind: [folder / f"a.{kind}"] for kind in READERS}
+
+
+def _damaged(blob: bytes, draw: random.Random) -> bytes:
+    """`blob` with one to four random changes."""
+    data = bytearray(blob)
+    for _ in range(draw.randint(1, 4)):
+        at, end = sorted(draw.randrange(len(data) + 1) for _ in range(2))
+        match draw.randrange(6):
+            case 0 if data:
+                data[min(at, len(data) - 1)] ^= 1 << draw.randrange(8)
+            case 1:
+                del data[at : min(end, at + 64)]
+            case 2:
+                data[at:at] = draw.choice(TOKENS)
+            case 3:
+                data[at:at] = data[at : min(end, at + 4096)]
+            case 4:
+                del data[end:]
+            case _:
+                data[at : at + draw.randint(1, 8)] = draw.randbytes(draw.randint(1, 8))
+    return bytes(data)
+
+
+def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
+    """One dataset or attribute replaced by something else, the file itself being whole."""
+    buffer = io.BytesIO(blob)
+    with h5py.File(buffer, "r+") as file:
+        names: list[str] = []
+        file.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
+        name = draw.choice(names)
+        old = file[name][()]
+        choices = [np.zeros((3, 3)), np.array([b"x"] * 4), np.zeros(0), old[:-1] if old.ndim else old, old[::-1]]
+        choices += [np.array([np.nan, -1.0, 1e30]), np.full(old.shape, 2**40), np.float64(3)]
+        del file[name]
+        match draw.randrange(4):
+            case 0:
+                file.create_dataset(name, shape=(10**12,), dtype="f8", chunks=(1024,))
+            case 1:
+                file.create_group(name)
+            case _:
+                file[name] = draw.choice(choices) if old.dtype.kind != "O" else draw.choice(choices[:3])
+        if draw.random() < 0.2:
+            file.attrs["shape"] = draw.choice([(1, 1), (-1, 2**40), "x"])
+    return buffer.getvalue()
+
+
+def _damaged_zip(blob: bytes, draw: random.Random) -> bytes:
+    """One file inside damaged, renamed or blown up, the archive itself being whole."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(blob)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
+        chosen = draw.choice(old.namelist())
+        for name in old.namelist():
+            content = old.read(name)
+            if name == chosen:
+                match draw.randrange(4):
+                    case 0:
+                        name = draw.choice(["../up", "/etc/x", f"{name}/../y", "a\\b", "/", name.upper()])
+                    case 1:
+                        content = b"\0" * (100 << 20)
+                    case _:
+                        content = _damaged(content, draw)
+            new.writestr(name, content)
+    return buffer.getvalue()
+
+
+def damage(kind: str, seed: Path, path: Path, draw: random.Random) -> None:
+    """Write a damaged copy of `seed` to `path`."""
+    if seed.is_dir():
+        path.mkdir()
+        for file in seed.iterdir():
+            (path / file.name).write_bytes(file.read_bytes())
+        target = draw.choice(sorted(path.iterdir()))
+        target.write_bytes(_damaged(target.read_bytes(), draw))
+        if draw.random() < 0.7 and target.name != "manifest.json":
+            # As if whoever damaged it had written the manifest too.
+            (path / "manifest.json").unlink()
+            write_manifest(path)
+        return
+    blob = seed.read_bytes()
+    if kind in ("biom", "h5") and draw.random() < 0.5:
+        blob = _damaged_hdf5(blob, draw)
+    elif kind.endswith("qza") and draw.random() < 0.7:
+        blob = _damaged_zip(blob, draw)
+    else:
+        blob = _damaged(blob, draw)
+    path.write_bytes(blob)
+    if kind == "npy":
+        ids = seed.with_suffix(".ids.txt").read_bytes()
+        path.with_suffix(".ids.txt").write_bytes(_damaged(ids, draw) if draw.random() < 0.2 else ids)
+
+
+def attempt(kind: str, path: Path) -> str:
+    """What is wrong with how the reader of `kind` took `path`; empty when nothing is."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"over {SECONDS} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        READERS[kind](path)
+    except InputError as error:
+        if not all(
+            path.name.split(".")[0] in problem or "targets of the model" in problem for problem in error.problems
+        ):
+            return f"the message does not name the file: {error}"
+    except BaseException:  # noqa: BLE001 (whatever it is, it is what we look for)
+        return traceback.format_exc()
+    finally:
+        signal.alarm(0)
+    return ""
+
+
+def _batch(seeds: dict[str, list[Path]], folder: Path, first: int, number: int) -> int:
+    """Failures among `number` inputs, found in a process of its own with bounded memory."""
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status < 0:
+            print(f"killed by signal {-status} in the inputs from {first} on", flush=True)
+        return abs(status)
+    logging.getLogger("aam").setLevel(logging.ERROR)
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, held + MEMORY))
+    failures = number
+    try:
+        failures = sum(_one(seeds, folder, at) for at in range(first, first + number))
+    finally:
+        os._exit(min(failures, 100))
+
+
+def _one(seeds: dict[str, list[Path]], folder: Path, at: int) -> bool:
+    """Whether input number `at` is a failure; one that is not is removed."""
+    draw = random.Random(at)
+    kind = list(READERS)[at % len(READERS)]
+    path = folder / f"input-{at}.{kind}"
+    damage(kind, draw.choice(seeds[kind]), path, draw)
+    wrong = attempt(kind, path)
+    if wrong:
+        print(f"{path}: {wrong}", flush=True)
+        return True
+    for file in sorted(path.iterdir()) if path.is_dir() else [path, path.with_suffix(".ids.txt")]:
+        file.unlink(missing_ok=True)
+    if path.is_dir():
+        path.rmdir()
+    return False
+
+
+def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
+    """Failures among `inputs` damaged files."""
+    seeds = _seeds(folder / "seeds")
+    if study is not None:
+        for kind, name in (("biom", "table.biom"), ("metadata.tsv", "metadata.tsv"), ("nwk", "tree.nwk")):
+            seeds[kind].append(study / name)
+    for kind, (valid, *_) in seeds.items():
+        assert not attempt(kind, valid), attempt(kind, valid)
+        READERS[kind](valid)
+    failures = sum(_batch(seeds, folder, seed + at, min(AT_ONCE, inputs - at)) for at in range(0, inputs, AT_ONCE))
+    print(f"{inputs} inputs, {failures} failures")
+    return failures
+
+
+def coverage_guided(folder: Path, kind: str, words: list[str]) -> None:
+    """Hand a reader to atheris."""
+    import atheris
+
+    seeds = _seeds(folder / "seeds")
+    path = folder / f"input.{kind}"
+
+    def one(blob: bytes) -> None:
+        path.write_bytes(blob)
+        if wrong := attempt(kind, path):
+            raise RuntimeError(wrong)
+
+    corpus = folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    (corpus / "seed").write_bytes(seeds[kind][0].read_bytes())
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0], *words, str(corpus)], one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="an empty folder")
+    parser.add_argument("--inputs", type=int, default=20_000, help="damaged files altogether")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first input")
+    parser.add_argument("--study", type=Path, help="folder with table.biom, metadata.tsv and tree.nwk")
+    parser.add_argument("--atheris", choices=sorted(READERS), help="fuzz one reader by coverage instead")
+    chosen, rest = parser.parse_known_args()
+    if chosen.atheris:
+        coverage_guided(chosen.folder, chosen.atheris, rest)
+    sys.exit(1 if run(chosen.folder, chosen.inputs, chosen.seed, chosen.study) else 0)
