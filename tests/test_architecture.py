@@ -17,7 +17,7 @@ PACKAGE = ROOT / "aam"
 LOOP = PACKAGE / "training" / "loop.py"
 
 MOST_MODULES = 45
-MOST_LINES = 9_000
+MOST_LINES_OF_CODE = 9_000
 MOST_LINES_OF_A_MODULE = 400
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_PARAMETERS = 8
@@ -71,11 +71,21 @@ def test_the_model_knows_neither_device_nor_rank():
 # --- sizes -------------------------------------------------------------------------------------------------
 
 
+def lines_of_code(path: Path) -> int:
+    """Lines that are neither blank, nor a comment, nor part of a docstring."""
+    written = path.read_text(encoding="utf-8").splitlines()
+    code = {number for number, line in enumerate(written, 1) if line.strip() and not line.lstrip().startswith("#")}
+    for node in ast.walk(modules()[path]):
+        if isinstance(node, (ast.Module, ast.ClassDef, *Function)) and ast.get_docstring(node) is not None:
+            code -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(code)
+
+
 def test_the_package_stays_compact():
-    total = sum(map(length, modules()))
+    total = sum(map(lines_of_code, modules()))
     rooms = [path for path in modules() if path.name != "__init__.py"]
     assert len(rooms) <= MOST_MODULES, f"{len(rooms)} modules"
-    assert total <= MOST_LINES, f"{total} lines"
+    assert total <= MOST_LINES_OF_CODE, f"{total} lines"
 
 
 def test_modules_stay_short():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import aam.training.run  # noqa: F401 (a user without rights may not be able to read it later)
 from aam.cli.main import main
@@ -18,6 +20,7 @@ from aam.training.journal import Journal
 
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
 NOBODY = 65534
+TIMES = re.compile(rb'"(started|seconds|samples_per_s)": [^,}\n]+')
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +222,26 @@ def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case
     assert "ermission" in said
     assert status == {"output": 2, "table": 2, "resume": 1}[case], said
     assert sorted(path.name for path in tmp_path.iterdir()) == (["run", "said"] if case == "resume" else ["said"])
+
+
+def scalars(folder: Path) -> list[tuple[str, int, float]]:
+    board = EventAccumulator(str(folder))
+    board.Reload()
+    names = [name for name in board.Tags()["scalars"] if not name.endswith("samples_per_s")]
+    return [(name, one.step, one.value) for name in names for one in board.Scalars(name)]
+
+
+@pytest.mark.parametrize("words_of", [pretraining, training])
+def test_two_runs_are_alike_in_every_byte_but_times_and_names_of_event_files(study, tmp_path, monkeypatch, words_of):
+    """Nothing of the environment, where tokens stand, is written either."""
+    monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
+    found = []
+    for number in range(2):
+        assert main(words_of(study, tmp_path / "run", "--deterministic")) == 0
+        files = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
+        assert not any(b"hunter2" in blob for blob in files.values())
+        found.append({p: TIMES.sub(b"", blob) for p, blob in files.items() if "tfevents" not in p.name})
+        found[-1] |= {path.parent: scalars(path.parent) for path in files if "tfevents" in path.name}
+        (tmp_path / "run").rename(tmp_path / f"run-{number}")
+    assert found[0].keys() == found[1].keys()
+    assert [str(path) for path, content in found[0].items() if content != found[1][path]] == []

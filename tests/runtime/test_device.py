@@ -9,7 +9,7 @@ import torch
 
 from aam.config import RuntimeConfig
 from aam.errors import InputError
-from aam.runtime.device import autocast, choose_device, prepare
+from aam.runtime.device import autocast, choose_device, prepare, random_state, set_random_state
 
 CUDA, MPS = torch.cuda.is_available(), torch.backends.mps.is_available()
 
@@ -72,3 +72,22 @@ def test_precision_on_the_cpu():
     assert dtype_of_product(RuntimeConfig()) == torch.float32
     assert dtype_of_product(RuntimeConfig(mixed_precision="none")) == torch.float32
     assert dtype_of_product(RuntimeConfig(mixed_precision="bf16")) == torch.bfloat16
+
+
+@pytest.mark.usefixtures("_restored")
+def test_deterministic_operations_are_asked_for_and_taken_back(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    prepare(RuntimeConfig(device="cpu", deterministic=True))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ.pop("CUBLAS_WORKSPACE_CONFIG") == ":4096:8"
+    prepare(RuntimeConfig(device="cpu"))
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_random_draws_go_on_where_they_stood():
+    cpu = torch.device("cpu")
+    state = random_state(cpu)
+    drawn = torch.rand(5)
+    torch.rand(3)
+    set_random_state(state, cpu)
+    assert torch.equal(torch.rand(5), drawn)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
+import socket
+import subprocess
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from aam.errors import InputError
-from aam.runtime.files import check_writable, file_digest, whole_file, whole_folder, write_text
+from aam.runtime.files import (
+    PatientFile,
+    check_writable,
+    file_digest,
+    only_writer,
+    sweep,
+    verify_manifest,
+    whole_file,
+    whole_folder,
+    write_manifest,
+    write_text,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -140,3 +156,81 @@ def test_outputs_are_checked_before_the_work(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"no permission to write in .*locked"):
         check_writable(tmp_path / "locked" / "new" / "b.tsv")
     assert names(tmp_path) == ["a.tsv", "locked"], "checking makes nothing"
+
+
+# --- what killed processes leave ---------------------------------------------------------------------------
+
+
+def left_by(process: int, path: Path, prefix: str = ".partial") -> Path:
+    """A half written file of a process of this host."""
+    stale = path.with_name(f"{prefix}~{socket.gethostname()}~{process}~{path.name}")
+    stale.write_text("half")
+    return stale
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    source = "import os; print(os.getpid())"
+    return int(subprocess.run([sys.executable, "-c", source], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a[1]*?.txt", "ü~b.txt"])
+def test_what_a_dead_process_left_is_swept_by_the_next_writer(tmp_path, dead, name):
+    path = tmp_path / name
+    left_by(dead, path)
+    running, other = left_by(os.getppid(), path), left_by(dead, tmp_path / "other.txt")
+    foreign = path.with_name(f".partial~another-host~{dead}~{name}")
+    foreign.write_text("half")
+    write_text(path, "whole")
+    assert names(tmp_path) == sorted([name, running.name, other.name, foreign.name])
+    sweep(tmp_path)
+    assert names(tmp_path) == [name]
+
+
+def test_what_was_moved_aside_comes_back(tmp_path, dead):
+    (tmp_path / f".replaced~{socket.gethostname()}~{dead}~model").mkdir()
+    (tmp_path / f".replaced~{socket.gethostname()}~{dead}~model" / "a").write_text("old")
+    left_by(dead, tmp_path / "b.txt", ".replaced")
+    (tmp_path / "b.txt").write_text("new")
+    sweep(tmp_path)
+    assert contents(tmp_path) == {"b.txt": "new", "model/a": "old"}
+
+
+def test_one_process_at_a_time(tmp_path):
+    with only_writer(tmp_path), pytest.raises(InputError, match="another process is writing there"):
+        only_writer(tmp_path).__enter__()
+    with only_writer(tmp_path):
+        assert names(tmp_path) == [".lock"]
+
+
+# --- manifests and failing writes --------------------------------------------------------------------------
+
+
+def test_a_manifest_names_files_of_its_folder_only(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("1")
+    (tmp_path / "secret").write_text("2")
+    write_manifest(tmp_path / "in")
+    verify_manifest(tmp_path / "in")
+    manifest = json.loads((tmp_path / "in" / "manifest.json").read_text())
+    digest = {"bytes": 1, "sha256": file_digest(tmp_path / "secret")}
+    for name in ("../secret", str(tmp_path / "secret"), "x" * 5000, "a\0b"):
+        manifest["files"] = {name: digest}
+        (tmp_path / "in" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(InputError, match="missing or damaged"):
+            verify_manifest(tmp_path / "in")
+
+
+def test_a_patient_file_raises_its_first_error_when_it_is_closed(tmp_path, monkeypatch):
+    with contextlib.closing(PatientFile(tmp_path / "good")) as file:
+        assert file.write(b"abc") == 3
+        file.truncate(2)
+    assert (tmp_path / "good").read_bytes() == b"ab"
+    file = PatientFile(tmp_path / "bad")
+    os.close(file.fileno())
+    os.open(os.devnull, os.O_RDONLY)
+    assert file.write(b"abc") == 3
+    assert file.truncate(9) == 9
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.close()
