@@ -227,7 +227,7 @@ def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case
 def scalars(folder: Path) -> list[tuple[str, int, float]]:
     board = EventAccumulator(str(folder))
     board.Reload()
-    names = [name for name in board.Tags()["scalars"] if not name.endswith("samples_per_s")]
+    names = [name for name in board.Tags()["scalars"] if not name.endswith(("seconds", "samples_per_s"))]
     return [(name, one.step, one.value) for name in names for one in board.Scalars(name)]
 
 
