@@ -19,12 +19,15 @@ def option(default: Any, help: str, *, rare: bool = False, metavar: str | None =
 RANGES = (
     (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
     (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
-    (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints"),
+    (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints scheduler_t0 scheduler_t_mult"),
+    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps"),
     (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers checkpoint_minutes"),
+    (0, sys.maxsize, "0 or more", "scheduler_eta_min scheduler_patience scheduler_min_lr"),
+    (0, 1 - 2**-53, "from 0 to below 1", "ema_decay"),
     (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty"),
     (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
     (0, 1, "0 to 1", "count_mask_ratio"),
-    (sys.float_info.min, 1, "above 0 and at most 1", "label_share"),
+    (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor"),
     (0, 2**32 - 1, "0 to 2^32 - 1", "seed"),
     (sys.float_info.min, sys.maxsize, "a finite number above 0", "lr max_grad_norm memory_limit"),
 )
@@ -124,8 +127,22 @@ class TrainConfig:
     weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
     warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
     optimizer: Literal["adamw", "adam", "sgd"] = option("adamw", "Optimizer.", rare=True)
-    scheduler: Literal["warmup_cosine", "cosine", "constant"] = option(
-        "warmup_cosine", "Course of the learning rate after warm-up.", rare=True
+    scheduler: Literal["warmup_cosine", "cosine", "cosine_restarts", "plateau", "onecycle", "constant"] = option(
+        "warmup_cosine", "Course of the learning rate; all but cosine and onecycle begin with the warm-up.", rare=True
+    )
+    scheduler_t0: int = option(10, "Epochs of the first period of cosine_restarts.", rare=True)
+    scheduler_t_mult: int = option(2, "Each period of cosine_restarts is so many times the one before.", rare=True)
+    scheduler_eta_min: float = option(0.0, "Learning rate at the end of a cosine.", rare=True)
+    scheduler_patience: int = option(3, "Validations without improvement before plateau lowers the rate.", rare=True)
+    scheduler_factor: float = option(0.5, "By what plateau multiplies the learning rate.", rare=True)
+    scheduler_min_lr: float = option(0.0, "Below this plateau does not lower the learning rate.", rare=True)
+    gradient_accumulation_steps: int = option(
+        1, "Batches per step of the optimizer; distances are learned within a batch, so it adds no pairs."
+    )
+    ema_decay: float = option(
+        0.0,
+        "Validate and save an average of the weights that keeps this share of itself each step; 0: none.",
+        rare=True,
     )
     shallow_draws: float = option(
         0.5, "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).", rare=True

@@ -35,7 +35,7 @@ from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare
 from aam.runtime.timing import Stages, operations, peak_memory, product_rate, seconds
 from aam.training.checkpoint import SavedModel, save_model
-from aam.training.loop import Objective, train_step
+from aam.training.loop import Micro, Objective, train_step
 from aam.training.optim import make_optimizer
 
 Figures = dict[str, Any]
@@ -101,7 +101,7 @@ class Steps:
 
     def step(self, batch: Batch, number: int = 0) -> None:
         """One step on one batch."""
-        train_step(self.model, batch.to(self.device), self.objective, self.optimizer, number)
+        train_step(self.model, [Micro(batch.to(self.device), None, number)], self.objective, self.optimizer)
 
     def stages(self, number: int, draw: int) -> Figures:
         """Mean seconds of each stage of a step, and their sum's share of the wall time."""

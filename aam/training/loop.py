@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import logging
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +28,7 @@ from aam.runtime.device import autocast, random_state, set_random_state
 from aam.runtime.timing import Watch
 from aam.training.checkpoint import State, write_state
 from aam.training.inference import AsvVectors, Predicted, collect
-from aam.training.losses import Terms, draw_masks, loss_terms, penalties, total_loss
+from aam.training.losses import Means, Terms, added, draw_masks, loss_counts, loss_terms, penalties, total_loss
 from aam.training.metrics import classification_metrics, regression_metrics
 from aam.training.optim import learning_rate, make_optimizer
 
@@ -59,9 +61,25 @@ class Objective:
         spread = model.scale[1]
         return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, spread)
 
-    def total(self, terms: Terms) -> Tensor:
-        """The weighted sum of the mean losses."""
-        return total_loss(terms, penalties(self.config.train, self.config.targets))
+    def total(self, terms: Terms, counts: dict[str, Tensor] | None = None) -> Tensor:
+        """The weighted sum of the mean losses, or this batch's share of it."""
+        return total_loss(terms, penalties(self.config.train, self.config.targets), counts)
+
+    def counts(self, window: Sequence[tuple[Batch, Masks | None]]) -> dict[str, Tensor] | None:
+        """What each loss counts in all batches of a step; nothing where there is one, which counts its own."""
+        if len(window) == 1:
+            return None
+        every = [loss_counts(batch, masks) for batch, masks in window]
+        names = dict.fromkeys(name for counts in every for name in counts)
+        return {name: torch.stack([c[name] for c in every if name in c]).sum() for name in names}
+
+
+class Micro(NamedTuple):
+    """One batch of a step: itself, vectors of its ASVs where they are known, and the number that names its masks."""
+
+    batch: Batch
+    asvs: Tensor | None
+    number: int
 
 
 class Step(NamedTuple):
@@ -71,26 +89,27 @@ class Step(NamedTuple):
     broken: Tensor
 
 
-def train_step(
-    model: Aam,
-    batch: Batch,
-    objective: Objective,
-    optimizer: torch.optim.Optimizer,
-    step: int,
-    asvs: Tensor | None = None,
-) -> Step:
-    """One step of the optimizer on one batch; where loss or gradient are not finite, the weights stay as they are."""
+def train_step(model: Aam, window: Sequence[Micro], objective: Objective, optimizer: torch.optim.Optimizer) -> Step:
+    """One step of the optimizer on the batches of `window`, as if they were one but for pairs across them.
+
+    Where loss or gradient are not finite, the weights stay as they are.
+    """
     optimizer.zero_grad(set_to_none=True)
-    _, terms = objective.run(model, batch, objective.masks(batch, step), asvs)
-    loss = objective.total(terms)
-    loss.backward()
+    masked = [(micro.batch, objective.masks(micro.batch, micro.number)) for micro in window]
+    counts, parts, losses = objective.counts(masked), [], []
+    for micro, (batch, masks) in zip(window, masked, strict=True):
+        _, terms = objective.run(model, batch, masks, micro.asvs)
+        loss = objective.total(terms, counts)
+        loss.backward()
+        parts.append(terms)
+        losses.append(loss.detach())
     trained = [p for p in model.parameters() if p.grad is not None]
     norm = nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm)
-    broken = ~(torch.isfinite(norm) & torch.isfinite(loss.detach()))
+    broken = ~(torch.isfinite(norm) & torch.isfinite(torch.stack(losses).sum()))
     # As torch's GradScaler does it: fused optimizers leave out the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, broken.float()  # type: ignore[attr-defined]
     optimizer.step()
-    return Step({name: (total.detach(), count) for name, (total, count) in terms.items()}, broken)
+    return Step(added(parts), broken)
 
 
 @dataclass
@@ -98,7 +117,7 @@ class Progress:
     """Where a run stands, beside weights and optimizer; epoch 0 is before training.
 
     `position` counts the batches done in the epoch, `samples` theirs, `seconds` their time, `skipped` the last steps
-    in a row that were not finite.
+    in a row that were not finite, `plateaus` how often the learning rate was lowered.
     """
 
     step: int = 0
@@ -110,49 +129,13 @@ class Progress:
     best: float = float("inf")
     best_epoch: int = 0
     stale: int = 0
-
-
-class Means:
-    """Running means of loss terms, kept on the device until they are read."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, Tensor] = {}
-
-    def add(self, terms: Terms, broken: Tensor | None = None) -> None:
-        """Take the terms of one batch, unless it is `broken`."""
-        for name, (total, count) in terms.items():
-            if broken is not None:
-                total, count = total.masked_fill(broken, 0), count.masked_fill(broken, 0)
-            self.sums[name] = self.sums.get(name, 0) + total.double()
-            self.counts[name] = self.counts.get(name, 0) + count
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that it holds, by name."""
-        pairs = {"sum": self.sums, "count": self.counts}
-        return {f"{kind}.{name}": value for kind, values in pairs.items() for name, value in values.items()}
-
-    @classmethod
-    def of(cls, state: State, prefix: str, device: torch.device) -> Means:
-        """Those whose `tensors` stand in a state under `prefix`."""
-        means = cls()
-        means.sums, means.counts = (
-            {name: value.to(device) for name, value in state.part(f"{prefix}.{kind}").items()}
-            for kind in ("sum", "count")
-        )
-        return means
-
-    def read(self, weights: dict[str, float]) -> Figures:
-        """Mean of each term and, as ``loss``, their weighted sum."""
-        means = {name: float(self.sums[name] / self.counts[name].clamp_min(1)) for name in sorted(self.sums)}
-        loss = sum(weights[name.rstrip("0123456789")] * value for name, value in means.items())
-        return {"loss": loss, **means}
+    plateaus: int = 0
 
 
 class Pending(NamedTuple):
     """A step whose outcome the host has not read yet."""
 
-    batch: Batch
+    window: Sequence[Micro]
     outcome: Step
     place: dict[str, int]
 
@@ -179,7 +162,12 @@ class Trainer:
         self.objective = Objective(self.config, self.train.study.depth, self.device)
         self.optimizer = make_optimizer(self.model, self.config.train)
         self.weights = penalties(self.config.train, self.config.targets)
-        self.total_steps = len(self.train) * self.config.train.epochs
+        self.at_once = self.config.train.gradient_accumulation_steps
+        self.epoch_steps = math.ceil(len(self.train) / self.at_once)
+        self.total_steps = self.epoch_steps * self.config.train.epochs
+        self.average: dict[str, Tensor] = {}
+        if self.config.train.ema_decay > 0:
+            self.average = copy.deepcopy(self.model.state_dict())
         self.progress = Progress()
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
@@ -191,7 +179,7 @@ class Trainer:
         """All that `restore` needs for the rest of the run to be as if it had never stopped."""
         self._settle()
         kinds = {"model": self.model.state_dict(), "best": self.best_weights, "random": random_state(self.device)}
-        kinds |= {"means": self.means.tensors(), "recent": self.recent.tensors()}
+        kinds |= {"average": self.average, "means": self.means.tensors(), "recent": self.recent.tensors()}
         moments = self.optimizer.state_dict()["state"]
         kinds["optimizer"] = {f"{i}.{name}": value for i, values in moments.items() for name, value in values.items()}
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
@@ -200,8 +188,10 @@ class Trainer:
     def restore(self, state: State) -> None:
         """Stand where `state` was taken."""
         self.model.load_state_dict(state.part("model"))
-        self.best_weights = {name: value.to(self.device) for name, value in state.part("best").items()}
-        self.means, self.recent = (Means.of(state, name, self.device) for name in ("means", "recent"))
+        self.best_weights, self.average = (
+            {name: value.to(self.device) for name, value in state.part(kind).items()} for kind in ("best", "average")
+        )
+        self.means, self.recent = (Means.of(state.part(name), self.device) for name in ("means", "recent"))
         moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
         for name, value in state.part("optimizer").items():
             place, _, kind = name.partition(".")
@@ -224,7 +214,7 @@ class Trainer:
                 )
                 self.means = Means()
                 self._judge(figures)
-        self.last_weights = copy.deepcopy(self.model.state_dict())
+        self.last_weights = copy.deepcopy(self.average or self.model.state_dict())
         self.model.load_state_dict(self.best_weights or self.last_weights)
 
     def _batches(self, loader: Loader, draw: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor | None]]:
@@ -235,21 +225,26 @@ class Trainer:
     def _epoch(self) -> Figures:
         self.model.train()
         progress, started, before = self.progress, time.perf_counter(), self.progress.seconds
-        for batch, asvs in self._batches(self.train, progress.epoch, progress.position):
+        batches = self._batches(self.train, progress.epoch, progress.position)
+        while pairs := list(itertools.islice(batches, self.at_once)):
             self.watch.beat("a step")
-            rate = learning_rate(self.config.train, progress.step, self.total_steps)
+            window = [Micro(*pair, progress.step * self.at_once + at) for at, pair in enumerate(pairs)]
+            rate = learning_rate(
+                self.config.train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus
+            )
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-            outcome = train_step(self.model, batch, self.objective, self.optimizer, progress.step, asvs)
+            outcome = train_step(self.model, window, self.objective, self.optimizer)
+            self._average()
             for means in (self.means, self.recent):
                 means.add(*outcome)
             # Read a step late, so that the device has work while the host waits.
             self._settle()
             place = {"step": progress.step, "epoch": progress.epoch, "position": progress.position}
-            self.pending = Pending(batch, outcome, place)
+            self.pending = Pending(window, outcome, place)
             progress.step += 1
-            progress.position += 1
-            progress.samples += len(batch.counts)
+            progress.position += len(window)
+            progress.samples += sum(len(micro.batch.counts) for micro in window)
             progress.seconds = before + time.perf_counter() - started
             self._log(rate)
             self.offer(self)
@@ -283,21 +278,39 @@ class Trainer:
             self.progress.skipped = 0
             return
         self.progress.skipped += 1
-        batch, place = pending.batch, pending.place
-        path = self.folder / "nonfinite" / f"step-{place['step']}"
+        place, kept = pending.place, self.folder / "nonfinite"
         values = {name: float(total / count) for name, (total, count) in pending.outcome.terms.items()}
-        named = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
         losses = {name: f"{value:g}" for name, value in values.items()}
-        write_state(path, State(named, {**place, "losses": losses, "sample_ids": batch.sample_ids}))
-        said = f"step {place['step']}: loss or gradient are not finite ({losses}); the batch is kept in {path}"
+        for micro in pending.window:
+            named = {name: value for name, value in vars(micro.batch).items() if isinstance(value, Tensor)}
+            facts = {**place, "losses": losses, "masks": micro.number, "sample_ids": micro.batch.sample_ids}
+            write_state(kept / f"batch-{micro.number}", State(named, facts))
+        said = f"step {place['step']}: loss or gradient are not finite ({losses}); its batch is kept in {kept}"
         if self.config.train.nonfinite == "stop" or self.progress.skipped >= MOST_SKIPPED:
             lower = f"lower --lr {self.config.train.lr}"
             raise RunError(f"{said}, the weights are as before it; {lower}, or pass --nonfinite skip for a rare one")
         log.warning("%s and left out", said)
 
+    def _average(self) -> None:
+        """Move the average of the weights towards them."""
+        own = self.model.state_dict()
+        for name, value in self.average.items():
+            if value.is_floating_point():
+                value.lerp_(own[name], 1 - self.config.train.ema_decay)
+
     def _validate(self) -> Figures:
+        """Figures of the validation samples, with the averaged weights where there are such."""
         if not len(self.validation):
             return {}
+        if not self.average:
+            return self._validated()
+        own = copy.deepcopy(self.model.state_dict())
+        self.model.load_state_dict(self.average)
+        figures = self._validated()
+        self.model.load_state_dict(own)
+        return figures
+
+    def _validated(self) -> Figures:
         self.model.eval()
         means, parts = Means(), []
         supervised = self.model.target is not None or len(self.model.labels) > 0
@@ -347,7 +360,8 @@ class Trainer:
         better = score < self.progress.best
         if better:
             self.progress.best, self.progress.best_epoch, self.progress.stale = score, self.progress.epoch, 0
-            self.best_weights = copy.deepcopy(self.model.state_dict())
+            self.best_weights = copy.deepcopy(self.average or self.model.state_dict())
         else:
             self.progress.stale += 1
+            self.progress.plateaus += self.progress.stale % (self.config.train.scheduler_patience + 1) == 0
         self.report({"event": "epoch", "epoch": self.progress.epoch, "best": int(better), **figures})

@@ -161,7 +161,78 @@ def penalties(train: TrainConfig, targets: TargetConfig) -> dict[str, float]:
     }
 
 
-def total_loss(terms: Terms, weights: dict[str, float]) -> Tensor:
-    """Weighted sum of the mean losses; a term that counts nothing adds nothing."""
-    means = [weights[name.rstrip("0123456789")] * total / count.clamp_min(1) for name, (total, count) in terms.items()]
+def loss_counts(batch: Batch, masks: Masks | None) -> dict[str, Tensor]:
+    """The counts of `loss_terms` for a batch, known before the network has run; terms that have none are missing."""
+    found: dict[str, Tensor] = {}
+    if batch.distance is not None:
+        rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1, device=batch.distance.device)
+        found["unifrac"] = torch.isfinite(batch.distance[rows, columns]).sum()
+    elif batch.faith_pd is not None:
+        found["unifrac"] = torch.isfinite(batch.faith_pd).sum()
+    if masks is not None:
+        found["nucleotide"] = masks.where.sum()
+        found |= {} if masks.counts is None else {"count": masks.counts.sum()}
+    if batch.target is not None:
+        found["target"] = torch.isfinite(batch.target).sum()
+    if batch.label is not None:
+        found |= {f"label{column}": (labels >= 0).sum() for column, labels in enumerate(batch.label.T)}
+    return found
+
+
+def added(parts: Sequence[Terms]) -> Terms:
+    """The terms of several batches as those of one, detached."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    every = {name: [part[name] for part in parts if name in part] for name in names}
+    return {
+        name: (torch.stack([total.detach() for total, _ in pairs]).sum(), torch.stack([c for _, c in pairs]).sum())
+        for name, pairs in every.items()
+    }
+
+
+def total_loss(terms: Terms, weights: dict[str, float], counts: dict[str, Tensor] | None = None) -> Tensor:
+    """Weighted sum of the mean losses; a term that counts nothing adds nothing.
+
+    With `counts`, those of all batches of a step, it is this batch's share: the shares add up to the loss of the
+    batches as one.
+    """
+    means = []
+    for name, (total, own) in terms.items():
+        count = own if counts is None else counts[name]
+        means.append(weights[name.rstrip("0123456789")] * total / count.clamp_min(1))
     return torch.stack(means).sum()
+
+
+class Means:
+    """Running means of loss terms, kept on the device until they are read."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, Tensor] = {}
+
+    def add(self, terms: Terms, broken: Tensor | None = None) -> None:
+        """Take the terms of one batch, unless it is `broken`."""
+        for name, (total, count) in terms.items():
+            if broken is not None:
+                total, count = total.masked_fill(broken, 0), count.masked_fill(broken, 0)
+            self.sums[name] = self.sums.get(name, 0) + total.double()
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that it holds, by name."""
+        pairs = {"sum": self.sums, "count": self.counts}
+        return {f"{kind}.{name}": value for kind, values in pairs.items() for name, value in values.items()}
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor], device: torch.device) -> Means:
+        """Those that gave `tensors`."""
+        means = cls()
+        for name, value in tensors.items():
+            kind, _, term = name.partition(".")
+            (means.sums if kind == "sum" else means.counts)[term] = value.to(device)
+        return means
+
+    def read(self, weights: dict[str, float]) -> dict[str, float]:
+        """Mean of each term and, as ``loss``, their weighted sum."""
+        means = {name: float(self.sums[name] / self.counts[name].clamp_min(1)) for name in sorted(self.sums)}
+        loss = sum(weights[name.rstrip("0123456789")] * value for name, value in means.items())
+        return {"loss": loss, **means}

@@ -251,6 +251,8 @@ def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> T
     if state is not None:
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
+    train, once = config.train, config.train.gradient_accumulation_steps
+    log.info("%s: %d samples per step (%d batches of %d)", title, once * train.batch_size, once, train.batch_size)
     keeper = Keeper(trainer.folder / CHECKPOINTS, runtime.checkpoint_minutes, runtime.keep_checkpoints, run.signals)
     before = None if state is None else state.facts["journal"]
     with Journal(trainer.folder, title, trainer.total_steps, config.train.epochs, before) as journal, run.signals:

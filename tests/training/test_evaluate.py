@@ -120,7 +120,7 @@ def test_validation_is_held_out_where_there_is_no_test_side():
     assert evaluate._sides(split_of([3], [1, 2], 4)) == (("s0", "s1", "s2"), ("s3",))
 
 
-def test_what_is_written_is_json_and_the_log_says_where_the_rest_lies(tmp_path, caplog):
+def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
     results = ReportData("aam evaluate", {}, {}, {}, evaluate_targets(predictions(), METADATA, Columns()))
     with caplog.at_level(logging.INFO, "aam"):
         write_results(tmp_path, results)
@@ -129,7 +129,7 @@ def test_what_is_written_is_json_and_the_log_says_where_the_rest_lies(tmp_path, 
     )
     assert written["targets"]["age"]["pooled"]["mae"]["value"] == pytest.approx(1 / 8)
     assert set(written["targets"]["diet"]["folds"]) == {"0", "1"}
-    assert caplog.messages[-1] == f"all tables: {tmp_path / 'report.html'}"
+    assert any("all held-out samples" in message for message in caplog.messages)
     assert len(caplog.messages) < 25
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import FineTuneConfig, ModelConfig, RunConfig, TargetConfig, TrainConfig
 from aam.data.loader import Loader
@@ -20,8 +21,8 @@ from aam.errors import RunError
 from aam.model.heads import HeadConfig
 from aam.training.checkpoint import read_state, write_state
 from aam.training.inference import encode_table, run_model
-from aam.training.loop import Objective, Trainer, train_step
-from aam.training.losses import draw_masks, loss_terms, penalties, total_loss
+from aam.training.loop import Micro, Objective, Trainer, train_step
+from aam.training.losses import draw_masks, loss_counts, loss_terms, penalties, total_loss
 from aam.training.optim import learning_rate, make_optimizer
 
 CPU = torch.device("cpu")
@@ -87,7 +88,7 @@ def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem
     before = losses()
     assert set(before) == {"unifrac", "nucleotide", "count", "target", "label0"}
     for step in range(60):
-        terms, broken = train_step(model, batch, objective, optimizer, step)
+        terms, broken = train_step(model, [Micro(batch, None, step)], objective, optimizer)
         assert not broken
         assert not any(total.requires_grad for total, _ in terms.values())
     after = losses()
@@ -99,7 +100,7 @@ def test_a_step_is_clipped(study, model_of):
     config = config_of(optimizer="sgd", max_grad_norm=1e-3)
     model = model_of(PRETRAIN).train()
     optimizer = make_optimizer(model, config.train)
-    train_step(model, draw_batch(study, np.arange(9), 0), Objective(config, 40, CPU), optimizer, 0)
+    train_step(model, [Micro(draw_batch(study, np.arange(9), 0), None, 0)], Objective(config, 40, CPU), optimizer)
     norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
 
@@ -110,7 +111,7 @@ def test_missing_targets_do_not_poison_the_weights(study, model_of):
     optimizer = make_optimizer(model, config.train)
     blank = dataclasses.replace(study, target=np.full((9, 2), math.nan, np.float32), label=np.full((9, 1), -1))
     for one in (supervised(study), blank):
-        train_step(model, draw_batch(one, np.arange(9), 0), Objective(config, 40, CPU), optimizer, 0)
+        train_step(model, [Micro(draw_batch(one, np.arange(9), 0), None, 0)], Objective(config, 40, CPU), optimizer)
         assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
@@ -205,9 +206,9 @@ def with_broken_steps(trainer, broken: set[int]):
     total = trainer.objective.total
     step = {"number": -1}
 
-    def planted(self, terms):
+    def planted(self, terms, counts=None):
         step["number"] += 1
-        return total(terms) * (math.nan if step["number"] in broken else 1.0)
+        return total(terms, counts) * (math.nan if step["number"] in broken else 1.0)
 
     return planted
 
@@ -227,7 +228,7 @@ def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
     before = [start, *weights]
     unchanged = [same_weights(one, other) for one, other in pairwise(before)]
     assert unchanged == [step == at for step in range(9)]
-    kept = read_state(tmp_path / "nonfinite" / f"step-{at}")
+    kept = read_state(tmp_path / "nonfinite" / f"batch-{at}")
     again = draw_batch(study, study.rows(kept.facts["sample_ids"]), kept.facts["epoch"])
     assert (kept.facts["epoch"], kept.facts["position"]) == divmod(at, 3)
     assert torch.equal(kept.tensors["tokens"], again.tokens)
@@ -241,7 +242,7 @@ def test_a_broken_step_ends_the_run_where_that_was_asked_for(study, model_of, tm
     monkeypatch.setattr(Objective, "total", with_broken_steps(trainer, {4}))
     with pytest.raises(RunError, match=r"step 4: loss or gradient .*lower --lr 0.003, or pass --nonfinite skip"):
         trainer.fit()
-    assert (tmp_path / "nonfinite" / "step-4").is_dir()
+    assert (tmp_path / "nonfinite" / "batch-4").is_dir()
 
 
 def test_ten_broken_steps_in_a_row_end_the_run(study, model_of, tmp_path, monkeypatch):
@@ -256,11 +257,20 @@ def test_ten_broken_steps_in_a_row_end_the_run(study, model_of, tmp_path, monkey
 # --- going on ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "adamw"},
+        {"optimizer": "sgd", "scheduler": "plateau", "scheduler_patience": 0},
+        {"ema_decay": 0.7, "scheduler": "onecycle"},
+        {"batch_size": 1, "gradient_accumulation_steps": 2, "scheduler": "cosine_restarts", "scheduler_t0": 1},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
 @pytest.mark.parametrize("heads", [PRETRAIN, SUPERVISED], ids=["pretrain", "supervised"])
-def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp_path, heads, optimizer):
+def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp_path, heads, options):
     targets = TargetConfig(metadata_column=("a", "b", "c") if heads is SUPERVISED else ())
-    config = config_of(6, batch_size=2, optimizer=optimizer, targets=targets, patience=3)
+    config = config_of(6, targets=targets, patience=3, **{"batch_size": 2, **options})
     learned = supervised(study) if heads is SUPERVISED else study
 
     def trainer(records: list[dict]) -> Trainer:
@@ -289,6 +299,73 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp
 
 def without_times(record: dict) -> dict:
     return {name: value for name, value in record.items() if name != "samples_per_s"}
+
+
+# --- several batches a step, and averaged weights -----------------------------------------------------------
+
+
+def test_counts_are_those_of_the_losses(study, model_of):
+    learned, config = supervised(study), config_of()
+    batch = draw_batch(learned, np.arange(9), 0)
+    model = model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
+    objective = Objective(config, 40, CPU)
+    masks = objective.masks(batch, 3)
+    _, terms = objective.run(model, batch, masks, None)
+    counts = loss_counts(batch, masks)
+    assert {name: int(count) for name, (_, count) in terms.items()} == {n: int(c) for n, c in counts.items()}
+    faith = dataclasses.replace(batch, distance=None, faith_pd=torch.tensor([1.0] * 8 + [math.nan]))
+    assert int(loss_counts(faith, None)["unifrac"]) == 8
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 4, 1), (1, 8)])
+def test_batches_of_a_step_weigh_as_one(study, model_of, sizes):
+    """Uneven batches with missing targets: gradients are those of all samples at once."""
+    learned, config = supervised(study), config_of(nuc_penalty=0.0, count_penalty=0.0, max_grad_norm=0.05)
+    objective, gradients, losses = Objective(config, 40, CPU), [], []
+    ends = np.cumsum([0, *sizes])
+    for parts in ([np.arange(9)], [np.arange(a, b) for a, b in pairwise(ends)]):
+        model = model_of(SUPERVISED).train()
+        window = [Micro(draw_batch(learned, rows, 0), None, number) for number, rows in enumerate(parts)]
+        step = train_step(model, window, objective, make_optimizer(model, config.train))
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+        losses.append({name: float(total / count) for name, (total, count) in step.terms.items()})
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-7)
+    assert gradients[1].norm().item() == pytest.approx(0.05, rel=1e-3), "clipped once, as a whole"
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_the_last_step_of_an_epoch_takes_what_is_left(study, model_of):
+    """Failure 8 of the predecessor: five batches, two a step."""
+    records: list[dict] = []
+    config = config_of(3, batch_size=1, gradient_accumulation_steps=4, scheduler="onecycle")
+    trainer = trainer_of(model_of(PRETRAIN), study, config, report=records.append)
+    trainer.fit()
+    steps = [record for record in records if record["event"] == "step"]
+    assert [record["step"] for record in steps] == list(range(1, 7)), "six samples: a step of four, one of two"
+    expected = [learning_rate(config.train, step, 6, 2) for step in range(6)]
+    assert [record["lr"] for record in steps] == expected
+    assert trainer.total_steps == 6
+
+
+def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, model_of):
+    records, averages = [], []
+    model = model_of(PRETRAIN, noise=0.0)
+    reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.8))
+    reference.update_parameters(model)
+    trainer = trainer_of(model, study, config_of(2, batch_size=2, ema_decay=0.8, patience=0), report=records.append)
+
+    def follow(trainer: Trainer) -> None:
+        reference.update_parameters(trainer.model)
+        averages.append(copy.deepcopy(reference.module.state_dict()))
+
+    trainer.offer = follow
+    trainer.fit()
+    for name, value in trainer.last_weights.items():
+        torch.testing.assert_close(value, averages[-1][name], rtol=1e-5, atol=1e-7)
+    plain = trainer_of(model_of(PRETRAIN, noise=0.0), study, config_of(1, batch_size=2))
+    plain.model.load_state_dict(averages[2])
+    found = next(record for record in records if record["event"] == "epoch")["val_loss"]
+    assert plain._validate()["val_loss"] == pytest.approx(found, rel=1e-5)
 
 
 # --- validation --------------------------------------------------------------------------------------------
