@@ -9,6 +9,7 @@ reader to the coverage-guided fuzzer of that name instead, which must be install
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import logging
@@ -292,22 +293,30 @@ def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
     return failures
 
 
+# Readers for the coverage-guided fuzzer, imported by it.
+GUIDED = {"nwk": "aam.data.phylogeny:read_tree", "metadata.tsv": "aam.data.metadata:read_metadata"}
+GUIDED |= dict.fromkeys(("table.tsv", "json", "biom"), "aam.data.table:read_table")
+
+
 def coverage_guided(folder: Path, kind: str, words: list[str]) -> None:
-    """Hand a reader to atheris."""
+    """Hand a reader to atheris; `words` go to libFuzzer."""
     import atheris
 
     seeds = _seeds(folder / "seeds")
-    path = folder / f"input.{kind}"
+    for name in [name for name in sys.modules if name.startswith("aam.data")]:
+        del sys.modules[name]
+    module, _, function = GUIDED[kind].partition(":")
+    with atheris.instrument_imports(include=["aam.data"]):
+        READERS[kind] = getattr(importlib.import_module(module), function)
+    path, corpus = folder / f"input.{kind}", folder / "corpus"
 
     def one(blob: bytes) -> None:
         path.write_bytes(blob)
         if wrong := attempt(kind, path):
             raise RuntimeError(wrong)
 
-    corpus = folder / "corpus"
-    corpus.mkdir(exist_ok=True)
+    corpus.mkdir()
     (corpus / "seed").write_bytes(seeds[kind][0].read_bytes())
-    atheris.instrument_all()
     atheris.Setup([sys.argv[0], *words, str(corpus)], one)
     atheris.Fuzz()
 
@@ -318,7 +327,7 @@ if __name__ == "__main__":
     parser.add_argument("--inputs", type=int, default=20_000, help="damaged files altogether")
     parser.add_argument("--seed", type=int, default=0, help="number of the first input")
     parser.add_argument("--study", type=Path, help="folder with table.biom, metadata.tsv and tree.nwk")
-    parser.add_argument("--atheris", choices=sorted(READERS), help="fuzz one reader by coverage instead")
+    parser.add_argument("--atheris", choices=sorted(GUIDED), help="fuzz one reader by coverage instead")
     chosen, rest = parser.parse_known_args()
     if chosen.atheris:
         coverage_guided(chosen.folder, chosen.atheris, rest)
