@@ -152,15 +152,18 @@ From: {root}
 """
 
 
+# Beyond sh and chown they are what the fakeroot script calls, where an engine uses that.
+PROBE_PROGRAMS = ("sh", "chown", "cat", "cut", "env", "expr", "getopt", "id", "rm", "sed", "tr", "uname")
+
+
 def small_root(folder: Path) -> Path:
-    """A root folder with a shell and chown of this machine and the libraries they need."""
+    """A root folder with a few programs of this machine and the libraries they need."""
     root = folder / "root"
     for name in ("bin", "dev", "etc", "proc", "sys", "tmp", "usr", "var/tmp", "root"):
         (root / name).mkdir(parents=True)
-    for program in ("sh", "chown"):
-        origin = shutil.which(program) or f"/bin/{program}"
-        shutil.copy(origin, root / "bin" / program)
-        linked = subprocess.run(["ldd", origin], capture_output=True, text=True, check=True).stdout
+    for origin in filter(None, map(shutil.which, PROBE_PROGRAMS)):
+        shutil.copy(origin, root / "bin")
+        linked = subprocess.run(["ldd", origin], capture_output=True, text=True).stdout
         for library in re.findall(r"(/\S+) \(0x", linked):
             place = root / library.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +182,7 @@ def may_build(engine: Engine) -> str:
         folder = Path(name)
         try:
             (folder / "probe.def").write_text(PROBE.format(root=small_root(folder)))
-        except (OSError, subprocess.CalledProcessError) as error:
+        except OSError as error:
             return f"no definition could be tried: {error}"
         command = [engine.command, "build", "--sandbox", f"{name}/out", f"{name}/probe.def"]
         try:
