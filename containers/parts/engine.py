@@ -38,7 +38,14 @@ MEANINGS = (
         r"|connection refused|i/o timeout|TLS handshake timeout|NewConnectionError|NameResolutionError",
         "no network, or not to that host: build where it is, or name a local root folder or SIF with BASE=PATH",
     ),
-    (r"(?i)no wheel for Python", "the lock has no PyTorch for this Python: PYTHON=3.12, or make lock on a network"),
+    (
+        r"Unable to locate package python3",
+        "the base has no packages of this Python: name one that it has, IMAGE_PYTHON=3.11",
+    ),
+    (
+        r"no wheel for Python",
+        "the lock has no PyTorch for this Python: another IMAGE_PYTHON, or make lock on a network",
+    ),
 )
 
 
