@@ -184,7 +184,7 @@ def pack(pins: Pins, engine: Engine, base: Base, definition: Path, python: str, 
         partial = files.enter_context(whole(image))
         packed = files.enter_context(whole(laid)) if route == "layer" else None
         if packed:
-            layer.build(engine, definition, base.local, values, partial, packed)
+            layer.build(pins, engine, definition, base.local, values, (partial, packed))
         else:
             build_definition(pins, engine, definition, base, values, partial)
         bill = inside(engine, partial, packed, ["cat", "/opt/aam/sbom.json"])

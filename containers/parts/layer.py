@@ -15,11 +15,14 @@ import tempfile
 from pathlib import Path
 
 from parts.engine import Engine, call, scratch
+from parts.pins import Pins
 from parts.wheels import wheel_folders, wheel_path
 from parts.whole import CONTAINERS, ROOT, FailedError, InputError
 
+# Where the base image and the layer are put.
+Files = tuple[Path, Path]
+
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-MERGED = ("bin", "sbin", "lib", "lib64")
 
 # Runs in the base; $1 is where packages are unpacked, the other words are their names.
 FETCH = r"""
@@ -65,9 +68,9 @@ def packer() -> str:
     return found
 
 
-def squash(folder: Path, out: Path) -> None:
-    """Pack a folder as a squashfs whose files belong to root."""
-    command = [packer(), str(folder), str(out), "-noappend", "-all-root", "-no-progress", "-quiet"]
+def squash(folder: Path, out: Path, how: str) -> None:
+    """Pack a folder as a squashfs whose files belong to root, in the way that pins.toml says."""
+    command = [packer(), str(folder), str(out), "-noappend", "-all-root", "-no-progress", "-quiet", *how.split()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise FailedError(f"{out.name}: mksquashfs failed:", *done.stderr.strip().splitlines()[-3:])
@@ -116,9 +119,12 @@ def furnish(root: Path, definition: Path, values: dict[str, str]) -> Path:
     return aam
 
 
-def build(engine: Engine, definition: Path, local: Path | None, values: dict[str, str], base: Path, out: Path) -> None:
-    """Get the base image at `base` and make the layer at `out`."""
+def build(
+    pins: Pins, engine: Engine, definition: Path, local: Path | None, values: dict[str, str], files: Files
+) -> None:
+    """Get the base image and make the layer that lies over it."""
     packer()
+    base, out = files
     get_base(engine, local, values, base)
     python = values["PYTHON"]
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="layer-") as name:
@@ -134,7 +140,7 @@ def build(engine: Engine, definition: Path, local: Path | None, values: dict[str
                 [f"{root}:/mnt", work],
             )
             fetched = Path(name) / "packages.squashfs"
-            squash(root, fetched)
+            squash(root, fetched, pins.squashfs)
         aam = furnish(root, definition, values)
         shutil.copy(wheel_path(), temporary)
         binds = [
@@ -147,5 +153,5 @@ def build(engine: Engine, definition: Path, local: Path | None, values: dict[str
         make += f" --wheel /tmp/{wheel_path().name} --no-cache"
         make += " && /opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json"
         enter(engine, base, ["sh", "-euc", make], binds, fetched)
-        squash(root, out)
+        squash(root, out, pins.squashfs)
         enter(engine, base, ["/opt/venv/bin/python", "/opt/aam/selftest.py"], [work], out)
