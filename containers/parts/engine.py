@@ -82,7 +82,9 @@ def find_engine(asked: str = "") -> Engine:
     found = re.search(r"(?i)\b((?:apptainer|singularity)\S*) version v?(\d+\.\d+\S*)", said.stdout)
     if said.returncode or not found:
         shown = (said.stdout + said.stderr).strip()[:200]
-        raise InputError(f"ENGINE: {command} is no Apptainer or Singularity (--version says {shown!r}); {GET_ONE}")
+        raise InputError(
+            f"ENGINE: {command} is no Apptainer or Singularity (--version says {shown!r}); {GET_ONE}, or name one with ENGINE=PATH"
+        )
     return Engine(command, found[1], found[2])
 
 

@@ -20,7 +20,7 @@ from parts.engine import Engine, call, find_engine, may_build, scratch
 from parts.git import commit_time, revision
 from parts.pins import DIGEST, Pins, lock_problems, read_pins, unverified
 from parts.sidecar import Sidecar, described, inside, remarks, sidecar_path, write_sidecar
-from parts.wheels import make_wheel, version, wheel_folders, wheel_path
+from parts.wheels import make_wheel, source_digest, version, wheel_folders, wheel_path
 from parts.whole import CONTAINERS, InputError, folder_digest, refuse, sha256, whole
 
 ROUTES = ("auto", "definition", "layer")
@@ -198,7 +198,7 @@ def pack(pins: Pins, engine: Engine, base: Base, definition: Path, python: str, 
         base={"name": base.name, "digest": base.digest, "pinned": base.pinned},
         lock={"file": pins.lock.name, "sha256": sha256(pins.lock)},
         unverified=unverified(pins),
-        wheel_sha256=sha256(wheel_path()),
+        aam_sha256=source_digest(),
         sbom_sha256=hashlib.sha256(bill).hexdigest(),
         definition_sha256=sha256(definition),
         git={"commit": commit, "dirty": dirty},

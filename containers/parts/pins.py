@@ -80,7 +80,12 @@ def lock_problems(pins: Pins) -> list[str]:
     name = pins.lock.relative_to(ROOT)
     if not pins.lock.exists():
         return [f"{name}: is missing; make lock writes it"]
-    text = pins.lock.read_text(encoding="utf-8")
+    return text_problems(pins, pins.lock.read_text(encoding="utf-8"))
+
+
+def text_problems(pins: Pins, text: str) -> list[str]:
+    """What is wrong with what a lock says."""
+    name = pins.lock.relative_to(ROOT)
     problems = []
     if f"# inputs: {inputs_digest(pins)}\n" not in text:
         problems.append(f"{name}: is older than pyproject.toml or containers/pins.toml; make lock brings it up to date")

@@ -29,7 +29,7 @@ class Sidecar:
     base: dict[str, Any]
     lock: dict[str, Any]
     unverified: list[str]
-    wheel_sha256: str
+    aam_sha256: str
     sbom_sha256: str
     definition_sha256: str
     git: dict[str, Any]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from parts.git import commit_time
 from parts.whole import ROOT, FailedError, sha256, whole
 
+SETUPTOOLS = 77
 SOURCES = ("aam", "pyproject.toml", "README.md", "LICENSE")
 
 
@@ -28,8 +31,33 @@ def wheel_path() -> Path:
     return ROOT / "dist" / f"aam-{version()}-py3-none-any.whl"
 
 
-def make_wheel(python: str = sys.executable) -> Path:
-    """Build our wheel from a copy of the sources: no stale build folder, and the same bytes from the same commit."""
+def source_files() -> list[Path]:
+    """The files that the wheel is made of."""
+    listed = [
+        path for name in SOURCES for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])
+    ]
+    return sorted(path for path in listed if path.is_file() and path.suffix != ".pyc")
+
+
+def source_digest() -> str:
+    """A digest of what our wheel holds, whichever tool packs it."""
+    lines = (f"{path.relative_to(ROOT)}\0{sha256(path)}\n" for path in source_files())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def builds_offline() -> list[str]:
+    """The option that spares pip a download where this Python has what builds a wheel."""
+    try:
+        enough = int(metadata.version("setuptools").split(".")[0]) >= SETUPTOOLS
+    except (metadata.PackageNotFoundError, ValueError):
+        enough = False
+    return ["--no-build-isolation"] if enough else []
+
+
+def make_wheel() -> Path:
+    """Build our wheel, unless it is newer than the sources, from a copy of them: no stale build folder gets in."""
+    if wheel_path().exists() and wheel_path().stat().st_mtime > max(path.stat().st_mtime for path in source_files()):
+        return wheel_path()
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
     with tempfile.TemporaryDirectory() as folder:
         for name in SOURCES:
@@ -39,14 +67,14 @@ def make_wheel(python: str = sys.executable) -> Path:
                 shutil.copytree(origin, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
             else:
                 shutil.copy(origin, copy)
-        command = [python, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", folder, f"{folder}/source"]
+        command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *builds_offline()]
+        command += ["--wheel-dir", folder, f"{folder}/source"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         made = list(Path(folder).glob("*.whl"))
         if done.returncode or len(made) != 1:
             raise FailedError("pip could not build the wheel of aam:", *done.stderr.strip().splitlines()[-8:])
-        if not wheel_path().exists() or sha256(wheel_path()) != sha256(made[0]):
-            with whole(wheel_path()) as temporary:
-                shutil.copy(made[0], temporary)
+        with whole(wheel_path()) as temporary:
+            shutil.copyfile(made[0], temporary)
     return wheel_path()
 
 
