@@ -83,7 +83,8 @@ def find_engine(asked: str = "") -> Engine:
     if said.returncode or not found:
         shown = (said.stdout + said.stderr).strip()[:200]
         raise InputError(
-            f"ENGINE: {command} is no Apptainer or Singularity (--version says {shown!r}); {GET_ONE}, or name one with ENGINE=PATH"
+            f"ENGINE: {command} is no Apptainer or Singularity (--version says {shown!r}); name one with ENGINE=PATH,",
+            f"  or {GET_ONE}",
         )
     return Engine(command, found[1], found[2])
 
