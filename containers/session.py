@@ -18,6 +18,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
+from parts.git import git
 from parts.pins import FLAVOURS, read_pins
 from parts.sidecar import read_sidecar
 from parts.wheels import source_digest
@@ -33,18 +34,12 @@ PYTEST = ["python", "-P", "-m", "pytest", "-p", "no:cacheprovider", LEFT_OUT]
 
 def sources(folder: Path) -> None:
     """Copy the files that git knows or would add; all but hidden ones where there is no git."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    names = listing.stdout.split("\0") if listing.returncode == 0 else []
+    names = (git("ls-files", "-z", "--cached", "--others", "--exclude-standard") or "").split("\0")
     for name in filter(None, names):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    if not names:
+    if names == [""]:
         shutil.copytree(ROOT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "*.sif", "dist", "demo"))
 
 
