@@ -103,7 +103,13 @@ def run(options: argparse.Namespace, pytest: list[str]) -> int:
     results.mkdir(parents=True, exist_ok=True)
     junit = results / "junit.xml"
     junit.unlink(missing_ok=True)
-    enter = [sys.executable, RUN, *(each for each in SWITCHES if getattr(options, each[2:]))]
+    enter = [
+        sys.executable,
+        RUN,
+        "--env",
+        "PYTHONDONTWRITEBYTECODE=1",
+        *(each for each in SWITCHES if getattr(options, each[2:])),
+    ]
     with tempfile.TemporaryDirectory(prefix="aam-tests-") as name:
         folder = Path(name)
         sources(folder)

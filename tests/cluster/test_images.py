@@ -104,7 +104,7 @@ def demo(shell, folder: Path, *before: object) -> dict[str, bytes]:
         encoder = ["--pretrained-encoder", "pre/model"] if words[0] == "train" else []
         shell(*before, "-m", "aam", *words, *encoder, cwd=folder, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     kept = [*folder.glob("*/model/*.safetensors"), folder / "predictions.tsv"]
-    assert len(kept) == 3
+    assert len(kept) >= 3
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
 
 
