@@ -6,8 +6,6 @@ settings say that wheels lie (find-links), then on the index that the lock names
 Runs with the Python that the environment is for; standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -15,6 +13,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+if sys.version_info < (3, 11):
+    sys.exit(
+        "environment: Python 3.11 or newer is needed, this is %s; name one: PYTHON=python3.11" % sys.version.split()[0]
+    )
 
 REST = "# --- from pip's own index\n"
 INSTALL = ("install", "--require-hashes", "--no-deps", "--only-binary=:all:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -178,6 +179,20 @@ def test_too_little_disk_is_found_before_the_build(script, base, tmp_path, monke
     assert "AAM_SCRATCH=FOLDER" in problems[0]
     assert "OUTPUT=FILE" in problems[1]
     assert issubclass(whole.FailedError, whole.InputError)
+
+
+@pytest.mark.parametrize("name", ["build", "run", "inside/environment.py"])
+def test_an_old_python_is_told_which_it_must_be(name, tmp_path):
+    """What stands above the check runs on every Python 3; 3.6, of SLES 15, reads the whole file before it says so."""
+    text = (ROOT / "containers" / name).read_text()
+    head = text[: text.index("    sys.exit(")]
+    ast.parse(text, feature_version=(3, 6))
+    assert "sys.version_info < (3, 11)" in head
+    assert "__future__" not in head
+    (tmp_path / "old.py").write_text("import sys\nsys.version_info = (3, 6)\n" + text)
+    done = subprocess.run([sys.executable, tmp_path / "old.py"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Python 3.11 or newer" in done.stderr
 
 
 # --- verify ------------------------------------------------------------------------------------------------------
