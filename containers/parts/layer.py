@@ -57,7 +57,7 @@ def section(definition: Path, name: str) -> str:
 def packages(definition: Path, python: str) -> list[str]:
     """The packages that a definition installs."""
     post = section(definition, "post").replace("\\\n", " ").replace("{{ PYTHON }}", python)
-    return re.search(r"apt-get install (.*)", post)[1].replace("-y", "").split("--no-install-recommends")[1].split()
+    return str(re.findall(r"apt-get install .*--no-install-recommends (.*)", post)[0]).split()
 
 
 def packer() -> str:

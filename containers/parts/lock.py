@@ -84,8 +84,8 @@ def vendor_lines(pins: Pins) -> str:
 def highest_python() -> str:
     """The newest Python that the project supports."""
     bound = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["requires-python"]
-    above = re.search(r"<3\.(\d+)", bound)
-    return f"3.{int(above[1]) - 1}"
+    above = re.findall(r"<3\.(\d+)", bound)[0]
+    return f"3.{int(above) - 1}"
 
 
 def lock(flavour: str) -> str:

@@ -8,6 +8,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from parts.whole import CONTAINERS, ROOT, InputError, write_text
 
@@ -51,7 +52,7 @@ def read_pins(flavour: str, path: Path = PINS) -> Pins:
     if flavour not in FLAVOURS:
         raise InputError(f"{flavour!r} is no flavour of the image: expected one of {', '.join(FLAVOURS)}")
     table = tomllib.loads(path.read_text(encoding="utf-8"))[flavour]
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     return Pins(flavour=flavour, **values)
 
 

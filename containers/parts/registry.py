@@ -16,15 +16,17 @@ from parts.whole import FailedError
 
 HOSTS = {"docker.io": "registry-1.docker.io"}
 SECONDS = 30
-KINDS = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
-KINDS += ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+KINDS = ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"]
+KINDS += ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"]
 TOOLS = {"crane": ("digest", "{name}"), "skopeo": ("inspect", "--format", "{{{{.Digest}}}}", "docker://{name}")}
 
 
 def ask(url: str, token: str = "", method: str = "GET") -> HTTPResponse:
     """One request to a registry."""
     headers = {"Accept": ", ".join(KINDS), **({"Authorization": f"Bearer {token}"} if token else {})}
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers, method=method), timeout=SECONDS)
+    asked = urllib.request.Request(url, headers=headers, method=method)
+    answer: HTTPResponse = urllib.request.urlopen(asked, timeout=SECONDS)
+    return answer
 
 
 def token_for(challenge: str) -> str:
@@ -33,7 +35,7 @@ def token_for(challenge: str) -> str:
     query = urllib.parse.urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
     with ask(f"{fields['realm']}?{query}") as answer:
         said = json.load(answer)
-    return said.get("token") or said["access_token"]
+    return str(said.get("token") or said["access_token"])
 
 
 def ask_registry(name: str, scheme: str = "https") -> str:

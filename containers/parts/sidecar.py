@@ -103,9 +103,9 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
     if sidecar.base["pinned"]:
         problems += _compare("base digest in pins.toml", pins.digest, sidecar.base["digest"], again)
     if engine and not problems:
-        for name, recorded in (("lock.txt", sidecar.lock["sha256"]), ("sbom.json", sidecar.sbom_sha256)):
+        for name, digest in (("lock.txt", sidecar.lock["sha256"]), ("sbom.json", sidecar.sbom_sha256)):
             printed = inside(engine, image, layer, ["sha256sum", f"/opt/aam/{name}"]).split()[0].decode()
-            problems += _compare(f"/opt/aam/{name} in the image: SHA-256", printed, recorded, again)
+            problems += _compare(f"/opt/aam/{name} in the image: SHA-256", printed, digest, again)
     if problems:
         raise InputError(*problems, status=1)
     return remarks(pins, sidecar)

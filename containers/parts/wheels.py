@@ -23,7 +23,7 @@ SOURCES = ("aam", "pyproject.toml", "README.md", "LICENSE")
 def version() -> str:
     """The version that the package states."""
     text = (ROOT / "aam" / "__init__.py").read_text(encoding="utf-8")
-    return re.search(r'^__version__ = "(.+)"', text, re.MULTILINE)[1]
+    return str(re.findall(r'(?m)^__version__ = "(.+)"', text)[0])
 
 
 def wheel_path() -> Path:
