@@ -23,9 +23,31 @@ HELD_OUT = ["--split-column", "fold", "--test-fold", "0", "--group-column", "sub
 # The commands of `make demo`, shortened, on one thread.
 DEMO = [
     ["simulate", "--output-dir", "study", "--samples", "120", "--seed", "0"],
-    ["pretrain", *STUDY, "--tree", "study/tree.nwk", *HELD_OUT, "--epochs", "2", "--output-dir", "pre"],
-    ["train", *STUDY, "--metadata-column", "ph", "biome", *HELD_OUT, "--epochs", "2", "--output-dir", "tune"],
-    ["predict", "--model", "tune/model", "--table", "study/table.biom", "--output", "predictions.tsv"],
+    [
+        "pretrain",
+        *STUDY,
+        "--tree",
+        "study/tree.nwk",
+        *HELD_OUT,
+        "--epochs",
+        "2",
+        "--threads",
+        "1",
+        "--output-dir",
+        "pre",
+    ],
+    ["train", *STUDY, "--metadata-column", "ph", "biome", *HELD_OUT, "--epochs", "2", "--threads", "1"],
+    [
+        "predict",
+        "--model",
+        "tune/model",
+        "--table",
+        "study/table.biom",
+        "--output",
+        "predictions.tsv",
+        "--threads",
+        "1",
+    ],
 ]
 
 
@@ -101,8 +123,8 @@ def demo(shell, folder: Path, *before: object) -> dict[str, bytes]:
     """Run the demo's commands in a folder; returns what must be the same to the bit."""
     folder.mkdir()
     for words in DEMO:
-        encoder = ["--pretrained-encoder", "pre/model"] if words[0] == "train" else []
-        shell(*before, "-m", "aam", *words, *encoder, cwd=folder, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+        encoder = ["--pretrained-encoder", "pre/model", "--output-dir", "tune"] if words[0] == "train" else []
+        shell(*before, "-m", "aam", *words, *encoder, cwd=folder)
     kept = [*folder.glob("*/model/*.safetensors"), folder / "predictions.tsv"]
     assert len(kept) >= 3
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
@@ -181,8 +203,10 @@ def test_slow_two_builds_from_the_twin_have_the_same_bill(image, make, shell, ch
 
 
 @pytest.fixture
-def guest(workshop):
+def guest(workshop, monkeypatch):
     """Runs a command as a user without subordinate ids and without fakeroot."""
+    monkeypatch.syspath_prepend(ROOT / "containers")
+    wheels = importlib.import_module("parts.wheels")
     try:
         pwd.getpwnam(GUEST)
     except KeyError:
@@ -195,7 +219,9 @@ def guest(workshop):
     become = f"exec setpriv --reuid {GUEST} --regid {GUEST} --clear-groups "
 
     def run(*words, cwd, status=0):
-        given = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "USER": GUEST}
+        given = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or "proxy" in name}
+        given |= {"PIP_FIND_LINKS": " ".join(map(str, wheels.wheel_folders()))}
+        given |= {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "USER": GUEST}
         given |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
         given |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
         command = ["unshare", "--mount", "sh", "-c", hide + become + '"$@"', "guest", *map(str, words)]
