@@ -40,8 +40,9 @@ def source_files() -> list[Path]:
 
 
 def source_digest() -> str:
-    """A digest of what our wheel holds, whichever tool packs it."""
-    lines = (f"{path.relative_to(ROOT)}\0{sha256(path)}\n" for path in source_files())
+    """A digest of the package in our wheel, whichever tool packs it and whatever the pages beside it say."""
+    package = [path for path in source_files() if path.is_relative_to(ROOT / "aam")]
+    lines = (f"{path.relative_to(ROOT)}\0{sha256(path)}\n" for path in package)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
