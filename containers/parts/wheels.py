@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from parts.git import commit_time
-from parts.whole import ROOT, FailedError, sha256, whole
+from parts.whole import ROOT, FailedError, sha256, whole, write_text
 
 SETUPTOOLS = 77
 SOURCES = ("aam", "pyproject.toml", "README.md", "LICENSE")
@@ -41,8 +41,12 @@ def source_files() -> list[Path]:
 
 def source_digest() -> str:
     """A digest of the package in our wheel, whichever tool packs it and whatever the pages beside it say."""
-    package = [path for path in source_files() if path.is_relative_to(ROOT / "aam")]
-    lines = (f"{path.relative_to(ROOT)}\0{sha256(path)}\n" for path in package)
+    return digest([path for path in source_files() if path.is_relative_to(ROOT / "aam")])
+
+
+def digest(files: list[Path]) -> str:
+    """SHA-256 over the names and contents of files of the repository."""
+    lines = (f"{path.relative_to(ROOT)}\0{sha256(path)}\n" for path in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -56,8 +60,9 @@ def builds_offline() -> list[str]:
 
 
 def make_wheel() -> Path:
-    """Build our wheel, unless it is newer than the sources, from a copy of them: no stale build folder gets in."""
-    if wheel_path().exists() and wheel_path().stat().st_mtime > max(path.stat().st_mtime for path in source_files()):
+    """Build our wheel, unless it is of these very sources, from a copy of them: no stale build folder gets in."""
+    stamp, sources = wheel_path().with_suffix(".whl.sources"), digest(source_files())
+    if wheel_path().exists() and stamp.exists() and stamp.read_text() == sources:
         return wheel_path()
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
     with tempfile.TemporaryDirectory() as folder:
@@ -76,6 +81,7 @@ def make_wheel() -> Path:
             raise FailedError("pip could not build the wheel of aam:", *done.stderr.strip().splitlines()[-8:])
         with whole(wheel_path()) as temporary:
             shutil.copyfile(made[0], temporary)
+    write_text(stamp, sources)
     return wheel_path()
 
 
