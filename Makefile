@@ -1,32 +1,44 @@
 # A table of contents: every line calls a tool, and no logic lives here.
-# PYTHON makes the environment, TORCH is the build that goes into it, and TORCH_INDEX the package index that
-# build comes from (empty: pip's own).
+#
+# PYTHON       makes the environment and runs containers/build: 3.11 to 3.13
+# TORCH        another build of PyTorch than the lock's, from TORCH_INDEX (empty: pip's own index)
+# ENGINE       apptainer, singularity or a path (empty: the first that is found)
+# BASE DIGEST  another base for an image: a local root folder or SIF, or NAME@sha256:DIGEST
+# DEFINITION   rocm or cuda: from which definition container-cpu is built; IMAGE_PYTHON: the Python inside
+# ROUTE        definition, or layer where you may not build (empty: found out)
 
 PYTHON ?= python3
-TORCH ?= torch==2.13.0
+TORCH ?=
 TORCH_INDEX ?=
+ENGINE ?=
+BASE ?=
+DIGEST ?=
+DEFINITION ?=
+IMAGE_PYTHON ?=
+ROUTE ?=
 ARGS ?=
 
 ENV := .venv/bin/python
-PIP := $(ENV) -m pip --disable-pip-version-check install
 AAM := $(ENV) -m aam
+BUILD := $(PYTHON) containers/build
+WHEEL := dist/aam-$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' aam/__init__.py)-py3-none-any.whl
 
 STUDY := --table demo/study/table.biom --metadata demo/study/metadata.tsv --rarefy-depth 1000
 HELD_OUT := --split-column fold --test-fold 0 --group-column subject
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint bench clean lock pin
+.PHONY: container-rocm container-cuda container-cpu verify-rocm verify-cuda verify-cpu
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 21
+	@sed -nE 's/^# ([A-Z][A-Z_ ]+)  +(.*)/    \1\t\2/p' $(MAKEFILE_LIST) | expand -t 21
 
-setup: .venv/.installed ## install aam, its tests and its linters into .venv (PYTHON, TORCH, TORCH_INDEX)
+setup: .venv/.installed ## install what containers/lock/cpu.txt holds, and aam, into .venv
 
-.venv/.installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; (3, 10) <= sys.version_info[:2] <= (3, 13) or sys.exit("aam needs Python 3.10 to 3.13, but $(PYTHON) is %d.%d; name another: make setup PYTHON=python3.11" % sys.version_info[:2])'
-	$(PYTHON) -m venv .venv
-	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
-	$(PIP) --editable '.[test,lint]'
+.venv/.installed: pyproject.toml containers/lock/cpu.txt containers/inside/environment.py
+	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . --torch "$(TORCH)" --index "$(TORCH_INDEX)"
 	touch $@
 
 demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (about 3 minutes)
@@ -44,12 +56,33 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	$(ENV) -m ruff check .
 	$(ENV) -m ruff format --check .
 	$(ENV) -m mypy
+	MYPYPATH=containers $(ENV) -m mypy --strict --explicit-package-bases containers/parts containers/session.py
 	.venv/bin/lint-imports
 
 bench: setup ## measure speed and memory on this device (ARGS goes to `aam bench`)
 	$(AAM) bench $(ARGS)
 
-clean: ## remove the environment, the caches, build products and the demo
+container-rocm: containers/aam-rocm.sif ## image for AMD GPUs: ROCm 6.3, PyTorch 2.7.1
+container-cuda: containers/aam-cuda.sif ## image for NVIDIA GPUs: CUDA 12.6, PyTorch 2.7.1
+container-cpu: containers/aam-cpu.sif ## image without GPU, from the same definitions by arguments
+
+containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(WHEEL)
+	$(BUILD) $* --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
+
+$(WHEEL): pyproject.toml README.md LICENSE $(shell find aam -name '*.py')
+	$(BUILD) wheel
+
+verify-rocm: ## check an image against its sidecar, the lock and its inside (also verify-cuda, verify-cpu)
+verify-rocm verify-cuda verify-cpu:
+	$(BUILD) verify $(@:verify-%=%) --engine "$(ENGINE)"
+
+lock: setup ## write containers/lock from pyproject.toml and containers/pins.toml; nothing when nothing changed
+	$(ENV) containers/build lock
+
+pin: ## ask the registries for the digests of the bases and record them in containers/pins.toml
+	$(BUILD) pin
+
+clean: ## remove the environment, the caches, build products and the demo; images stay
 	rm -rf .venv .nox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist demo
 	rm -rf *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

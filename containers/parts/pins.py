@@ -1,0 +1,105 @@
+"""Reads containers/pins.toml and the locks, and records what was found out in pins.toml."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parts.whole import CONTAINERS, ROOT, InputError, write_text
+
+PINS = CONTAINERS / "pins.toml"
+PROJECT = ROOT / "pyproject.toml"
+FLAVOURS = ("rocm", "cuda", "cpu")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Pins:
+    """One table of pins.toml; its top says what each value is."""
+
+    flavour: str
+    definition: str
+    base: str
+    digest: str
+    python: str
+    extras: tuple[str, ...]
+    index: str
+    requires: tuple[str, ...]
+    seen: tuple[str, ...]
+    runtime: str
+    disk_gb: tuple[float, float]
+    squashfs: str
+    wheels: dict[str, list[str]]
+
+    @property
+    def lock(self) -> Path:
+        """The lock of this flavour."""
+        return CONTAINERS / "lock" / f"{self.flavour}.txt"
+
+    @property
+    def image(self) -> Path:
+        """Where the image of this flavour is put."""
+        return CONTAINERS / f"aam-{self.flavour}.sif"
+
+
+def read_pins(flavour: str, path: Path = PINS) -> Pins:
+    """The pins of one flavour."""
+    if flavour not in FLAVOURS:
+        raise InputError(f"{flavour!r} is no flavour of the image: expected one of {', '.join(FLAVOURS)}")
+    table = tomllib.loads(path.read_text(encoding="utf-8"))[flavour]
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Pins(flavour=flavour, **values)
+
+
+def record(flavour: str, name: str, value: str | list[str], path: Path = PINS) -> None:
+    """Set one value in the table of a flavour; everything else in the file stays as it is."""
+    text = path.read_text(encoding="utf-8")
+    shown = json.dumps(value)
+    pattern = rf"(?ms)(^\[{flavour}\]\n(?:(?!^\[).)*?^{name} = )(\[[^\]]*\]|\"[^\"]*\")"
+    changed, count = re.subn(pattern, lambda found: found[1] + shown, text, count=1)
+    if not count:
+        raise InputError(f"{path}: [{flavour}] holds no line {name!r}")
+    write_text(path, changed)
+
+
+def inputs_digest(pins: Pins) -> str:
+    """A digest of all that decides what a lock holds: when it differs, the lock is out of date."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    asked = {name: project[name] for name in ("requires-python", "dependencies", "optional-dependencies")}
+    own = {name: getattr(pins, name) for name in ("extras", "index", "requires", "seen", "runtime", "wheels")}
+    text = json.dumps([asked, own], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def lock_problems(pins: Pins) -> list[str]:
+    """What is wrong with the lock of a flavour: missing, out of date, not pinned or not hashed."""
+    name = pins.lock.relative_to(ROOT)
+    if not pins.lock.exists():
+        return [f"{name}: is missing; make lock writes it"]
+    return text_problems(pins, pins.lock.read_text(encoding="utf-8"))
+
+
+def text_problems(pins: Pins, text: str) -> list[str]:
+    """What is wrong with what a lock says."""
+    name = pins.lock.relative_to(ROOT)
+    problems = []
+    if f"# inputs: {inputs_digest(pins)}\n" not in text:
+        problems.append(f"{name}: is older than pyproject.toml or containers/pins.toml; make lock brings it up to date")
+    joined = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", text))
+    for line in filter(None, map(str.strip, joined.splitlines())):
+        requirement = line.partition("--hash")[0].strip()
+        if not re.fullmatch(r"[\w.-]+==[\w.+]+( ; .+)?", requirement):
+            problems.append(f"{name}: {requirement!r} is not pinned to one version; make lock writes the file anew")
+        elif not re.search(r"--hash=sha256:[0-9a-f]{64}", line):
+            problems.append(f"{name}: {requirement!r} has no hash; make lock writes the file anew")
+    return problems
+
+
+def unverified(pins: Pins) -> list[str]:
+    """Names of the vendor's packages of which a hash was never seen at its source."""
+    return [name for name, hashes in pins.wheels.items() if not set(hashes) <= set(pins.seen)]

@@ -1,0 +1,264 @@
+"""Images that are really built, entered, checked and broken."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import GUEST, ROOT, check_out, environment
+
+pytestmark = pytest.mark.cluster
+STUDY = ["--table", "study/table.biom", "--metadata", "study/metadata.tsv", "--rarefy-depth", "1000"]
+HELD_OUT = ["--split-column", "fold", "--test-fold", "0", "--group-column", "subject"]
+# The commands of `make demo`, shortened, on one thread.
+DEMO = [
+    ["simulate", "--output-dir", "study", "--samples", "120", "--seed", "0"],
+    [
+        "pretrain",
+        *STUDY,
+        "--tree",
+        "study/tree.nwk",
+        *HELD_OUT,
+        "--epochs",
+        "2",
+        "--threads",
+        "1",
+        "--output-dir",
+        "pre",
+    ],
+    ["train", *STUDY, "--metadata-column", "ph", "biome", *HELD_OUT, "--epochs", "2", "--threads", "1"],
+    [
+        "predict",
+        "--model",
+        "tune/model",
+        "--table",
+        "study/table.biom",
+        "--output",
+        "predictions.tsv",
+        "--threads",
+        "1",
+    ],
+]
+
+
+def sidecar(image: Path) -> dict:
+    return json.loads(image.with_name(image.name + ".json").read_text())
+
+
+def bill(shell, image: Path) -> dict:
+    return json.loads(shell("apptainer", "exec", image, "cat", "/opt/aam/sbom.json").stdout)
+
+
+def test_image_is_what_its_sidecar_and_labels_say(image, make, shell, base):
+    said = sidecar(image)
+    assert said["git"] == {"commit": shell("git", "rev-parse", "HEAD", cwd=image.parent).stdout.strip(), "dirty": False}
+    assert said["route"] == "definition"
+    assert said["base"]["name"] == "bookworm"
+    labels = json.loads(shell("apptainer", "inspect", "--labels", "--json", image).stdout)
+    labels = labels["data"]["attributes"]["labels"]
+    assert labels["org.opencontainers.image.base.digest"] == said["base"]["digest"]
+    assert labels["org.opencontainers.image.revision"] == said["git"]["commit"]
+    assert "is what its sidecar and cpu.txt say" in make("verify-cpu").stdout
+    names = {each["name"]: each["version"] for each in bill(shell, image)["components"]}
+    assert {"torch", "aam", "debian/gcc", "debian/python3.11-dev"} <= set(names)
+    before = image.stat().st_mtime_ns
+    make("container-cpu", f"BASE={base}")
+    assert image.stat().st_mtime_ns == before, "nothing changed, so nothing is built"
+
+
+def test_run_keeps_values_statuses_and_signals(image, shell, tmp_path):
+    run = ROOT / "containers" / "run"
+    hostile = "a b\"c$(touch x)`y` 'z'\n*\\n;,"
+    show = "import os, sys; print(repr(os.environ['AAM_X']), 'FOO' in os.environ, sys.prefix, sys.flags.no_user_site)"
+    done = shell(run, image, "python", "-c", show, cwd=tmp_path, AAM_X=hostile, FOO="1", PYTHONSTARTUP="/x")
+    assert done.stdout.strip() == f"{hostile!r} False /opt/venv 1"
+    assert shell(run, image, "sh", "-c", "exit 85", cwd=tmp_path, status=85)
+    loop = 'trap "exit 7" USR2; touch ready; while :; do sleep 0.1; done'
+    process = subprocess.Popen([run, image, "sh", "-c", loop], cwd=tmp_path, env=environment())
+    while not (tmp_path / "ready").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGUSR2)
+    assert process.wait(timeout=30) == 7
+    contained = shell(run, "--contain", image, "sh", "-c", "ls /; df /tmp", cwd=tmp_path)
+    assert "opt" in contained.stdout
+
+
+def test_the_tests_run_inside(image, checkout, shell):
+    words = ["-s", "test_cpu", "--", "-q", "-n", "2", "tests/model", "tests/containers"]
+    done = shell(sys.executable, "-m", "nox", *words, cwd=checkout)
+    assert " passed" in done.stdout
+    assert "failed" not in done.stdout
+    results = checkout / "results" / "cpu"
+    assert json.loads((results / "selftest.json").read_text())["failed"] == []
+    assert "<testcase" in (results / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize("flavour", ["rocm", "cuda"])
+def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, flavour):
+    """The image and its sidecar stand in for those of the vendor: what is missing here is the GPU."""
+    gpu = image.with_name(f"aam-{flavour}.sif")
+    gpu.symlink_to(image.name)
+    shutil.copy(image.with_name(image.name + ".json"), gpu.with_name(gpu.name + ".json"))
+    try:
+        done = shell(sys.executable, "-m", "nox", "-s", f"test_{flavour}", cwd=checkout, status=None)
+        assert done.returncode == 1
+        assert "no GPU is visible to torch" in done.stdout + done.stderr
+        assert "--no-gpu" in done.stdout + done.stderr
+    finally:
+        gpu.unlink()
+
+
+def demo(shell, folder: Path, *before: object) -> dict[str, bytes]:
+    """Run the demo's commands in a folder; returns what must be the same to the bit."""
+    folder.mkdir()
+    for words in DEMO:
+        encoder = ["--pretrained-encoder", "pre/model", "--output-dir", "tune"] if words[0] == "train" else []
+        shell(*before, "-m", "aam", *words, *encoder, cwd=folder)
+    kept = [*folder.glob("*/model/*.safetensors"), folder / "predictions.tsv"]
+    assert len(kept) >= 3
+    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
+
+
+def test_the_demo_gives_the_same_bits_inside_and_outside(image, shell, tmp_path):
+    outside = demo(shell, tmp_path / "outside", sys.executable)
+    inside = demo(shell, tmp_path / "inside", ROOT / "containers" / "run", image, "python")
+    assert outside == inside
+
+
+def test_an_edited_lock_is_refused(image, make, checkout, base):
+    lock = checkout / "containers" / "lock" / "cpu.txt"
+    right = lock.read_text()
+    lock.write_text(right.replace("--hash=sha256:6", "--hash=sha256:7"))
+    try:
+        done = make("verify-cpu", status=None)
+        assert done.returncode != 0
+        assert "cpu.txt: SHA-256" in done.stderr
+        done = make("container-cpu", f"BASE={base}", status=None)
+        assert done.returncode != 0
+        assert "environment: torch" in done.stderr
+        assert list(checkout.rglob(".partial-*")) == []
+    finally:
+        lock.write_text(right)
+        os.utime(lock, (0, 0))
+    make("verify-cpu")
+
+
+def said_by_processes() -> bytes:
+    """The command lines of all processes of this machine; those that end meanwhile say nothing."""
+    lines = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            lines.append(Path("/proc", name, "cmdline").read_bytes())
+    return b"\n".join(lines)
+
+
+def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop):
+    before = image.stat()
+    command = [sys.executable, "containers/build", "cpu", "--base", str(base), "--route", "definition"]
+    given = environment(AAM_SCRATCH=str(workshop / "scratch"))
+    process = subprocess.Popen(command, cwd=checkout, env=given, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "Unpacking" in line or "Selecting" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert list(checkout.rglob(".partial-*")) == []
+    assert list((workshop / "scratch").glob("build-*")) == []
+    assert (image.stat().st_ino, image.stat().st_size) == (before.st_ino, before.st_size)
+    assert str(checkout).encode() not in said_by_processes(), "the engine is ended with the build"
+
+
+def test_a_changed_tree_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "containers")
+    git = importlib.import_module("parts.git")
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    monkeypatch.setattr(git, "ROOT", repository)
+    assert git.revision() == ("unknown", True)
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *identity, *words], cwd=repository, capture_output=True, check=True)
+    commit, dirty = git.revision()
+    assert (len(commit), dirty) == (40, False)
+    (repository / "new").write_text("x")
+    assert git.revision() == (commit, True)
+
+
+# --- slow: run by nox -s images, not at every change -------------------------------------------------------------
+
+
+def test_slow_two_builds_from_the_twin_have_the_same_bill(image, make, shell, checkout, base):
+    twin = checkout / "containers" / "aam-twin.sif"
+    words = ["cpu", "--base", base, "--definition", "rocm", "--output", twin]
+    shell(sys.executable, "containers/build", *words, cwd=checkout)
+    assert bill(shell, image) == bill(shell, twin)
+    one, other = sidecar(image), sidecar(twin)
+    for key in ("lock", "sbom_sha256", "aam_sha256", "base", "git"):
+        assert one[key] == other[key]
+    assert one["definition_sha256"] != other["definition_sha256"]
+
+
+@pytest.fixture
+def guest(workshop, monkeypatch):
+    """Runs a command as a user without subordinate ids and without fakeroot."""
+    monkeypatch.syspath_prepend(ROOT / "containers")
+    wheels = importlib.import_module("parts.wheels")
+    try:
+        pwd.getpwnam(GUEST)
+    except KeyError:
+        subprocess.run(["useradd", "--system", "--no-create-home", "--home-dir", workshop / "guest", GUEST], check=True)
+    home = workshop / "guest"
+    home.mkdir()
+    shutil.chown(home, GUEST)
+    assert all(GUEST not in Path(name).read_text() for name in ("/etc/subuid", "/etc/subgid"))
+    hide = "for f in $(which -a fakeroot proot 2>/dev/null); do mount --bind /dev/null $f; done; "
+    become = f"exec setpriv --reuid {GUEST} --regid {GUEST} --clear-groups "
+
+    def run(*words, cwd, status=0):
+        given = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or "proxy" in name}
+        given |= {"PIP_FIND_LINKS": " ".join(map(str, wheels.wheel_folders()))}
+        given |= {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "USER": GUEST}
+        given |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
+        given |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        command = ["unshare", "--mount", "sh", "-c", hide + become + '"$@"', "guest", *map(str, words)]
+        done = subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
+        return done
+
+    return run
+
+
+def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
+    shell("apptainer", "build", workshop / "base.sif", base)
+    checkout = check_out(workshop / "guest" / "checkout", shell)
+    shell("chown", "-R", f"{GUEST}:", checkout)
+    words = ["make", "container-cpu", f"BASE={workshop}/base.sif", "IMAGE_PYTHON=3.11", "PYTHON=/usr/bin/python3"]
+    done = guest(*words, cwd=checkout)
+    assert "cannot build a definition here" in done.stdout
+    image = checkout / "containers" / "aam-cpu.sif"
+    said = sidecar(image)
+    assert said["route"] == "layer"
+    assert said["layer"]["file"] == "aam-cpu.squashfs"
+    guest("make", "verify-cpu", "PYTHON=/usr/bin/python3", cwd=checkout)
+    done = guest(checkout / "containers" / "run", image, "aam", "--version", cwd=checkout)
+    assert done.stdout.startswith("aam ")
+    show = "import sys, torch; print(sys.prefix, torch.__version__)"
+    done = guest(checkout / "containers" / "run", image, "python", "-c", show, cwd=checkout)
+    assert done.stdout.startswith("/opt/venv 2.")
+    packages = json.loads(
+        guest(checkout / "containers" / "run", image, "cat", "/opt/aam/sbom.json", cwd=checkout).stdout
+    )
+    assert {"debian/gcc", "torch"} <= {each["name"] for each in packages["components"]}

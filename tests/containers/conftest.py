@@ -1,0 +1,71 @@
+"""What the tests of the images share: the scripts' modules, and an engine that only plays one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONTAINERS = ROOT / "containers"
+
+# Answers as Apptainer does. FAKE_SAYS: what a build prints; FAKE_STATUS: its exit status; FAKE_SLEEP: how long it
+# takes. `exec` prints its words and its environment as JSON when FAKE_SHOW is set, else becomes the command.
+ENGINE = """#!{python} -S
+import json, os, sys, time
+words = sys.argv[1:]
+if words[0] == "--version":
+    print(os.environ.get("FAKE_VERSION", "apptainer version 1.4.5"))
+elif words[:2] == ["build", "--help"]:
+    print(os.environ.get("FAKE_HELP", "--build-arg"))
+elif words[0] == "build":
+    out = words[words.index("--sandbox") + 1] if "--sandbox" in words else words[-2]
+    if "--sandbox" not in words:
+        open(out, "w").write("half")
+        print(os.environ.get("FAKE_SAYS", ""), flush=True)
+        time.sleep(float(os.environ.get("FAKE_SLEEP", "0")))
+        open(out, "w").write("whole")
+        sys.exit(int(os.environ.get("FAKE_STATUS", "0")))
+elif words[0] == "exec" and "FAKE_SHOW" in os.environ:
+    print(json.dumps([words, dict(os.environ)]))
+elif words[-2:-1] == ["sha256sum"] or words[-2:-1] == ["cat"]:
+    print("e3b0c442 " + words[-1])
+else:
+    start = next(i for i, word in enumerate(words) if word.endswith(".sif")) + 1
+    os.execvp(words[start], words[start:])
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _scripts_can_be_imported() -> Iterator[None]:
+    sys.path.insert(0, str(CONTAINERS))
+    yield
+    sys.path.remove(str(CONTAINERS))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A folder whose `apptainer` only plays one."""
+    program = tmp_path / "engine" / "apptainer"
+    program.parent.mkdir()
+    program.write_text(ENGINE.format(python=sys.executable))
+    program.chmod(0o755)
+    return program.parent
+
+
+@pytest.fixture
+def script(tmp_path: Path, engine: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs containers/build or containers/run with the played engine and a scratch folder of the test's own."""
+
+    def run(name: str, *words: object, cwd: Path = tmp_path, **variables: str) -> subprocess.CompletedProcess[str]:
+        kept = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
+        path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        environment = {**kept, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
+        command = [sys.executable, str(CONTAINERS / name), *map(str, words)]
+        return subprocess.run(command, cwd=cwd, env={**environment, **variables}, capture_output=True, text=True)
+
+    return run

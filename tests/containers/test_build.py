@@ -1,0 +1,245 @@
+"""containers/build with an engine that only plays one: what is refused, what is recorded, what is left behind."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "containers" / "build"
+
+
+@pytest.fixture
+def base(tmp_path):
+    folder = tmp_path / "base"
+    (folder / "usr" / "bin").mkdir(parents=True)
+    (folder / "usr" / "bin" / "python3").symlink_to("python3.11")
+    (folder / "etc").mkdir()
+    (folder / "etc" / "os-release").write_text("ID=debian\n")
+    return folder
+
+
+@pytest.fixture
+def make(script, base, tmp_path):
+    """Builds the cpu image from the small base into the test's folder, by the definition's route."""
+    words = ["--base", base, "--output", tmp_path / "out.sif", "--route", "definition"]
+    return lambda *more, **variables: script("build", "cpu", *words, *more, **variables)
+
+
+def test_an_image_and_its_sidecar(make, base, tmp_path):
+    done = make()
+    assert done.returncode == 0, done.stderr
+    sidecar = json.loads((tmp_path / "out.sif.json").read_text())
+    assert (tmp_path / "out.sif").read_text() == "whole"
+    assert sidecar["base"]["name"] == "base"
+    assert sidecar["base"]["digest"].startswith("sha256:")
+    assert sidecar["base"]["pinned"] is False
+    assert sidecar["python"] == "3.11", "a local root folder says which Python it has"
+    assert sidecar["route"] == "definition"
+    assert sidecar["reproducible"] is False
+    assert sidecar["image"]["bytes"] == 5
+    assert {"commit", "dirty"} <= set(sidecar["git"])
+    assert "not the pinned" in done.stdout
+    given = done.stderr.split("--build-arg ")[1:]
+    assert "BOOTSTRAP=localimage " in given
+    assert any(word.startswith("LOCK=containers/lock/cpu.txt") for word in given)
+    assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out.sif", "out.sif.json"]
+
+
+def test_either_definition_builds_it(make):
+    for definition in ("rocm", "cuda"):
+        done = make("--definition", definition)
+        assert done.returncode == 0, done.stderr
+        assert f"aam-{definition}.def" in done.stderr
+
+
+def test_a_reproducible_engine_is_used_so(make, tmp_path):
+    assert make(FAKE_HELP="--build-arg --reproducible").returncode == 0
+    assert json.loads((tmp_path / "out.sif.json").read_text())["reproducible"] is True
+
+
+def test_everything_wrong_is_said_at_once(script, tmp_path):
+    words = ["--base", "nowhere:1", "--route", "fast", "--definition", "arm", "--engine", "docker9"]
+    done = script("build", "cpu", *words, "--output", tmp_path / "out.sif")
+    assert done.returncode == 2
+    for part in ("BASE=nowhere", "ROUTE=fast", "DEFINITION=arm", "ENGINE: docker9 not found", "sha256:DIGEST"):
+        assert part in done.stderr
+    assert not list(tmp_path.glob("*out.sif*"))
+
+
+def test_rocm_without_a_digest_is_refused(script, tmp_path):
+    import tomllib
+
+    pinned = tomllib.loads((ROOT / "containers" / "pins.toml").read_text())["rocm"]["digest"]
+    done = script("build", "rocm", "--output", tmp_path / "out.sif", *(["--base", "a/b:1"] if pinned else []))
+    assert done.returncode == 2
+    assert "has no digest" in done.stderr
+    assert "make pin" in done.stderr or "BASE=NAME@sha256:DIGEST" in done.stderr
+
+
+@pytest.mark.parametrize("digest", ["sha256:" + "0" * 64, "latest", "sha256:12"])
+def test_a_wrong_digest_is_refused(make, script, digest, tmp_path):
+    done = make("--digest", digest)
+    assert done.returncode == 2
+    assert f"DIGEST={digest}" in done.stderr
+    done = script("build", "cpu", "--base", f"docker.io/a/b@{digest}x", "--output", tmp_path / "out.sif")
+    assert done.returncode == 2
+    assert "expected sha256: and 64 hexadecimal digits" in done.stderr
+
+
+@pytest.mark.parametrize("says", ["Docker version 28.2.2", "apptainer: broken", ""])
+def test_a_wrong_engine_is_named(make, says):
+    done = make(FAKE_VERSION=says)
+    assert done.returncode == 2
+    assert "is no Apptainer or Singularity" in done.stderr
+    assert "ENGINE=PATH" in done.stderr
+
+
+@pytest.mark.parametrize("says", ["SingularityPRO version 4.1.3-1.el9", "singularity-ce version 4.1.3"])
+def test_other_engines_of_the_family(make, says, tmp_path):
+    assert make(FAKE_VERSION=says).returncode == 0
+    assert json.loads((tmp_path / "out.sif.json").read_text())["engine"]["version"].startswith("4.1.3")
+
+
+def test_no_engine_at_all(make, engine):
+    (engine / "apptainer").rename(engine / "other")
+    done = make(PATH=f"{engine}:/usr/bin:/bin")
+    assert done.returncode == 2
+    assert "module load singularitypro" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("says", "meant"),
+    [
+        ("FATAL: write /x: no space left on device", "AAM_SCRATCH"),
+        ("dial tcp: lookup index.docker.io: no such host", "no network"),
+        ("E: Temporary failure resolving 'mirror'", "no network"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "not the one that the lock names"),
+        ("reading manifest sha256:00: manifest unknown", "no image with this digest"),
+        ("something else", "something else"),
+    ],
+)
+def test_a_failed_build_says_what_it_means_and_leaves_the_old_image(make, tmp_path, says, meant):
+    (tmp_path / "out.sif").write_text("old")
+    done = make(FAKE_SAYS=says, FAKE_STATUS="255")
+    assert done.returncode == 1
+    assert meant in done.stderr.partition("containers/build:")[2]
+    assert (tmp_path / "out.sif").read_text() == "old"
+    assert [path.name for path in tmp_path.glob("*out*")] == ["out.sif"]
+    assert list((tmp_path / "scratch").glob("build-*")) == []
+
+
+def said_by_processes() -> bytes:
+    """The command lines of all processes of this machine; those that end meanwhile say nothing."""
+    lines = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            lines.append(Path("/proc", name, "cmdline").read_bytes())
+    return b"\n".join(lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_build_leaves_nothing(engine, base, tmp_path, number):
+    environment = {**os.environ, "PATH": f"{engine}:{os.environ['PATH']}", "AAM_SCRATCH": str(tmp_path / "s")}
+    command = [sys.executable, str(BUILD), "cpu", "--base", str(base), "--output", str(tmp_path / "out.sif")]
+    environment |= {"FAKE_SLEEP": "60"}
+    # Whoever runs the tests in the background has made this process ignore SIGINT, and its children with it.
+    usual = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    with subprocess.Popen(
+        [*command, "--route", "definition"], env=environment, stderr=subprocess.DEVNULL, preexec_fn=usual
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".partial-*out.sif")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.send_signal(number)
+    assert process.returncode in (130, 128 + signal.SIGTERM)
+    assert list(tmp_path.glob("*out.sif*")) == []
+    assert str(engine).encode() not in said_by_processes(), "the engine is ended with the build"
+
+
+def test_what_a_killed_build_left_is_swept(make, tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left, other = tmp_path / f".partial-{gone.pid}-out.sif", tmp_path / f".partial-{os.getpid()}-out.sif"
+    left.write_text("half")
+    other.write_text("another build, still running")
+    assert make().returncode == 0
+    assert not left.exists()
+    assert other.exists()
+
+
+def test_too_little_disk_is_found_before_the_build(script, base, tmp_path, monkeypatch):
+    import importlib
+
+    image, whole = importlib.import_module("parts.image"), importlib.import_module("parts.whole")
+    pins = importlib.import_module("parts.pins").read_pins("cpu")
+    monkeypatch.setattr(image, "scratch", lambda: tmp_path)
+    import dataclasses
+
+    problems = image.disk_problems(dataclasses.replace(pins, disk_gb=(1e9, 2e9)), tmp_path / "out.sif")
+    assert len(problems) == 2
+    assert "AAM_SCRATCH=FOLDER" in problems[0]
+    assert "OUTPUT=FILE" in problems[1]
+    assert issubclass(whole.FailedError, whole.InputError)
+
+
+@pytest.mark.parametrize("name", ["build", "run", "inside/environment.py"])
+def test_an_old_python_is_told_which_it_must_be(name, tmp_path):
+    """What stands above the check runs on every Python 3; 3.6, of SLES 15, reads the whole file before it says so."""
+    text = (ROOT / "containers" / name).read_text()
+    head = text[: text.index("    sys.exit(")]
+    ast.parse(text, feature_version=(3, 6))
+    assert "sys.version_info < (3, 11)" in head
+    assert "__future__" not in head
+    (tmp_path / "old.py").write_text("import sys\nsys.version_info = (3, 6)\n" + text)
+    done = subprocess.run([sys.executable, tmp_path / "old.py"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Python 3.11 or newer" in done.stderr
+
+
+# --- verify ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def verify(tmp_path):
+    import importlib
+
+    sidecar, pins = importlib.import_module("parts.sidecar"), importlib.import_module("parts.pins").read_pins("cpu")
+    return lambda: sidecar.verify(pins, tmp_path / "out.sif", None)
+
+
+def test_an_untouched_image_is_verified(make, verify):
+    assert make().returncode == 0
+    assert any("not the pinned" in said for said in verify())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("out.sif", lambda old: old + "x", "out.sif: SHA-256"),
+        ("out.sif", lambda old: None, "is missing, the sidecar says"),
+        ("out.sif.json", lambda old: None, "nothing proves what is in out.sif"),
+        ("out.sif.json", lambda old: old[:40], "is no sidecar"),
+        ("out.sif.json", lambda old: old.replace('"sha256": "', '"sha256": "0', 2), "cpu.txt: SHA-256"),
+        ("out.sif.json", lambda old: old.replace('"pinned": false', '"pinned": true'), "base digest in pins.toml"),
+    ],
+)
+def test_a_changed_image_or_sidecar_is_refused(make, verify, tmp_path, name, change, problem):
+    import importlib
+
+    assert make().returncode == 0
+    path = tmp_path / name
+    text = change(path.read_text())
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(importlib.import_module("parts.whole").InputError, match=problem):
+        verify()

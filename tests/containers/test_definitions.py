@@ -1,0 +1,134 @@
+"""The two definitions: twins, safe for whoever builds them, and complete."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONTAINERS = ROOT / "containers"
+DEFINITIONS = sorted(CONTAINERS.glob("*.def"))
+both = pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
+
+# What the engine may bind from the host while it builds: nothing in there is the image's own.
+HOSTS_OWN = re.compile(r"(^|[\s\"'=])(/tmp|/var/tmp|/root|/home|/proc|/sys|/dev|\$HOME|~)(/|\s|$)")
+
+
+def section(path: Path, name: str) -> str:
+    found = re.search(rf"(?ms)^%{name}\b ?(.*?)(?=^%|\Z)", path.read_text())
+    assert found, f"{path.name} has no %{name}"
+    return found[1]
+
+
+def commands(path: Path) -> list[str]:
+    lines = section(path, "post").replace("\\\n", " ").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def test_there_are_two():
+    assert [path.name for path in DEFINITIONS] == ["aam-cuda.def", "aam-rocm.def"]
+
+
+def test_twins_differ_in_base_index_lock_and_labels_only():
+    lines = [path.read_text().splitlines() for path in DEFINITIONS]
+    changed = [line[1:].strip() for line in difflib.ndiff(*lines) if line[0] in "+-"]
+    allowed = r"(BASE|INDEX|LOCK)=|org\.opencontainers\.image\.(title|description) |# "
+    assert [line for line in changed if not re.match(allowed, line)] == []
+    assert len(changed) == 14
+
+
+@both
+def test_post_stops_at_the_first_error_and_takes_no_recommendations(path):
+    steps = commands(path)
+    assert steps[0] == "set -eu"
+    installs = [step for step in steps if "apt-get install" in step]
+    assert installs
+    assert all("--no-install-recommends" in step for step in installs)
+    assert all(name in installs[0] for name in ("gcc", "libc6-dev", "python{{ PYTHON }}-dev"))
+
+
+@both
+def test_post_removes_nothing_that_may_be_the_hosts(path):
+    """Apptainer binds the builder's /tmp and home folder: what %post removes there is gone for good."""
+    removing = [step for step in commands(path) if re.search(r"\b(rm|find|shred|truncate|mv|rsync)\b", step)]
+    assert removing, "caches are removed"
+    assert [step for step in removing if HOSTS_OWN.search(step)] == []
+    assert HOSTS_OWN.search("rm -rf /root/cache /tmp/*"), "the check sees what once went wrong"
+
+
+@both
+def test_post_installs_from_the_lock_makes_the_bill_and_cleans_up(path):
+    post = "\n".join(commands(path))
+    assert re.search(r"environment\.py /opt/venv /opt/aam/lock\.txt .*--wheel /opt/aam/\*\.whl", post)
+    assert "sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json" in post
+    assert "/var/lib/apt/lists/*" in post
+    assert "--no-cache" in post
+    assert "http" not in post, "indexes come from arguments, the lock and pip's settings"
+
+
+@both
+def test_environment_knows_no_site(path):
+    text = section(path, "environment")
+    assert "PATH=/opt/venv/bin:" in text
+    assert "PYTHONNOUSERSITE=1" in text
+    assert re.search(r"unset .*PYTHONSTARTUP", text)
+    assert not re.search(r"cosmos|scratch|vast|SLURM|NCCL|HSA_|MIOPEN", text, re.IGNORECASE)
+
+
+@both
+def test_labels_test_run_and_help(path):
+    labels = section(path, "labels")
+    for name in ("revision", "version", "licenses", "base.name {{ BASE }}", "base.digest {{ DIGEST }}"):
+        assert f"org.opencontainers.image.{name}" in labels
+    assert "selftest.py" in section(path, "test")
+    assert 'exec aam "$@"' in section(path, "runscript")
+    assert "sbom.json" in section(path, "help")
+
+
+@both
+def test_arguments_and_base_by_digest(path):
+    text = path.read_text()
+    assert text.startswith("Bootstrap: {{ BOOTSTRAP }}\nFrom: {{ BASE }}@{{ DIGEST }}\n")
+    given = set(re.findall(r"^    (\w+)=", section(path, "arguments"), re.MULTILINE))
+    assert given == set(re.findall(r"{{ (\w+) }}", text))
+    assert {"BOOTSTRAP", "BASE", "DIGEST", "PYTHON", "LOCK", "REVISION"} <= given
+
+
+def test_nothing_is_latest():
+    for path in [*DEFINITIONS, CONTAINERS / "pins.toml"]:
+        assert ":latest" not in path.read_text(), path.name
+
+
+# --- the scripts -------------------------------------------------------------------------------------------------
+
+SCRIPTS = [*CONTAINERS.rglob("*.py"), CONTAINERS / "build", CONTAINERS / "run"]
+SCRIPTS += [
+    each for each in (ROOT / "tests" / "cluster").iterdir() if each.is_file() and b"python3" in each.read_bytes()[:40]
+]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_stay_short(path):
+    tree = ast.parse(path.read_text())
+    assert len(path.read_text().splitlines()) <= 400
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert [node.name for node in functions if node.end_lineno - node.lineno + 1 > 60] == []
+    assert [node.name for node in functions if len(node.args.args) > 8] == []
+
+
+@pytest.mark.parametrize("path", [p for p in SCRIPTS if p.name not in ("selftest.py",)], ids=lambda path: path.name)
+def test_scripts_need_the_standard_library_only(path):
+    import sys
+
+    known = {*sys.stdlib_module_names, "parts"}
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").split(".")[0])
+    assert imported <= known

@@ -1,0 +1,51 @@
+"""Pages name only links, make targets, nox sessions and files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def heading_id(line: str) -> str:
+    return re.sub(r"[^\w\- ]", "", line.lstrip("# ").strip().lower()).replace(" ", "-")
+
+
+@each_page
+def test_links(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        if "://" in name or name.startswith("mailto:"):
+            continue
+        path = (page.parent / name) if name else page
+        assert path.exists(), target
+        if anchor:
+            ids = [heading_id(line) for line in path.read_text().splitlines() if line.startswith("#")]
+            assert anchor in ids, target
+
+
+@each_page
+def test_make_targets(page):
+    there = set(re.findall(r"(?m)^([a-z][a-z-]*)\b.*:", (ROOT / "Makefile").read_text()))
+    there |= {f"verify-{flavour}" for flavour in ("rocm", "cuda", "cpu")}
+    named = set(re.findall(r"(?m)(?:^    |`)make ([a-z][a-z-]*[a-z])", page.read_text()))
+    assert named <= there, named - there
+
+
+@each_page
+def test_nox_sessions(page):
+    there = set(re.findall(r"(?m)^def (\w+)\(session: nox\.Session", (ROOT / "noxfile.py").read_text()))
+    named = set(re.findall(r"nox -s ([a-z_]+)", page.read_text()))
+    assert named <= there, named - there
+
+
+@each_page
+def test_files_of_the_images(page):
+    made = r"(aam-(rocm|cuda|cpu)\.(sif|sif\.json|squashfs)|\{|\*)"
+    for name in re.findall(r"`(containers/[\w./{},-]+)`", page.read_text()):
+        assert re.search(made, name) or (ROOT / name).exists(), name

@@ -1,0 +1,164 @@
+"""containers/run with an engine that only plays one: binds, a clean environment, statuses and signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "a b\"c$(touch x)`y` 'z'\n*\\n;,"
+
+
+@pytest.fixture
+def image(tmp_path):
+    path = tmp_path / "an image.sif"
+    path.write_text("")
+    return path
+
+
+@pytest.fixture
+def enter(script, image):
+    """Words and environment that the engine is called with."""
+
+    def run(*words, **variables):
+        done = script("run", *words, image, "tool", "--x", "a b", FAKE_SHOW="1", **variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def bound(words: list[str]) -> list[str]:
+    return [words[i + 1] for i, word in enumerate(words) if word == "--bind"]
+
+
+def test_words(enter, image, tmp_path):
+    words, _ = enter()
+    assert words[:5] == ["exec", "--cleanenv", "--no-eval", "--pwd", str(tmp_path)]
+    assert words[-4:] == [str(image), "tool", "--x", "a b"]
+    assert bound(words)[0] == str(tmp_path)
+    assert not {"--nv", "--rocm", "--contain", "--overlay"} & set(words)
+
+
+def test_what_is_passed_on_and_what_is_not(enter):
+    variables = {"SLURM_JOB_ID": "7", "OMP_NUM_THREADS": "1", "RANK": "3", "NCCL_DEBUG": "INFO", "AAM_X": HOSTILE}
+    others = {"PYTHONSTARTUP": "/etc/pythonstart", "LD_LIBRARY_PATH": "/opt/cray", "FOO": "1"}
+    _, environment = enter(**variables, **others)
+    for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):
+        inside = {k.removeprefix(prefix): v for k, v in environment.items() if k.startswith(prefix)}
+        assert {k: inside[k] for k in variables} == variables
+        assert not set(others) & set(inside)
+
+
+def test_only_one_name_of_visible_devices_is_kept(enter, image):
+    both = {"ROCR_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "3"}
+    _, environment = enter(**both)
+    assert {k for k in environment if k.startswith("APPTAINERENV_") and "VISIBLE" in k} == {
+        "APPTAINERENV_CUDA_VISIBLE_DEVICES"
+    }
+    import importlib
+    import runpy
+
+    importlib.import_module("parts.engine")
+    inner = runpy.run_path(str(ROOT / "containers" / "run"))["inner"]
+    assert [k for k in inner(both, "rocm", Path("/x"), []) if "VISIBLE" in k] == ["ROCR_VISIBLE_DEVICES"]
+
+
+def test_caches_are_the_jobs_own_and_not_at_home(enter, tmp_path):
+    nvme = tmp_path / "nvme"
+    nvme.mkdir()
+    words, environment = enter(AAM_NVME=str(nvme), SLURM_JOB_ID="42", USER="u")
+    for name in ("MIOPEN_USER_DB_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "TORCH_HOME"):
+        assert environment[f"APPTAINERENV_{name}"].startswith(f"{nvme}/aam-cache-")
+        assert Path(environment[f"APPTAINERENV_{name}"]).is_dir()
+    assert any("-42" in each for each in bound(words))
+    assert str(nvme) in bound(words)
+
+
+def test_binds(enter, tmp_path):
+    data, vast = tmp_path / "data", tmp_path / "vast"
+    data.mkdir()
+    vast.mkdir()
+    words, _ = enter("--bind", f"{data}:/data:ro", "--nv", "--rocm", AAM_VAST=str(vast))
+    assert {f"{data}:/data:ro", str(vast)} <= set(bound(words))
+    assert {"--nv", "--rocm"} <= set(words)
+
+
+def test_contained(enter):
+    words, _ = enter("--contain")
+    assert "--contain" in words
+    assert any(each.endswith("tmp:/tmp") for each in bound(words)), "the engine's own is 64 MB in memory"
+    assert [d for d in ("/dev/kfd", "/dev/dri") if Path(d).exists() and d not in bound(words)] == []
+
+
+def test_everything_wrong_is_said_at_once(script, tmp_path):
+    done = script("run", "--bind", "/no/such", "--env", "X", tmp_path / "no.sif", AAM_DATA="/no/data")
+    assert done.returncode == 2
+    for part in ("COMMAND", "--bind /no/such", "--env X", "AAM_DATA=/no/data", "no such image"):
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a,b", "a:b"])
+def test_a_folder_that_no_engine_can_bind(script, image, tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    done = script("run", image, "true", cwd=folder)
+    assert done.returncode == 2
+    assert "comma or a colon" in done.stderr
+
+
+def test_a_layer_is_laid_over_its_base(enter, image, tmp_path):
+    import dataclasses
+    import importlib
+
+    sidecar = importlib.import_module("parts.sidecar")
+    fields = dict.fromkeys((each.name for each in dataclasses.fields(sidecar.Sidecar)), "x")
+    fields |= {"layer": {"file": "an image.squashfs"}, "flavour": "rocm"}
+    sidecar.write_sidecar(sidecar.Sidecar(**fields), image)
+    image.with_suffix(".squashfs").write_text("")
+    words, _ = enter()
+    assert words[words.index("--overlay") + 1] == f"{image.with_suffix('.squashfs')}:ro"
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 85])
+def test_exit_statuses_are_the_commands(script, image, status):
+    assert script("run", image, "sh", "-c", f"exit {status}").returncode == status
+    assert script("run", "--engine", "none", image, "sh", "-c", f"exit {status}").returncode == status
+
+
+def test_signals_reach_the_command(engine, image, tmp_path):
+    import os
+
+    loop = 'trap "exit 85" USR2; touch ready; while :; do sleep 0.05; done'
+    command = [sys.executable, str(ROOT / "containers" / "run"), str(image), "sh", "-c", loop]
+    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PATH": f"{engine}:{os.environ['PATH']}"})
+    while not (tmp_path / "ready").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGUSR2)
+    assert process.wait(timeout=30) == 85
+
+
+def test_without_a_container(script, image):
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    words = ["--engine", "none", "--env", f"GIVEN={HOSTILE}", image, sys.executable, "-c", show]
+    done = script("run", *words, PYTHONSTARTUP="/x", OMP_NUM_THREADS="3")
+    inside = json.loads(done.stdout)
+    assert inside["GIVEN"] == HOSTILE
+    assert inside["OMP_NUM_THREADS"] == "3"
+    assert inside["PYTHONNOUSERSITE"] == "1"
+    assert "PYTHONSTARTUP" not in inside
+
+
+def test_print_shows_and_runs_nothing(script, image, tmp_path):
+    done = script("run", "--print", image, "touch", "made", OMP_NUM_THREADS="2")
+    assert done.returncode == 0
+    assert "APPTAINERENV_OMP_NUM_THREADS=2" in done.stdout
+    assert done.stdout.strip().endswith("touch made")
+    assert not (tmp_path / "made").exists()
