@@ -120,10 +120,13 @@ def test_a_layer_is_laid_over_its_base(enter, image, tmp_path):
     sidecar = importlib.import_module("parts.sidecar")
     fields = dict.fromkeys((each.name for each in dataclasses.fields(sidecar.Sidecar)), "x")
     fields |= {"layer": {"file": "an image.squashfs"}, "flavour": "rocm"}
+    fields |= {"image": {"sha256": "0a1b"}, "git": {"commit": "c0ffee", "dirty": True}}
     sidecar.write_sidecar(sidecar.Sidecar(**fields), image)
     image.with_suffix(".squashfs").write_text("")
-    words, _ = enter()
+    words, environment = enter(AAM_IMAGE="another")
     assert words[words.index("--overlay") + 1] == f"{image.with_suffix('.squashfs')}:ro"
+    assert environment["APPTAINERENV_AAM_IMAGE"] == "sha256:0a1b", "run.json says in which image it ran"
+    assert environment["APPTAINERENV_AAM_REVISION"] == "c0ffee+"
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 85])
