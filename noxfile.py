@@ -134,6 +134,14 @@ def docs(session: nox.Session) -> None:
     session.run(python, "-m", "pytest", "tests/containers/test_docs.py", *session.posargs, external=True)
 
 
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Ask PyPI's advisories about every locked version; needs a network. Hashes are checked by the tests."""
+    session.install("pip-audit>=2.9")
+    for lock in sorted(Path("containers/lock").glob("*.txt")):
+        session.run("pip-audit", "--disable-pip", "--require-hashes", "--strict", "-r", str(lock), *session.posargs)
+
+
 def container(session: nox.Session, flavour: str) -> None:
     """Build an image through make."""
     session.run("make", f"container-{flavour}", f"PYTHON={sys.executable}", *session.posargs, external=True)
