@@ -24,7 +24,7 @@ RANGES = (
     (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers checkpoint_minutes"),
     (0, sys.maxsize, "0 or more", "scheduler_eta_min scheduler_patience scheduler_min_lr"),
     (0, 1 - 2**-53, "from 0 to below 1", "ema_decay"),
-    (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty"),
+    (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty over_penalty under_penalty"),
     (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
     (0, 1, "0 to 1", "count_mask_ratio"),
     (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor"),
@@ -169,10 +169,20 @@ class TargetConfig:
 
     metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
     classifier: bool = option(False, "Treat a numeric column as classes.")
-    target_transform: Literal["none", "minmax", "zscore", "log-minmax", "log-zscore"] = option(
+    class_weights: tuple[str, ...] = option(
+        (),
+        "Weights of the classes in the loss: balanced, or one for each in the order of their names.",
+        metavar="W ...",
+    )
+    target_transform: Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"] = option(
         "zscore", "Scale on which a numeric target is learned; outputs are in the column's own units."
     )
-    loss_type: Literal["huber", "mse", "mae"] = option("huber", "Loss of numeric targets.")
+    normalize_by: str | None = option(
+        None, "Metadata column whose categories have each their own zscore (with zscore-category).", metavar="COLUMN"
+    )
+    loss_type: Literal["huber", "mse", "mae", "asymmetric"] = option("huber", "Loss of numeric targets.")
+    over_penalty: float = option(1.0, "Weight of what is predicted too high, by the asymmetric loss.", rare=True)
+    under_penalty: float = option(1.0, "Weight of what is predicted too low, by the asymmetric loss.", rare=True)
     target_penalty: float = option(1.0, "Weight of the target loss.")
     pretrained_encoder: Path | None = option(
         None, "Model folder of `aam pretrain` (or the folder of its folds) to start from."
@@ -274,6 +284,7 @@ class PredictConfig(ApplyConfig):
 
     output: Path | None = option(None, "Predictions to write (.tsv): one row per sample of the table.")
     prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.")
+    metadata: Path | None = option(None, "Sample metadata, for a model that was trained with --normalize-by.")
 
 
 @dataclass(frozen=True)

@@ -92,14 +92,18 @@ PRETRAIN = [
 ]
 TRAIN_ONLY = [
     "--best-metric",
+    "--class-weights",
     "--classifier",
     "--freeze-base",
     "--label-share",
     "--loss-type",
     "--metadata-column",
+    "--normalize-by",
+    "--over-penalty",
     "--pretrained-encoder",
     "--target-penalty",
     "--target-transform",
+    "--under-penalty",
     "--val-prediction-passes",
 ]
 

@@ -50,6 +50,7 @@ def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
     """
     model, table = _needed(config, model=config.model, table=config.table)
     saved = load_model(model, prepare(config.runtime))
+    wanted = {spec.normalize_by for spec in saved.targets.specs if spec.normalize_by is not None}
     data = DataConfig(
         table=table,
         sequences=config.sequences,
@@ -57,8 +58,9 @@ def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
         asv_sampling=saved.data.asv_sampling,
+        metadata=getattr(config, "metadata", None) if wanted else None,
     )
-    study = load_study(data, saved.model.max_bp, saved.seed)
+    study = load_study(data, saved.model.max_bp, saved.seed, sorted(wanted))
     warnings = saved.profile.compare(study.table.sequences)
     for warning in warnings:
         log.warning("warning: %s", warning)

@@ -215,7 +215,7 @@ def predict_rows(
     draws = [
         run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs) for number in range(passes)
     ]
-    numbers = np.stack([saved.targets.decode(draw.target) for draw in draws])
+    numbers = np.stack([saved.targets.decode(draw.target, study.metadata, sample_ids) for draw in draws])
     numeric = [spec.name for spec in saved.targets.numeric]
     classes = [spec.name for spec in saved.targets.classes]
     return PredictionTable(

@@ -24,11 +24,23 @@ from aam.data.loader import Loader
 from aam.data.study import EVALUATION
 from aam.errors import RunError
 from aam.model.aam import Aam, Masks, Outputs
+from aam.model.heads import Readout
 from aam.runtime.device import autocast, random_state, set_random_state
 from aam.runtime.timing import Watch
 from aam.training.checkpoint import State, write_state
 from aam.training.inference import AsvVectors, Predicted, collect
-from aam.training.losses import Means, Terms, added, draw_masks, loss_counts, loss_terms, penalties, total_loss
+from aam.training.losses import (
+    ClassWeights,
+    Means,
+    Terms,
+    added,
+    class_weights,
+    draw_masks,
+    loss_counts,
+    loss_terms,
+    penalties,
+    total_loss,
+)
 from aam.training.metrics import classification_metrics, regression_metrics
 from aam.training.optim import learning_rate, make_optimizer
 
@@ -49,6 +61,7 @@ class Objective:
     config: FineTuneConfig
     depth: int
     device: torch.device
+    weights: ClassWeights = ()
 
     def masks(self, batch: Batch, step: int) -> Masks | None:
         """What is withheld in `step`."""
@@ -59,7 +72,7 @@ class Objective:
         with autocast(self.config.runtime, self.device):
             outputs = model(batch, masks, asvs)
         spread = model.scale[1]
-        return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, spread)
+        return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, spread, self.weights)
 
     def total(self, terms: Terms, counts: dict[str, Tensor] | None = None) -> Tensor:
         """The weighted sum of the mean losses, or this batch's share of it."""
@@ -69,7 +82,7 @@ class Objective:
         """What each loss counts in all batches of a step; nothing where there is one, which counts its own."""
         if len(window) == 1:
             return None
-        every = [loss_counts(batch, masks) for batch, masks in window]
+        every = [loss_counts(batch, masks, self.weights) for batch, masks in window]
         names = dict.fromkeys(name for counts in every for name in counts)
         return {name: torch.stack([c[name] for c in every if name in c]).sum() for name in names}
 
@@ -159,7 +172,10 @@ class Trainer:
     offer: Callable[[Trainer], object] = id
 
     def __post_init__(self) -> None:
-        self.objective = Objective(self.config, self.train.study.depth, self.device)
+        study, sizes = self.train.study, [len(h.linear.bias) for h in self.model.labels if isinstance(h, Readout)]
+        labels = np.zeros((0, 0), np.int64) if study.label is None else study.label[self.train.rows]
+        weights = class_weights(self.config.targets.class_weights, labels, sizes)
+        self.objective = Objective(self.config, study.depth, self.device, weights)
         self.optimizer = make_optimizer(self.model, self.config.train)
         self.weights = penalties(self.config.train, self.config.targets)
         self.at_once = self.config.train.gradient_accumulation_steps

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
+from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.asv import MASK, N_BASES, PAD
 
@@ -89,6 +92,10 @@ def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
 
 
 Terms = dict[str, tuple[Tensor, Tensor]]
+ClassWeights = tuple[Tensor | None, ...]
+Array = npt.NDArray[np.int64]
+# Smallest count that a mean is divided by: weights of classes may add up to less than 1.
+LEAST = 1e-6
 
 
 def unifrac_loss(predicted: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,13 +108,20 @@ def _masked_sum(values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(keep, values, torch.zeros_like(values)).sum(), keep.sum()
 
 
-def target_loss(predicted: Tensor, target: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Error of numeric targets ``[B, T]`` in transformed units; missing ones (NaN) do not count."""
+def target_loss(
+    predicted: Tensor, target: Tensor, kind: str, over: float = 1.0, under: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Error of numeric targets ``[B, T]`` in transformed units; missing ones (NaN) do not count.
+
+    ``asymmetric`` is ``over * relu(predicted - target) + under * relu(target - predicted)``.
+    """
     keep = torch.isfinite(target)
     # A NaN under torch.where would still reach the gradient.
     truth = torch.where(keep, target, predicted.detach())
     if kind == "huber":
         error = F.huber_loss(predicted, truth, reduction="none")
+    elif kind == "asymmetric":
+        error = over * F.relu(predicted - truth) + under * F.relu(truth - predicted)
     else:
         error = (predicted - truth).abs() if kind == "mae" else (predicted - truth).square()
     return _masked_sum(error, keep)
@@ -118,10 +132,54 @@ def _count_loss(log_share: Tensor, batch: Batch, hidden: Tensor, depth: int) -> 
     return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), hidden)
 
 
+def class_weights(asked: Sequence[str], labels: Array, sizes: Sequence[int]) -> ClassWeights:
+    """Weights ``[K]`` of the classes of each class column, none where all count alike.
+
+    Parameters
+    ----------
+    asked : sequence of str
+        Nothing; ``balanced``, which is samples / (classes * samples of the class); or a number for each class.
+    labels : int64 [n, columns]
+        Those of the training samples, -1 where missing.
+    sizes : sequence of int
+        Classes of each column.
+
+    Raises
+    ------
+    InputError
+        Numbers that are not one for each class, above 0 and finite.
+    """
+    if not asked:
+        return (None,) * len(sizes)
+    if tuple(asked) == ("balanced",):
+        counts = [np.bincount(column[column >= 0], minlength=k) for column, k in zip(labels.T, sizes, strict=True)]
+        return tuple(torch.from_numpy(c.sum() / (len(c) * np.maximum(c, 1))).float() for c in counts)
+    try:
+        weights = [float(word) for word in asked]
+    except ValueError:
+        weights = []
+    if not (list(sizes) == [len(weights)] and all(0 < weight < np.inf for weight in weights)):
+        expected = f"balanced, or {' and '.join(map(str, sizes)) or 'no'} numbers above 0 for one column of classes"
+        raise InputError(f"--class-weights is {' '.join(asked)}, expected {expected}")
+    return (torch.tensor(weights),)
+
+
+def _known_weights(label: Tensor, weight: Tensor | None) -> Tensor:
+    """The weight of each sample whose label is known, 0 of others."""
+    known = (label >= 0).float()
+    return known if weight is None else known * weight.to(label.device)[label.clamp_min(0)]
+
+
 def loss_terms(
-    outputs: Outputs, batch: Batch, masks: Masks | None, targets: TargetConfig, depth: int, spread: float
+    outputs: Outputs,
+    batch: Batch,
+    masks: Masks | None,
+    targets: TargetConfig,
+    depth: int,
+    spread: float,
+    weights: ClassWeights = (),
 ) -> Terms:
-    """Every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``.
+    """Every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``; `weights` are those of the classes.
 
     The UniFrac loss is in units of the distance's variance, `spread` squared, so that it weighs alike for
     every metric: 1 is what a constant prediction reaches.
@@ -141,12 +199,14 @@ def loss_terms(
     if masks is not None and masks.counts is not None and outputs.counts is not None:
         terms["count"] = _count_loss(outputs.counts, batch, masks.counts, depth)
     if outputs.target is not None and batch.target is not None:
-        terms["target"] = target_loss(outputs.target, batch.target, targets.loss_type)
+        penalties = targets.over_penalty, targets.under_penalty
+        terms["target"] = target_loss(outputs.target, batch.target, targets.loss_type, *penalties)
     if batch.label is not None:
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
-            error = F.cross_entropy(logits.float(), label, ignore_index=-1, reduction="sum")
-            terms[f"label{column}"] = error, (label >= 0).sum()
+            counted = _known_weights(label, weights[column] if weights else None)
+            error = F.cross_entropy(logits.float(), label, ignore_index=-1, reduction="none")
+            terms[f"label{column}"] = (error * counted).sum(), counted.sum()
     return terms
 
 
@@ -161,7 +221,7 @@ def penalties(train: TrainConfig, targets: TargetConfig) -> dict[str, float]:
     }
 
 
-def loss_counts(batch: Batch, masks: Masks | None) -> dict[str, Tensor]:
+def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
     """The counts of `loss_terms` for a batch, known before the network has run; terms that have none are missing."""
     found: dict[str, Tensor] = {}
     if batch.distance is not None:
@@ -175,7 +235,8 @@ def loss_counts(batch: Batch, masks: Masks | None) -> dict[str, Tensor]:
     if batch.target is not None:
         found["target"] = torch.isfinite(batch.target).sum()
     if batch.label is not None:
-        found |= {f"label{column}": (labels >= 0).sum() for column, labels in enumerate(batch.label.T)}
+        for column, labels in enumerate(batch.label.T):
+            found[f"label{column}"] = _known_weights(labels, weights[column] if weights else None).sum()
     return found
 
 
@@ -198,7 +259,7 @@ def total_loss(terms: Terms, weights: dict[str, float], counts: dict[str, Tensor
     means = []
     for name, (total, own) in terms.items():
         count = own if counts is None else counts[name]
-        means.append(weights[name.rstrip("0123456789")] * total / count.clamp_min(1))
+        means.append(weights[name.rstrip("0123456789")] * total / count.clamp_min(LEAST))
     return torch.stack(means).sum()
 
 
@@ -233,6 +294,6 @@ class Means:
 
     def read(self, weights: dict[str, float]) -> dict[str, float]:
         """Mean of each term and, as ``loss``, their weighted sum."""
-        means = {name: float(self.sums[name] / self.counts[name].clamp_min(1)) for name in sorted(self.sums)}
+        means = {name: float(self.sums[name] / self.counts[name].clamp_min(LEAST)) for name in sorted(self.sums)}
         loss = sum(weights[name.rstrip("0123456789")] * value for name, value in means.items())
         return {"loss": loss, **means}

@@ -40,6 +40,7 @@ from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, w
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
+from aam.training.losses import class_weights
 from aam.training.optim import fit_heads, freeze_base, take_weights
 from aam.training.record import CHECKPOINTS, RunFolder, describe
 from aam.training.report import ReportData, Table, TargetResult
@@ -119,7 +120,7 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
         depth = data.rarefy_depth or start.depth
         config = dataclasses.replace(config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth))
         data = config.data
-    asked = [*targets.metadata_column, data.group_column, data.batch_column, _fold_column(config)]
+    asked = [*targets.metadata_column, targets.normalize_by, data.group_column, data.batch_column, _fold_column(config)]
     columns = [name for name in asked if name is not None]
     study = load_study(
         data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier
@@ -184,10 +185,20 @@ def _targets(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targe
         return study, Targets(())
     targets = fit_targets(
         study.metadata, config.metadata_column, train_ids,
-        classifier=config.classifier, transform=config.target_transform,
+        classifier=config.classifier, transform=config.target_transform, normalize_by=config.normalize_by,
     )  # fmt: skip
     target, label = targets.encode(study.metadata, study.table.sample_ids)
     return dataclasses.replace(study, target=target, label=label), targets
+
+
+def _check_targets(prepared: Prepared) -> None:
+    """Raise `InputError` for targets that cannot be learned on some split, before anything is written."""
+    for split in prepared.splits:
+        train_ids = _labelled(split.ids("train"), prepared.config)
+        study, targets = _targets(prepared, train_ids)
+        if study.label is not None:
+            sizes = [len(spec.labels) for spec in targets.classes]
+            class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)
 
 
 def _loaders(
@@ -292,6 +303,7 @@ def run(config: FineTuneConfig, command: str) -> None:
         study = prepared.study
         facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}
         about = describe(command, prepared.config, facts)
+        _check_targets(prepared)
         folder = RunFolder.opened(about, prepared.config.runtime, signals)
         with only_writer(folder.path):
             if folder.finished:

@@ -7,13 +7,25 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
 from aam.data.study import draw_batch
+from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
-from aam.training.losses import draw_masks, loss_terms, penalties, target_loss, total_loss, unifrac_loss
+from aam.training.losses import (
+    class_weights,
+    draw_masks,
+    loss_counts,
+    loss_terms,
+    penalties,
+    target_loss,
+    total_loss,
+    unifrac_loss,
+)
 
 NAN = math.nan
 
@@ -205,3 +217,37 @@ def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, mod
     loss = total_loss(terms, penalties(TrainConfig(), TargetConfig()))
     loss.backward()
     assert loss.item() == 0
+
+
+def test_asymmetric_loss_weighs_both_sides():
+    predicted, target = torch.tensor([[3.0], [1.0], [5.0]]), torch.tensor([[1.0], [4.0], [math.nan]])
+    total, count = target_loss(predicted, target, "asymmetric", over=0.5, under=2.0)
+    assert (total.item(), count.item()) == (0.5 * 2 + 2 * 3, 2)
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    labels = np.array([[0, 1], [0, 0], [0, 1], [1, -1], [-1, 1], [2, 1]])
+    found = class_weights(("balanced",), labels, (3, 2))
+    for column, weights in enumerate(found):
+        known = labels[labels[:, column] >= 0, column]
+        expected = compute_class_weight("balanced", classes=np.unique(known), y=known)
+        assert weights.tolist() == pytest.approx(expected.tolist())
+    assert class_weights((), labels, (3, 2)) == (None, None)
+    assert class_weights(("1", "2.5"), labels[:, 1:], (2,))[0].tolist() == [1, 2.5]
+
+
+@pytest.mark.parametrize(
+    "asked", [("1",), ("1", "2", "3"), ("1", "0"), ("1", "-1"), ("1", "nan"), ("1", "x"), ("inf", "1")]
+)
+def test_weights_that_do_not_fit_the_classes(asked):
+    with pytest.raises(InputError, match=r"--class-weights is .*, expected balanced, or 2 numbers above 0"):
+        class_weights(asked, np.zeros((4, 1), np.int64), (2,))
+
+
+def test_weighted_classes_are_those_of_torch():
+    logits, label, weight = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 1]), torch.tensor([0.1, 0.2, 0.05])
+    batch = batch_of(6, label=label[:, None])
+    terms = loss_terms(outputs_of(6, labels=(logits,)), batch, None, TargetConfig(), 10, 1.0, (weight,))
+    expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
+    assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(terms["label0"][1].item())
