@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import importlib
 import logging
+import signal
 import sys
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -155,6 +158,9 @@ COMMANDS = {
 }
 
 
+RESUMABLE = ("pretrain", "train")
+
+
 def _usage() -> str:
     lines = [f"  {name:<10} {command.help}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: aam COMMAND [OPTIONS]    (aam COMMAND --help lists the options)", "", *lines])
@@ -169,9 +175,30 @@ def _configure_log() -> None:
     log.propagate = False
 
 
-def _out_of_disk(error: OSError) -> str:
+MENDS = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"}
+MENDS |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose an output where you may write")
+
+
+def _refused(error: OSError) -> str:
+    """What a file system refused, and what mends it."""
     place = f"{final_name(error.filename)}: " if error.filename else ""
-    return f"{place}{error.strerror or error}; nothing was written half: free space or choose another output"
+    mend = MENDS.get(error.errno or 0)
+    return f"{place}{error.strerror or error}; nothing was written half{f': {mend}' if mend else ''}"
+
+
+@contextlib.contextmanager
+def _early_signals() -> Iterator[None]:
+    """Until a run listens itself, and after, a warning ends it with the status that calls it again."""
+
+    def catch(number: int, frame: types.FrameType | None) -> None:
+        raise CallAgain(f"{signal.Signals(number).name} came where there is nothing to save")
+
+    before = {one: signal.signal(one, catch) for one in (signal.SIGTERM, signal.SIGUSR2)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -189,17 +216,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _configure_log()
     debug = "--debug" in words
     try:
-        return COMMANDS[words[0]].run(words[0], words[1:])
+        with _early_signals() if words[0] in RESUMABLE else contextlib.nullcontext():
+            return COMMANDS[words[0]].run(words[0], words[1:])
     except InputError as error:
         if debug:
             raise
         plural = f"{len(error.problems)} problems" if len(error.problems) > 1 else "problem"
         print(f"aam {words[0]}: {plural}", *(f"  - {p}" for p in error.problems), sep="\n", file=sys.stderr)
         return BAD_INPUT
+    except BrokenPipeError:
+        return FAILED
     except (OSError, RunError) as error:
         if debug:
             raise
-        said = _out_of_disk(error) if isinstance(error, OSError) else error
+        said = _refused(error) if isinstance(error, OSError) else error
         print(f"aam {words[0]}: {said}", file=sys.stderr)
         return FAILED
     except CallAgain as stop:

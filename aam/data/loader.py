@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +14,16 @@ from torch.utils.data import DataLoader, Dataset
 
 from aam.data.batch import Batch
 from aam.data.study import Study, draw_batch
+from aam.errors import RunError
 from aam.runtime.rng import generator
 
 Rows = npt.NDArray[np.int64]
+
+
+def _ignore_warnings(worker: int) -> None:
+    """Whoever warns the whole group of processes means the main one, which still needs its workers."""
+    for name in ("SIGTERM", "SIGUSR2", "SIGINT"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,4 +84,13 @@ class Loader:
             warnings.filterwarnings("ignore", message="This DataLoader will create")
             # Without a generator of its own it would advance the one that dropout draws from.
             own = torch.Generator()
-            yield from DataLoader(batches, batch_size=None, num_workers=self.workers, generator=own)
+            ahead = DataLoader(
+                batches, batch_size=None, num_workers=self.workers, generator=own, worker_init_fn=_ignore_warnings
+            )
+            try:
+                yield from ahead
+            except RuntimeError as error:
+                if "DataLoader worker" not in str(error):
+                    raise
+                lost = "a process that prepares batches was killed, perhaps for want of memory"
+                raise RunError(f"{lost} ({error}); lower --num-workers {self.workers}") from error

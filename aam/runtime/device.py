@@ -64,13 +64,17 @@ def autocast(config: RuntimeConfig, device: torch.device) -> contextlib.Abstract
 def random_state(device: torch.device) -> dict[str, torch.Tensor]:
     """The states of torch's generators that a run on `device` draws from."""
     state = {"cpu": torch.get_rng_state()}
-    if device.type in ("cuda", "mps"):
-        state["device"] = getattr(torch, device.type).get_rng_state()
+    if device.type == "cuda":
+        state["device"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        state["device"] = torch.mps.get_rng_state()
     return state
 
 
 def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> None:
     """Put back what `random_state` gave."""
     torch.set_rng_state(state["cpu"])
-    if "device" in state and device.type in ("cuda", "mps"):
-        getattr(torch, device.type).set_rng_state(state["device"])
+    if "device" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["device"], device)
+    elif "device" in state and device.type == "mps":
+        torch.mps.set_rng_state(state["device"])

@@ -196,13 +196,14 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def read_json(path: Path) -> object:
-    """Content of a JSON file of at most `MAX_JSON` bytes; `InputError` where it cannot be read."""
+def read_json(path: Path, most: int | None = None) -> object:
+    """Content of a JSON file of at most `most` bytes (`MAX_JSON`); `InputError` where it cannot be read."""
+    most = MAX_JSON if most is None else most
     try:
         with path.open("rb") as file:
-            blob = file.read(MAX_JSON + 1)
-        if len(blob) > MAX_JSON:
-            raise InputError(f"{path}: larger than {MAX_JSON >> 20} MiB")
+            blob = file.read(most + 1)
+        if len(blob) > most:
+            raise InputError(f"{path}: larger than {most >> 20} MiB")
         return json.loads(blob.decode("utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None

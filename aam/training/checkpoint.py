@@ -36,6 +36,8 @@ FORMAT = 1
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 FACTS, TENSORS = "state.json", "state.safetensors"
 STEP, DAMAGED = "step-", "damaged-"
+# All records of the losses are in a state; two million steps write 64 MiB of them.
+MOST_FACTS = 1 << 30
 WARNINGS = ("SIGTERM", "SIGUSR2", "SIGINT")
 
 
@@ -149,7 +151,7 @@ def write_state(path: Path, state: State) -> None:
 def read_state(path: Path) -> State:
     """Read and verify what `write_state` wrote; `InputError` where it is damaged or of another format."""
     verify_manifest(path)
-    facts: Any = read_json(path / FACTS)
+    facts: Any = read_json(path / FACTS, MOST_FACTS)
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise InputError(f"{path}: not a checkpoint that this aam can read")
     try:
@@ -175,15 +177,14 @@ def _read_or_set_aside(path: Path) -> State | None:
         return None
 
 
-def earlier_state(path: Path) -> State:
-    """The checkpoint `path`; later ones beside it are removed, for the run goes back."""
-    state, later = read_state(path), False
+def forget_later(path: Path) -> None:
+    """Remove the checkpoints beside `path` that are later: the run goes back."""
+    later = False
     for other in _steps(path.parent):
         if later:
             log.warning("%s: removed, the run goes back before it", other)
             remove(other)
         later = later or other.name == path.name
-    return state
 
 
 def _steps(folder: Path) -> list[Path]:
@@ -195,13 +196,18 @@ def _steps(folder: Path) -> list[Path]:
 class Signals:
     """Turns the first warning of a scheduler or a person into an orderly end; the second ends the process at once.
 
+    What comes within `GRACE` seconds of the first is part of it: schedulers warn a process and its group.
+
     Entered once it is heard, and `CallAgain` is raised where the process is; entered again, by the training loop,
     the signal only leaves its name in `caught`, to be seen at the end of the step. Child processes ignore it.
     """
 
+    GRACE = 2.0
+
     def __init__(self) -> None:
         self.caught = ""
         self.depth = 0
+        self.since = 0.0
 
     def __enter__(self) -> Signals:
         self.depth += 1
@@ -227,8 +233,10 @@ class Signals:
         if os.getpid() != self._process:
             return
         if self.caught:
-            os._exit(FAILED)
-        self.caught = signal.Signals(number).name
+            if time.monotonic() - self.since > self.GRACE:
+                os._exit(FAILED)
+            return
+        self.caught, self.since = signal.Signals(number).name, time.monotonic()
         if self.depth == 1:
             raise CallAgain(f"{self.caught} came where there is nothing to save")
 
@@ -259,9 +267,9 @@ class Keeper:
         caught = self.signals.caught
         if not caught and time.monotonic() - self.saved < 60 * self.minutes:
             return
-        path = self.folder / f"{STEP}{step}"
+        path, now = self.folder / f"{STEP}{step}", state()
         try:
-            write_state(path, state())
+            write_state(path, now)
         except OSError as error:
             if caught:
                 raise
@@ -269,7 +277,8 @@ class Keeper:
             log.warning("%s: not saved (%s); training goes on, the last whole checkpoint: %s", path, error, last)
         else:
             for old in _steps(self.folder)[: -self.kept]:
-                remove(old)
+                if old != path:
+                    remove(old)
         self.saved = time.monotonic()
         if caught:
             raise CallAgain(f"{caught} came, {path} is saved")

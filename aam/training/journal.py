@@ -74,11 +74,15 @@ class Journal:
         self.path, self.lines, self.failed = folder / "metrics.jsonl", list(before["lines"]), False
         self.title, self.epochs, self.steps = title, epochs, before["step"]
         self.started = time.perf_counter() - before["seconds"]
-        write_text(self.path, "".join(self.lines))
-        self.board: Board | None = Board(folder / "tensorboard", self.steps)
+        self.board: Board | None = None
+        self._write("", whole=True)
+        try:
+            self.board = Board(folder / "tensorboard", self.steps)
+        except OSError as error:
+            log.warning("%s: TensorBoard's files are not written (%s)", folder, error)
         console = Console(stderr=True)
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("steps, {task.fields[rate]} samples/s,"),
@@ -124,10 +128,10 @@ class Journal:
         rest = f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
         log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, figures, rest)
 
-    def _write(self, line: str) -> None:
+    def _write(self, line: str, whole: bool = False) -> None:
         self.lines += [line] if line else []
         try:
-            if self.failed:
+            if self.failed or whole:
                 write_text(self.path, "".join(self.lines))
             else:
                 with self.path.open("a", encoding="utf-8") as file:

@@ -50,6 +50,8 @@ Figures = dict[str, float]
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 # Steps between two records of the losses.
 LOG_STEPS = 10
+# Batches of steps that were not finite that a run keeps.
+MOST_KEPT = 20
 # Steps in a row that may be skipped.
 MOST_SKIPPED = 10
 
@@ -297,15 +299,21 @@ class Trainer:
         place, kept = pending.place, self.folder / "nonfinite"
         values = {name: float(total / count) for name, (total, count) in pending.outcome.terms.items()}
         losses = {name: f"{value:g}" for name, value in values.items()}
-        for micro in pending.window:
+        for micro in pending.window[: MOST_KEPT - len(list(kept.glob("batch-*")))]:
             named = {name: value for name, value in vars(micro.batch).items() if isinstance(value, Tensor)}
             facts = {**place, "losses": losses, "masks": micro.number, "sample_ids": micro.batch.sample_ids}
-            write_state(kept / f"batch-{micro.number}", State(named, facts))
+            self._keep(kept / f"batch-{micro.number}", State(named, facts))
         said = f"step {place['step']}: loss or gradient are not finite ({losses}); its batch is kept in {kept}"
         if self.config.train.nonfinite == "stop" or self.progress.skipped >= MOST_SKIPPED:
             lower = f"lower --lr {self.config.train.lr}"
             raise RunError(f"{said}, the weights are as before it; {lower}, or pass --nonfinite skip for a rare one")
         log.warning("%s and left out", said)
+
+    def _keep(self, path: Path, state: State) -> None:
+        try:
+            write_state(path, state)
+        except OSError as error:
+            log.warning("%s: not kept (%s)", path, error)
 
     def _average(self) -> None:
         """Move the average of the weights towards them."""

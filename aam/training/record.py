@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import platform
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,14 +17,29 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 import aam
 from aam.config import CompareConfig, FineTuneConfig, RunConfig
 from aam.config_file import to_dict
-from aam.errors import FAILED, FINISHED, InputError
-from aam.runtime.files import LOCK, MANIFEST, check_writable, file_digest, read_json, sweep, write_text
-from aam.training.checkpoint import SavedModel, Signals, State, earlier_state, load_model, newest_state
+from aam.errors import FAILED, FINISHED, InputError, shown
+from aam.runtime.files import (
+    LOCK,
+    MANIFEST,
+    PARTIAL,
+    REPLACED,
+    check_writable,
+    file_digest,
+    only_writer,
+    read_json,
+    remove,
+    sweep,
+    verify_manifest,
+    write_text,
+)
+from aam.training.checkpoint import SavedModel, Signals, State, forget_later, load_model, newest_state, read_state
 
 log = logging.getLogger("aam")
 
@@ -32,11 +47,13 @@ Record = dict[str, Any]
 # What two runs of one commit and one seed may say differently in metrics.jsonl.
 TIMES = ("seconds", "samples_per_s")
 # One of these stands in the folder of every run, evaluation and embedding.
-RESULTS = ("run.json", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy")
-# Options that change no result; others of `runtime` may change its last bits.
+RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
+# Options of `runtime` that change no result, and those that may change its last bits.
 HARMLESS = ("output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints")
+LAST_BITS = ("device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic")
 IMAGE = "AAM_IMAGE"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
+HIDDEN = (LOCK, PARTIAL, REPLACED)
 
 
 def _commit() -> str | None:
@@ -98,11 +115,12 @@ def differences(one: Record, other: Record) -> dict[str, tuple[Any, Any]]:
     """What two run.json say differently, but for times, places of inputs with the same content, and of output."""
     a, b = flat(one), flat(other)
     inputs = {**one["inputs"], **other["inputs"]}
-    left_out = {"started", "resumed", "config.runtime.output_dir", *(f"inputs.{name}.path" for name in inputs)}
+    left_out = {"started", "resumed", *(f"config.runtime.{name}" for name in HARMLESS)}
+    left_out |= {f"inputs.{name}.path" for name in inputs}
     left_out |= {f"config.{part}.{name}" for name in inputs for part in ("data", "targets")}
-    return {
-        name: (a.get(name), b.get(name)) for name in {**a, **b} if name not in left_out and a.get(name) != b.get(name)
-    }
+    names = [name for name in {**a, **b} if name not in left_out]
+    # As text, in which NaN is NaN.
+    return {name: (a.get(name), b.get(name)) for name in names if repr(a.get(name)) != repr(b.get(name))}
 
 
 def check_same(before: Record, now: Record) -> None:
@@ -116,9 +134,8 @@ def check_same(before: Record, now: Record) -> None:
     problems = []
     for name, (was, is_) in differences(before, now).items():
         where, _, option = name.rpartition(".")
-        if where == "config.runtime" and option in HARMLESS:
-            continue
-        if (where.split(".")[0] in ("config", "inputs") and where != "config.runtime") or name in ("command", "depth"):
+        meant = where.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
+        if meant and not (where == "config.runtime" and option in LAST_BITS):
             problems.append(f"{name} was {was!r} and is {is_!r}; give what it was, or choose another --output-dir")
         else:
             log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", name, was, is_)
@@ -126,20 +143,42 @@ def check_same(before: Record, now: Record) -> None:
         raise InputError(*problems)
 
 
+def read_record(path: Path) -> Record:
+    """A run.json; `InputError` where it is not one."""
+    found = read_json(path)
+    if not (
+        isinstance(found, dict) and isinstance(found.get("inputs"), dict) and isinstance(found.get("config"), dict)
+    ):
+        raise InputError(f"{path}: not the {RUN} of a run; expected its config and inputs")
+    return found
+
+
 def check_output(folder: Path, overwrite: bool) -> None:
     """Refuse a folder that holds other files, or results of aam unless these are to be replaced."""
     check_writable(folder, overwrite=True)
-    if folder.is_dir():
-        sweep(folder)
-    if not folder.exists() or (folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--output-dir: {folder} is a file, expected a folder")
+    if folder.is_dir() and not os.access(folder, os.W_OK):
+        raise InputError(f"--output-dir: no permission to write in {folder}")
+    if not folder.exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir()):
         return
-    if not any((folder / name).is_file() for name in RESULTS):
+    if not any((folder / name).exists() for name in (*RESULTS, CHECKPOINTS)):
         raise InputError(f"--output-dir: {folder} holds files, none of them of aam, and is left alone; choose another")
     if not overwrite:
         raise InputError(
             f"--output-dir: {folder} holds results already; choose another folder, pass --overwrite, or go on with "
             "a run that was ended by --resume-from auto"
         )
+
+
+def _emptied(folder: Path, inputs: Record) -> None:
+    """Remove an earlier run, what shows that it is one last; `InputError` where an input would go with it."""
+    inside = [entry["path"] for entry in inputs.values() if Path(entry["path"]).resolve().is_relative_to(folder)]
+    if inside:
+        raise InputError(f"--overwrite would delete what the run reads: {shown(inside)}; choose another --output-dir")
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in RESULTS):
+        if path.name != LOCK:
+            remove(path)
 
 
 @dataclass(eq=False)
@@ -151,76 +190,111 @@ class RunFolder:
     runtime: RunConfig
     signals: Signals
     resumed: bool
+    named: State | None = None
 
     @classmethod
-    def opened(cls, about: Record, runtime: RunConfig, signals: Signals) -> RunFolder:
-        """Make the directory or, with ``--resume-from``, take up the one that is there.
+    @contextlib.contextmanager
+    def opened(cls, about: Record, runtime: RunConfig, signals: Signals) -> Iterator[RunFolder]:
+        """Make the directory or, with ``--resume-from``, take up the one that is there, and hold it.
 
         Raises
         ------
         InputError
-            It holds other results, or options or inputs are not those of the run.
+            It holds other results, another process writes there, or options or inputs are not those of the run.
         """
-        path, chosen = runtime.output_dir, runtime.resume_from
-        if path is None:
+        if runtime.output_dir is None:
             raise InputError("--output-dir: not given")
-        own = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path.resolve()))
+        path, chosen = runtime.output_dir.resolve(), runtime.resume_from
+        own = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
         run = cls(path, about, runtime, signals, own and (path / RUN).is_file())
+        if chosen not in (None, "auto"):
+            run.named = run._checked(Path(str(chosen)))
         if not run.resumed:
             check_output(path, runtime.overwrite)
-            if path.exists():
-                shutil.rmtree(path)
-            write_text(path / RUN, json.dumps(about, indent=1) + "\n")
-            return run
-        before: Any = read_json(path / RUN)
-        check_same(before, about)
-        sweep(path)
-        again = [*before.get("resumed", []), {name: about[name] for name in ("started", "versions", "commit")}]
-        write_text(path / RUN, json.dumps({**before, "resumed": again}, indent=1) + "\n")
-        return run
+        path.mkdir(parents=True, exist_ok=True)
+        with only_writer(path):
+            if run.resumed:
+                run._take_up()
+            else:
+                _emptied(path, about["inputs"])
+                write_text(path / RUN, json.dumps(about, indent=1) + "\n")
+            yield run
 
-    @property
-    def finished(self) -> bool:
-        """Whether all that a run writes is there; metrics.json comes last."""
-        return self.resumed and (self.path / "metrics.json").is_file()
+    def _take_up(self) -> None:
+        before = read_record(self.path / RUN)
+        check_same(before, self.about)
+        sweep(self.path)
+        if not self.finished:
+            earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
+            again = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
+            write_text(self.path / RUN, json.dumps({**before, "resumed": again}, indent=1) + "\n")
 
-    def state(self, folder: Path) -> State | None:
-        """Where training in `folder`, the run's or that of a fold, stood, if it was begun."""
-        chosen = self.runtime.resume_from
-        if chosen == "auto":
-            return newest_state(folder / CHECKPOINTS) if self.resumed else None
-        if chosen is None:
-            return None
-        state = earlier_state(Path(chosen))
+    def _checked(self, path: Path) -> State:
+        """The checkpoint `path`, if it is of a run like this."""
+        try:
+            state = read_state(path)
+        except InputError as error:
+            expected = "expected auto, or the folder of a checkpoint, RUN/checkpoints/step-N"
+            raise InputError(*(f"--resume-from: {problem}; {expected}" for problem in error.problems)) from None
+        if not {"run", "journal", "progress"} <= state.facts.keys():
+            raise InputError(f"--resume-from: {path} is no checkpoint of a run; expected RUN/checkpoints/step-N")
         check_same(state.facts["run"], self.about)
         return state
 
+    @property
+    def finished(self) -> bool:
+        """Whether all that a run writes is there and whole; metrics.json comes last."""
+        folders = [path.parent for path in self.path.rglob("split.tsv")]
+        whole = folders and all(self._whole(folder) for folder in folders)
+        return bool(self.resumed and (self.path / "metrics.json").is_file() and whole)
+
+    def _whole(self, folder: Path) -> bool:
+        """Whether both models of a fold are there and undamaged."""
+        try:
+            for name in ("last", "model"):
+                verify_manifest(folder / name)
+        except InputError as error:
+            if (folder / "model").exists():
+                log.warning("%s; trained again", "; ".join(error.problems))
+            return False
+        return True
+
+    def state(self, folder: Path) -> State | None:
+        """Where training in `folder`, the run's or that of a fold, stood, if it was begun."""
+        if self.named is not None:
+            if self.resumed:
+                forget_later(Path(str(self.runtime.resume_from)))
+            return self.named
+        return newest_state(folder / CHECKPOINTS) if self.resumed else None
+
     def trained(self, folder: Path, device: torch.device) -> SavedModel | None:
         """The model of a fold that was done before the run was interrupted."""
-        if not self.resumed or not (folder / "model").is_dir():
+        if not self.resumed or not self._whole(folder):
             return None
-        try:
-            return load_model(folder / "model", device)
-        except InputError as error:
-            log.warning("%s; trained again", "; ".join(error.problems))
-            return None
+        remove(folder / CHECKPOINTS)
+        return load_model(folder / "model", device)
 
 
 # --- comparing ---------------------------------------------------------------------------------------------
 
 
 def _history(path: Path) -> list[Record]:
+    """The records of a metrics.jsonl; a last line that a killed run left unfinished is left out."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        records = [json.loads(line) for line in lines if line.endswith("\n")]
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not the metrics of a run ({error})") from None
+    if not all(isinstance(record, dict) and {"event", "step"} <= record.keys() for record in records):
+        raise InputError(f"{path}: not the metrics of a run; expected records with event and step")
+    return records
 
 
 def _parting(one: Path, other: Path) -> str:
     """Where two metrics.jsonl first say different things, apart from times; empty where nowhere."""
     histories = [_history(path) for path in (one, other)]
     for a, b in zip(*histories, strict=False):
-        differing = [name for name in {**a, **b} if name not in TIMES and a.get(name) != b.get(name)]
+        differing = [name for name in {**a, **b} if name not in TIMES and repr(a.get(name)) != repr(b.get(name))]
         if differing:
             said = ", ".join(f"{name} {a.get(name)} and {b.get(name)}" for name in differing)
             return f"the {a['event']} records part at step {a['step']}: {said}"
@@ -252,14 +326,12 @@ def compare(config: CompareConfig) -> int:
     first, second = config.first, config.second
     if first is None or second is None:
         raise InputError("name the folders of two runs: aam compare RUN1 RUN2")
-    one, other = (read_json(path / RUN) for path in (first, second))
-    if not (isinstance(one, dict) and isinstance(other, dict) and "inputs" in one and "inputs" in other):
-        raise InputError(f"{first} or {second}: {RUN} is not that of a run")
-    table = Table("", str(first), str(second), title="What differs", title_justify="left")
+    one, other = (read_record(path / RUN) for path in (first, second))
+    table = Table("", escape(str(first)), escape(str(second)), title="What differs", title_justify="left")
     for column in table.columns:
         column.overflow = "fold"
     for name, (a, b) in differences(one, other).items():
-        table.add_row(name, str(a), str(b))
+        table.add_row(*map(Text, (name, str(a), str(b))))
     if table.row_count:
         Console().print(table)
     lines = list(_files_apart(first, second))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from aam.errors import InputError, Problems, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare
-from aam.runtime.files import MANIFEST, only_writer, remove
+from aam.runtime.files import MANIFEST, remove
 from aam.runtime.rng import generator
 from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
@@ -48,6 +49,8 @@ from aam.training.report import ReportData, Table, TargetResult
 log = logging.getLogger("aam")
 
 SCALE_SAMPLES = 256
+# A fold names a folder.
+FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 Sides = dict[str, npt.NDArray[np.int64]]
 
 
@@ -142,6 +145,11 @@ def _splits(config: FineTuneConfig, study: Study) -> tuple[Split, ...]:
     column = _fold_column(config)
     if column is not None and study.metadata is not None:
         folds = study.metadata.values(column, ids)
+        if unsafe := sorted({fold for fold in folds if fold is not None and not FOLD.fullmatch(fold)}):
+            raise InputError(
+                f"{data.metadata}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
+                "letters, digits and .,_+=- and spaces inside"
+            )
         wanted = sorted({fold for fold in folds if fold is not None}) if data.cv else [str(data.test_fold)]
         return tuple(from_column(ids, folds, fold, groups, size, seed=seed) for fold in wanted)
     if data.cv is not None:
@@ -242,16 +250,21 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     train, validation = _loaders(config, study, sides, asvs is None, heads.metric is not None)
     write_split(folder / "split.tsv", split)
-    trainer = _fit(run, Trainer(network, config, train, validation, device, asvs=asvs, folder=folder), state, title)
-    seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
-    profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
-    notes = {"seen_samples": sorted(seen), "command": run.about["command"], "best_epoch": trainer.progress.best_epoch}
-    saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
-    best = trainer.best_weights or trainer.last_weights
-    for name, weights in (("last", trainer.last_weights), ("model", best)):
-        network.load_state_dict(weights)
-        save_model(folder / name, saved)
-    remove(folder / CHECKPOINTS)
+    with run.signals:
+        trainer = _fit(run, Trainer(network, config, train, validation, device, asvs=asvs, folder=folder), state, title)
+        seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
+        profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
+        notes = {
+            "seen_samples": sorted(seen),
+            "command": run.about["command"],
+            "best_epoch": trainer.progress.best_epoch,
+        }
+        saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
+        best = trainer.best_weights or trainer.last_weights
+        for name, weights in (("last", trainer.last_weights), ("model", best)):
+            network.load_state_dict(weights)
+            save_model(folder / name, saved)
+        remove(folder / CHECKPOINTS)
     run.signals.pause()
     return saved
 
@@ -304,8 +317,7 @@ def run(config: FineTuneConfig, command: str) -> None:
         facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}
         about = describe(command, prepared.config, facts)
         _check_targets(prepared)
-        folder = RunFolder.opened(about, prepared.config.runtime, signals)
-        with only_writer(folder.path):
+        with RunFolder.opened(about, prepared.config.runtime, signals) as folder:
             if folder.finished:
                 log.info("%s: finished already", folder.path)
                 return

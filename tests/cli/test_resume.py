@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,10 +75,8 @@ def test_a_run_that_was_signalled_goes_on(study, whole, tmp_path, monkeypatch, c
     assert main(words) == 0
     assert f"goes on after step {after}" in capsys.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()
-    assert main(["compare", str(whole), str(tmp_path / "run")]) == 1, "resume_from is not the same"
-    said = " ".join(capsys.readouterr().out.split())
-    assert "metrics.jsonl" not in said
-    assert "weights" not in said
+    assert main(["compare", str(whole), str(tmp_path / "run")]) == 0
+    assert "The runs are alike" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "run" / "run.json").read_text())["resumed"]) == 1
 
 
@@ -112,9 +113,10 @@ def test_changes_of_the_meaning_are_refused_together(study, tmp_path, monkeypatc
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     read = read_table(study / "table.biom")
     write_biom(read.__class__(read.counts, read.sample_ids[::-1], read.feature_ids, read.sequences), table)
-    assert main([*words, "--lr", "1e-3", "--batch-size", "8"]) == 2
+    assert main([*words, "--lr", "1e-3", "--batch-size", "8", "--seed", "7"]) == 2
     said = capsys.readouterr().err
-    assert "3 problems" in said
+    assert "4 problems" in said
+    assert "config.runtime.seed was 0 and is 7" in said
     assert "config.train.lr was 0.0005 and is 0.001" in said
     assert "config.train.batch_size was 16 and is 8" in said
     assert "inputs.table.sha256 was" in said
@@ -153,26 +155,131 @@ def test_a_checkpoint_can_be_named(study, whole, tmp_path, monkeypatch, capsys):
     again = [*pretraining(study, tmp_path / "other"), "--resume-from", str(checkpoints / "step-3")]
     assert main(again) == 0
     assert "goes on after step 3" in capsys.readouterr().err
-    assert len(list(checkpoints.iterdir())) == 3, "later ones are gone"
+    assert len(list(checkpoints.iterdir())) == 5, "those of another run are left alone"
     for output in ("run", "other"):
         if output == "run":
             assert main([*words, "--resume-from", str(checkpoints / "step-2")]) == 0
+            assert f"{checkpoints / 'step-3'}: removed, the run goes back before it" in capsys.readouterr().err
         weights = [folder / "model" / "weights.safetensors" for folder in (tmp_path / output, whole)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
         assert (tmp_path / output / "last" / "weights.safetensors").read_bytes() != b""
     assert main(training(study, tmp_path / "cv", f"--resume-from {checkpoints}")) == 2
     assert "expected auto with --cv" in capsys.readouterr().err
     assert main(pretraining(study, tmp_path / "new", "--resume-from nowhere")) == 2
-    assert "nowhere/manifest.json: cannot be read" in capsys.readouterr().err
+    assert "--resume-from: nowhere/manifest.json: cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_one_process_writes_to_a_run(study, tmp_path, monkeypatch, capsys):
+    """Whoever comes second changes nothing, whatever it was asked to do."""
     words = pretraining(study, tmp_path / "run", "--resume-from auto")
     interrupted(monkeypatch, words, after=2)
+    (tmp_path / "run" / ".partial~host~1~x").write_text("half")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with only_writer(tmp_path / "run"):
-        assert main(words) == 2
-    assert "another process is writing there" in capsys.readouterr().err
+        for more in ([], ["--overwrite"], ["--overwrite", "--resume-from", "auto"]):
+            assert main([*pretraining(study, tmp_path / "run"), "--overwrite", *more]) == 2
+            assert "another process is writing there" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
     assert main(words) == 0
+
+
+def test_nothing_is_deleted_before_all_else_is_right(study, whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "run")
+    words = pretraining(study, tmp_path / "run", "--overwrite")
+    inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph {SMALL} --overwrite"
+    tuning = f"train {inputs} --output-dir {tmp_path}/run --pretrained-encoder {tmp_path}/run".split()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    for wrong, said in (
+        ([*words, "--resume-from", str(tmp_path / "nowhere")], "--resume-from"),
+        ([*words, "--split", str(tmp_path / "run" / "split.tsv")], "--overwrite would delete what the run reads"),
+        (tuning, "--overwrite would delete what the run reads"),
+    ):
+        assert main(wrong) == 2
+        assert said in capsys.readouterr().err
+        assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file() and p.name != ".lock"} == {
+            p: blob for p, blob in before.items() if p.name != ".lock"
+        }
+
+
+def test_a_checkpoint_of_another_run_is_refused_and_left_alone(study, tmp_path, monkeypatch, capsys):
+    interrupted(monkeypatch, pretraining(study, tmp_path / "one", "--checkpoint-minutes 0 --keep-checkpoints 9"), 5)
+    checkpoints = tmp_path / "one" / "checkpoints"
+    words = pretraining(study, tmp_path / "two", f"--lr 1e-3 --resume-from {checkpoints}/step-2")
+    assert main(words) == 2
+    assert "config.train.lr was" in capsys.readouterr().err
+    assert len(list(checkpoints.iterdir())) == 5
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_warning_to_the_whole_group_reaches_the_main_process_only(study, tmp_path):
+    """Loader workers that died of it would take the run with them."""
+    words = pretraining(study, tmp_path / "run", "--num-workers 2 --resume-from auto")
+    words[words.index("--epochs") + 1] = "400"
+    command = [sys.executable, "-m", "aam", *words]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while (
+            not (tmp_path / "run" / "metrics.jsonl").is_file()
+            or not (tmp_path / "run" / "metrics.jsonl").stat().st_size
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGTERM)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 85, said
+    assert "Traceback" not in said
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
+
+
+def test_folds_stay_inside_the_run(study, tmp_path, capsys):
+    metadata = tmp_path / "metadata.tsv"
+    rows = (study / "metadata.tsv").read_text().splitlines()
+    folds = ["evil", *("x/../../../evil" if row % 2 else "a" for row in range(len(rows) - 1))]
+    metadata.write_text("".join(f"{row}\t{fold}\n" for row, fold in zip(rows, folds, strict=True)))
+    words = f"train --table {study}/table.biom --metadata {metadata} --metadata-column ph --cv evil {SMALL}"
+    assert main([*words.split(), "--output-dir", str(tmp_path / "deep" / "er" / "run")]) == 2
+    assert "folds that cannot name a folder: 'x/../../../evil'" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metadata.tsv"]
+
+
+def test_models_that_are_gone_are_made_again(study, whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    words = pretraining(study, tmp_path / "run", "--resume-from auto")
+    shutil.rmtree(tmp_path / "run" / "last")
+    assert main(words) == 0
+    for name in ("last", "model"):
+        weights = [folder / name / "weights.safetensors" for folder in (tmp_path / "run", whole)]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_the_output_may_be_a_link_or_have_a_hostile_name(study, tmp_path, monkeypatch, capsys):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert main(pretraining(study, tmp_path / "link")) == 0
+    assert main(pretraining(study, tmp_path / "link", "--overwrite")) == 0
+    assert (tmp_path / "real" / "metrics.json").is_file()
+    assert (tmp_path / "link").is_symlink()
+    hostile = tmp_path / "a 'b' [x] [bold]\n$(c);"
+    (tmp_path / "real").rename(hostile)
+    assert main(["compare", str(hostile), str(hostile)]) == 0
+    run = json.loads((hostile / "run.json").read_text())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "run.json").write_text(json.dumps({**run, "command": "x[/b]"}))
+    assert main(["compare", str(hostile), str(other)]) == 1
+    assert "x[/b]" in capsys.readouterr().out
+    for broken in ("[]", "null", "{}", '{"inputs": 3, "config": {}}'):
+        (other / "run.json").write_text(broken)
+        assert main(["compare", str(hostile), str(other)]) == 2
+        assert main(pretraining(study, other, "--resume-from auto")) == 2
+    (tmp_path / "file").write_text("")
+    assert main(pretraining(study, tmp_path / "file")) == 2
+    assert "is a file, expected a folder" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path / "other")
+    (other / "run.json").unlink()
+    (other / ".lock").unlink(missing_ok=True)
+    assert main(pretraining(study, Path())) == 0
 
 
 def test_a_run_is_repeated_from_its_run_json_and_compared(study, whole, tmp_path, capsys):
