@@ -6,6 +6,7 @@ and what an annotation in `aam` names must be imported at run time, not under ``
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -136,3 +137,17 @@ def plain_python(tmp_path: Path) -> Callable[[str], str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def said_by_processes() -> Callable[[], bytes]:
+    """Gives the command lines of all processes of this machine; those that end meanwhile say nothing."""
+
+    def read() -> bytes:
+        lines = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                lines.append(path.read_bytes())
+        return b"\n".join(lines)
+
+    return read

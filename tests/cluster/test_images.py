@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -155,16 +154,7 @@ def test_an_edited_lock_is_refused(image, make, checkout, base):
     make("verify-cpu")
 
 
-def said_by_processes() -> bytes:
-    """The command lines of all processes of this machine; those that end meanwhile say nothing."""
-    lines = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            lines.append(Path("/proc", name, "cmdline").read_bytes())
-    return b"\n".join(lines)
-
-
-def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop):
+def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, said_by_processes):
     before = image.stat()
     command = [sys.executable, "containers/build", "cpu", "--base", str(base), "--route", "definition"]
     given = environment(AAM_SCRATCH=str(workshop / "scratch"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 import os
 import signal
@@ -138,17 +137,8 @@ def test_a_failed_build_says_what_it_means_and_leaves_the_old_image(make, tmp_pa
     assert list((tmp_path / "scratch").glob("build-*")) == []
 
 
-def said_by_processes() -> bytes:
-    """The command lines of all processes of this machine; those that end meanwhile say nothing."""
-    lines = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            lines.append(Path("/proc", name, "cmdline").read_bytes())
-    return b"\n".join(lines)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_build_leaves_nothing(engine, base, tmp_path, number):
+def test_an_interrupted_build_leaves_nothing(engine, base, tmp_path, number, said_by_processes):
     environment = {**os.environ, "PATH": f"{engine}:{os.environ['PATH']}", "AAM_SCRATCH": str(tmp_path / "s")}
     command = [sys.executable, str(BUILD), "cpu", "--base", str(base), "--output", str(tmp_path / "out.sif")]
     environment |= {"FAKE_SLEEP": "60"}
