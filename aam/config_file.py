@@ -20,6 +20,22 @@ else:
 
 Config = TypeVar("Config")
 MAX_BYTES = 4 << 20
+# Smallest and largest value of numeric options, and how a message says so; a name means the same in every command.
+RANGES = (
+    (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
+    (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
+    (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints scheduler_t0 scheduler_t_mult"),
+    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps"),
+    (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers checkpoint_minutes"),
+    (0, sys.maxsize, "0 or more", "scheduler_eta_min scheduler_patience scheduler_min_lr"),
+    (0, 1 - 2**-53, "from 0 to below 1", "ema_decay"),
+    (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty over_penalty under_penalty"),
+    (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
+    (0, 1, "0 to 1", "count_mask_ratio"),
+    (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor"),
+    (0, 2**32 - 1, "0 to 2^32 - 1", "seed"),
+    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "lr max_grad_norm memory_limit"),
+)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -128,3 +144,14 @@ def read_config(path: Path, default: Config) -> Config:
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, expected sections of options")
     return from_dict(default, data, str(path))
+
+
+def out_of_range(config: Any) -> list[str]:
+    """A problem for each number of the configuration that is outside its range; NaN is outside all."""
+    values = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
+    found = [problem for value in values.values() if dataclasses.is_dataclass(value) for problem in out_of_range(value)]
+    for low, high, expected, names in RANGES:
+        wrong = {name: values[name] for name in names.split() if values.get(name) is not None}
+        wrong = {name: value for name, value in wrong.items() if not low <= value <= high}
+        found += [f"--{name.replace('_', '-')} is {value}, expected {expected}" for name, value in wrong.items()]
+    return found

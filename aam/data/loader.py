@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from aam.data.batch import Batch
 from aam.data.study import Study, draw_batch
 from aam.errors import RunError
-from aam.runtime.rng import generator
+from aam.runtime.device import generator
 
 Rows = npt.NDArray[np.int64]
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from aam.data.readers import MOST_PROBLEMS, decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
+from aam.runtime.device import generator
 from aam.runtime.files import write_text
-from aam.runtime.rng import generator
 
 Side = Literal["train", "validation", "test"]
 Strata = Sequence[str | None] | npt.NDArray[np.float64] | None

@@ -12,7 +12,7 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig
-from aam.data.batch import Batch
+from aam.data.batch import Batch, encode
 from aam.data.distances import DistanceMatrix, read_distances
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.phylogeny import Phylogeny
@@ -26,10 +26,9 @@ from aam.data.table import (
     select_samples,
     trim,
 )
-from aam.data.tokens import encode
 from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd, pruned_tree
 from aam.errors import InputError, Problems, shown
-from aam.runtime.rng import generator
+from aam.runtime.device import generator
 
 log = logging.getLogger("aam")
 

@@ -27,8 +27,8 @@ from aam.data.readers import (
     read_tsv,
 )
 from aam.errors import InputError, shown
+from aam.runtime.device import generator
 from aam.runtime.files import whole_file
-from aam.runtime.rng import generator
 
 log = logging.getLogger("aam")
 

@@ -11,9 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.model.asv import AsvEncoder
+from aam.model.encoders import AsvEncoder, SampleEncoder
 from aam.model.heads import DistanceHead, HeadConfig, Readout
-from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
 # Of one ASV among about 50 in a sample.

@@ -1,10 +1,12 @@
-"""Which device computes, with how many threads and in which precision."""
+"""Which device computes, with how many threads, in which precision and from which random numbers."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 
+import numpy as np
 import torch
 
 from aam.config import RuntimeConfig
@@ -78,3 +80,13 @@ def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> No
         torch.cuda.set_rng_state(state["device"], device)
     elif "device" in state and device.type == "mps":
         torch.mps.set_rng_state(state["device"])
+
+
+def generator(*names: int | str) -> np.random.Generator:
+    """A Philox generator keyed by `names`, e.g. ``generator(seed, "rarefy", epoch, sample_id)``.
+
+    The same names give the same stream on every worker, rank and machine.
+    """
+    text = "\x1f".join(str(name) for name in names)
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import ApplyConfig, DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig, out_of_range
+from aam.config import ApplyConfig, DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig
+from aam.config_file import out_of_range
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, read_split
 from aam.data.study import Study, load_study

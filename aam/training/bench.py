@@ -21,16 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 import aam
-from aam.config import (
-    BenchConfig,
-    DataConfig,
-    FineTuneConfig,
-    ModelConfig,
-    RunConfig,
-    SimulateConfig,
-    TrainConfig,
-    out_of_range,
-)
+from aam.config import BenchConfig, DataConfig, FineTuneConfig, ModelConfig, RunConfig, SimulateConfig, TrainConfig
+from aam.config_file import out_of_range
 from aam.data.simulate import simulate
 from aam.errors import InputError
 from aam.runtime.device import prepare

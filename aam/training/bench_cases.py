@@ -22,13 +22,12 @@ from torch import Tensor, nn
 
 import aam.data.study
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, RuntimeConfig
-from aam.data.batch import Batch
+from aam.data.batch import Batch, RegionProfile
 from aam.data.loader import Loader
 from aam.data.phylogeny import match_tips, read_tree
 from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.data.tokens import RegionProfile
 from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig

@@ -23,8 +23,8 @@ from torch import Tensor
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig
 from aam.config_file import from_dict, to_dict
+from aam.data.batch import RegionProfile
 from aam.data.targets import Targets
-from aam.data.tokens import RegionProfile
 from aam.errors import FAILED, CallAgain, InputError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig

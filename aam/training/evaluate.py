@@ -16,12 +16,12 @@ import torch
 from scipy.sparse import csr_array
 
 from aam.config import RuntimeConfig, TrainConfig
+from aam.data.batch import MASK, PAD, N
 from aam.data.metadata import Metadata
 from aam.data.split import Split
 from aam.data.study import EVALUATION, Study, draw_batch
 from aam.data.table import rarefied_row
 from aam.data.targets import TargetSpec
-from aam.data.tokens import MASK, PAD, N
 from aam.model.aam import Aam
 from aam.runtime.files import write_text
 from aam.training import report

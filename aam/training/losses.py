@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import TargetConfig, TrainConfig
-from aam.data.batch import Batch
+from aam.data.batch import MASK, PAD, Batch
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
-from aam.model.asv import MASK, N_BASES, PAD
+from aam.model.encoders import N_BASES
 
 SPAN = 6
 _GOLDEN = -7046029254386353131

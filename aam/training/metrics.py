@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import squareform
 
-from aam.runtime.rng import generator
+from aam.runtime.device import generator
 
 Array = npt.NDArray[Any]
 # Figures [R] of truth and prediction under each row of weights [R, N].

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig, PretrainConfig, TargetConfig, out_of_range
-from aam.config_file import to_dict
+from aam.config import FineTuneConfig, PretrainConfig, TargetConfig
+from aam.config_file import out_of_range, to_dict
+from aam.data.batch import RegionProfile
 from aam.data.loader import Loader
 from aam.data.split import (
     SIDES,
@@ -29,13 +30,11 @@ from aam.data.split import (
 )
 from aam.data.study import Study, draw_batch, load_study
 from aam.data.targets import Targets, fit_targets
-from aam.data.tokens import RegionProfile
 from aam.errors import InputError, Problems, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.runtime.device import prepare
+from aam.runtime.device import generator, prepare
 from aam.runtime.files import MANIFEST, remove
-from aam.runtime.rng import generator
 from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions

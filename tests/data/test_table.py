@@ -29,7 +29,7 @@ from aam.data.table import (
     write_biom,
 )
 from aam.errors import InputError
-from aam.runtime.rng import generator
+from aam.runtime.device import generator
 
 SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
 SAMPLES = ["s10", "007", "s1"]

@@ -31,6 +31,7 @@ from scipy import sparse
 from aam.config import DataConfig, ModelConfig, PretrainConfig
 from aam.config_file import read_config
 from aam.data.artifact import write_artifact
+from aam.data.batch import RegionProfile
 from aam.data.biom import write_hdf5
 from aam.data.distances import read_distances
 from aam.data.metadata import read_metadata
@@ -39,7 +40,6 @@ from aam.data.readers import read_fasta
 from aam.data.split import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.data.tokens import RegionProfile
 from aam.errors import InputError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from aam.config import DataConfig, ModelConfig, RuntimeConfig
+from aam.data.batch import RegionProfile
 from aam.data.targets import Scale, Targets, TargetSpec
-from aam.data.tokens import RegionProfile
 from aam.errors import CallAgain, InputError
 from aam.model.heads import HeadConfig
 from aam.runtime.files import MANIFEST, write_manifest

@@ -14,11 +14,11 @@ import torch
 from scipy.spatial.distance import pdist, squareform
 
 from aam.config import ModelConfig, RuntimeConfig, TrainConfig
+from aam.data.batch import PAD, N, RegionProfile
 from aam.data.metadata import Metadata
 from aam.data.split import Split
 from aam.data.study import EVALUATION, draw_batch
 from aam.data.targets import Targets, TargetSpec
-from aam.data.tokens import PAD, N, RegionProfile
 from aam.model.heads import HeadConfig
 from aam.training import evaluate
 from aam.training.baselines import MAJORITY, MEDIAN

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch
+from aam.data.batch import Batch, encode
 from aam.data.study import draw_batch
-from aam.data.tokens import encode
 from aam.model.aam import Masks
 from aam.training.losses import asv_keys, draw_masks
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from aam.config import DataConfig, ModelConfig, RuntimeConfig
+from aam.data.batch import RegionProfile
 from aam.data.study import EVALUATION
 from aam.data.targets import Scale, Targets, TargetSpec
-from aam.data.tokens import RegionProfile
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
 from aam.training.checkpoint import SavedModel
