@@ -92,7 +92,7 @@ class TrainConfig:
     """Objective and optimization"""
 
     epochs: int = option(40, "Passes over the training samples.")
-    batch_size: int = option(64, "Samples per step.")
+    batch_size: int = option(64, "Samples per batch on each device; pairs are those of the batches of all devices.")
     lr: float = option(5e-4, "Peak learning rate.")
     weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
     warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
@@ -195,6 +195,18 @@ class RunConfig(RuntimeConfig):
 
     resume_from: str | None = option(
         None, "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint."
+    )
+    distributed: bool = option(
+        False, "One of several processes, one per device, that srun or torchrun started; DDP makes them train as one."
+    )
+    data_parallel: bool = option(
+        False, "Start one process per visible GPU of this node; on CPU one for every --threads cores."
+    )
+    fsdp: bool = option(
+        False, "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.", rare=True
+    )
+    fsdp_sharded_checkpoint: bool = option(
+        False, "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.", rare=True
     )
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.")
     keep_checkpoints: int = option(2, "How many of the newest checkpoints are kept while the run lasts.", rare=True)

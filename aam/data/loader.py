@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +16,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from aam.data.batch import Batch
-from aam.data.study import Study, draw_batch
+from aam.data.study import Row, Study, draw_batch, draw_rows, make_batch
 from aam.errors import RunError
 from aam.runtime.device import generator
+from aam.runtime.distributed import ALONE, World
 
 Rows = npt.NDArray[np.int64]
 
@@ -27,23 +31,22 @@ def _ignore_warnings(worker: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Batches(Dataset[Batch]):
-    """The batches of one epoch, drawn when asked for, in this process or another."""
+class _Draws(Dataset[Any]):
+    """What one epoch draws, drawn when asked for, in this process or another."""
 
-    loader: Loader
     rows: list[Rows]
-    draw: int
+    take: Callable[[Rows], Any]
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> Batch:
-        return self.loader.draw(self.rows[index], self.draw)
+    def __getitem__(self, index: int) -> Any:
+        return self.take(self.rows[index])
 
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """Draws the samples at `rows` in batches of nearly equal size, at most `batch_size`.
+    """Draws the samples at `rows` in batches of nearly equal size, at most `batch_size` on each rank of `world`.
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number of `workers`,
     processes that draw ahead, changes no bit; `tokens`, `distances` and `shallow` are those of `draw_batch`.
@@ -57,9 +60,10 @@ class Loader:
     tokens: bool = True
     distances: bool = True
     shallow: float = 0.0
+    world: World = ALONE
 
     def __len__(self) -> int:
-        return (len(self.rows) + self.batch_size - 1) // self.batch_size
+        return math.ceil(len(self.rows) / (self.batch_size * self.world.size))
 
     def draw(self, rows: Rows, draw: int) -> Batch:
         """One batch of given rows."""
@@ -73,11 +77,36 @@ class Loader:
             rows = rows[generator(self.study.seed, "order", draw).permutation(len(rows))]
         return np.array_split(rows, len(self)) if len(rows) else []
 
+    def parts(self, rows: Rows) -> list[Rows]:
+        """The rows of a batch that each rank holds: as many samples, and of nearly as many ASVs."""
+        ranks = self.world.size
+        most = [(len(rows) + rank) // ranks for rank in range(ranks)][::-1]
+        parts: list[list[int]] = [[] for _ in range(ranks)]
+        loads = np.zeros(ranks)
+        for row in sorted(rows.tolist(), key=lambda row: -self.study.richness[row]):
+            free = [rank for rank in range(ranks) if len(parts[rank]) < most[rank]]
+            rank = min(free, key=loads.__getitem__)
+            parts[rank].append(row)
+            loads[rank] += self.study.richness[row]
+        return [np.array(sorted(part, key=self.study.table.sample_ids.__getitem__), np.int64) for part in parts]
+
     def epoch(self, draw: int, skip: int = 0) -> Iterator[Batch]:
         """The batches of epoch `draw` after the first `skip`."""
-        batches = _Batches(self, self.order(draw)[skip:], draw)
+        order, world = self.order(draw)[skip:], self.world
+        if world.size == 1:
+            yield from self._ahead(_Draws(order, partial(self.draw, draw=draw)))
+            return
+        every = [self.parts(rows) for rows in order]
+        take = partial(draw_rows, self.study, draw=draw, shallow=self.shallow)
+        own = self._ahead(_Draws([parts[world.rank] for parts in every], take))
+        for parts, drawn in zip(every, own, strict=True):
+            rows = exchanged(drawn, [len(part) for part in parts], world)
+            yield make_batch(self.study, parts, rows, draw, world.rank, self.tokens, self.distances)
+
+    def _ahead(self, draws: _Draws) -> Iterator[Any]:
+        """The draws, one after the other, by `workers` where there are such."""
         if not self.workers:
-            yield from (batches[index] for index in range(len(batches)))
+            yield from map(draws.__getitem__, range(len(draws)))
             return
         with warnings.catch_warnings():
             # torch warns when there are more workers than cores; the user asked for them.
@@ -85,7 +114,7 @@ class Loader:
             # Without a generator of its own it would advance the one that dropout draws from.
             own = torch.Generator()
             ahead = DataLoader(
-                batches, batch_size=None, num_workers=self.workers, generator=own, worker_init_fn=_ignore_warnings
+                draws, batch_size=None, num_workers=self.workers, generator=own, worker_init_fn=_ignore_warnings
             )
             try:
                 yield from ahead
@@ -94,3 +123,15 @@ class Loader:
                     raise
                 lost = "a process that prepares batches was killed, perhaps for want of memory"
                 raise RunError(f"{lost} ({error}); lower --num-workers {self.workers}") from error
+
+
+def exchanged(drawn: Sequence[Row], sizes: Sequence[int], world: World) -> list[list[Row]]:
+    """The rarefied samples of every rank, `sizes` of each, from one's own; int32 columns and reads travel."""
+    lengths = [len(columns) for columns, _ in drawn]
+    own = np.concatenate([lengths, *(columns for columns, _ in drawn), *(reads for _, reads in drawn)])
+    every = []
+    for message, size in zip(world.arrays(own.astype(np.int32), "rarefied rows"), sizes, strict=True):
+        ends = np.cumsum(message[:size])[:-1]
+        columns, reads = message[size:].reshape(2, -1)
+        every.append(list(zip(np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True)))
+    return every

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig
-from aam.data.batch import Batch, encode
+from aam.data.batch import Batch, asv_keys, encode
 from aam.data.distances import DistanceMatrix, read_distances
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.phylogeny import Phylogeny
@@ -33,6 +34,7 @@ from aam.runtime.device import generator
 log = logging.getLogger("aam")
 
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
+Rows = npt.NDArray[np.int64]
 
 EVALUATION = -1
 # A draw below the depth keeps at least this share of it.
@@ -86,6 +88,14 @@ class Study:
     def metric(self) -> str | None:
         """The distance that batches carry, if any."""
         return self.config.unifrac_metric if self.tree is not None or self.matrix is not None else None
+
+    @functools.cached_property
+    def richness(self) -> npt.NDArray[np.float64]:
+        """ASVs that each sample is expected to keep at the depth, float64 [N] (Hurlbert 1971, with replacement)."""
+        counts = self.table.counts.tocsr()
+        share = np.repeat(self.depth / np.maximum(self.table.depths, 1), np.diff(counts.indptr)) * counts.data
+        kept = sparse.csr_matrix((-np.expm1(-share), counts.indices, counts.indptr), counts.shape)
+        return np.asarray(kept.sum(axis=1)).ravel()
 
     def rows(self, sample_ids: Sequence[str]) -> npt.NDArray[np.int64]:
         """Rows of the table of the samples named."""
@@ -207,20 +217,20 @@ def _sparse(study: Study, drawn: Sequence[Row]) -> sparse.csr_matrix:
     return sparse.csr_matrix((reads, columns, starts), shape=(len(drawn), len(study.table.feature_ids)))
 
 
-def _distances(study: Study, drawn: Sequence[Row], rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-    """UniFrac or Faith PD of the rarefied rows, before any token limit."""
-    config = study.config
+def _distances(study: Study, drawn: Sequence[Row], rows: Rows, own: slice) -> dict[str, torch.Tensor]:
+    """UniFrac of one's own among the rarefied rows to all, or Faith PD of them, before any token limit."""
+    config, real = study.config, np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
     if study.matrix is not None:
-        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows, rows)].astype(np.float32))}
+        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[own], rows)].astype(real))}
     if study.tree is None or study.tips is None:
         return {}
-    counts = _sparse(study, drawn)
     if config.unifrac_metric == "faith_pd":
-        diversity = faith_pd(study.tree, study.tips, counts, config.root_length)
-        return {"faith_pd": torch.from_numpy(diversity.astype(np.float32))}
+        diversity = faith_pd(study.tree, study.tips, _sparse(study, drawn[own]), config.root_length)
+        return {"faith_pd": torch.from_numpy(diversity.astype(real))}
     metric: Metric = config.unifrac_metric
-    options = UnifracOptions(metric, config.alpha, config.root_length)
-    return {"distance": torch.from_numpy(batch_unifrac(study.tree, study.tips, counts, options))}
+    options = UnifracOptions(metric, config.alpha, config.root_length, double=real == np.float64)
+    asked = slice(None) if len(rows) == len(drawn[own]) else own
+    return {"distance": torch.from_numpy(batch_unifrac(study.tree, study.tips, _sparse(study, drawn), options, asked))}
 
 
 def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
@@ -229,13 +239,17 @@ def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
     return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
 
 
+def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list[Row]:
+    """Columns and reads of the samples at `rows`, rarefied; the parameters are those of `draw_batch`."""
+    names = study.table.sample_ids
+    return [
+        rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
+        for row in rows.tolist()
+    ]
+
+
 def draw_batch(
-    study: Study,
-    rows: npt.NDArray[np.int64],
-    draw: int,
-    tokens: bool = True,
-    distances: bool = True,
-    shallow: float = 0.0,
+    study: Study, rows: Rows, draw: int, tokens: bool = True, distances: bool = True, shallow: float = 0.0
 ) -> Batch:
     """Rarefy the samples at `rows` and put them into one batch, largest first.
 
@@ -252,32 +266,82 @@ def draw_batch(
     shallow : float
         Share of the samples that get fewer reads than the depth; which ones, and how many, depends on `draw`.
     """
-    names = study.table.sample_ids
-    drawn = [
-        rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
-        for row in rows.tolist()
-    ]
-    limited = [_limited(study, row, names[at], draw) for row, at in zip(drawn, rows, strict=True)]
-    order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
-    rows, drawn, limited = rows[order], [drawn[i] for i in order], [limited[i] for i in order]
-    sizes = tuple(len(columns) for columns, _ in limited)
-    unique, inverse = np.unique(np.concatenate([columns for columns, _ in limited]), return_inverse=True)
+    return make_batch(study, [rows], [draw_rows(study, rows, draw, shallow)], draw, 0, tokens, distances)
+
+
+def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
+    """How many of the ASVs each rank encodes, one rank after the other, so that all have as many bases."""
+    done = np.cumsum(lengths)
+    ends = np.searchsorted(done, done[-1] * np.arange(1, ranks + 1) / ranks, side="right")
+    return tuple(np.diff(ends, prepend=0).tolist())
+
+
+def _laid_out(position: Rows, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+    """`Batch.asv` and `Batch.counts` of samples, largest first, where a column stands at `position` of the batch."""
+    sizes = [len(columns) for columns, _ in rows]
     slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
-    asv = np.zeros(slot.shape, np.int64)
-    counts = np.zeros(slot.shape, np.float32)
-    asv[slot] = inverse
-    counts[slot] = np.concatenate([reads for _, reads in limited])
-    longest = int(study.lengths[unique].max()) if tokens else 0
-    column = torch.from_numpy(unique.astype(np.int64))
+    asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
+    asv[slot] = position[np.concatenate([columns for columns, _ in rows])]
+    counts[slot] = np.concatenate([reads for _, reads in rows])
+    return torch.from_numpy(asv), torch.from_numpy(counts)
+
+
+def make_batch(
+    study: Study,
+    parts: Sequence[Rows],
+    drawn: Sequence[Sequence[Row]],
+    draw: int,
+    rank: int,
+    tokens: bool = True,
+    distances: bool = True,
+) -> Batch:
+    """One rank's share of a batch.
+
+    Parameters
+    ----------
+    study : Study
+    parts : sequence of int64 [B]
+        The rows of the table that each rank holds.
+    drawn : sequence of sequences of (columns, reads)
+        What `draw_rows` gave for them.
+    draw, tokens, distances
+        As for `draw_batch`.
+    rank : int
+        Its own samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
+        ASVs of all ranks stand in order of length, and each rank has the tokens of its stretch of them.
+    """
+    names, places, limited = study.table.sample_ids, [], []
+    for rows, some in zip(parts, drawn, strict=True):
+        read = [_limited(study, row, names[at], draw) for row, at in zip(some, rows, strict=True)]
+        order = np.argsort([-len(columns) for columns, _ in read], kind="stable")
+        places.append(order)
+        limited += [read[i] for i in order]
+    at = [rows[order] for rows, order in zip(parts, places, strict=True)]
+    full = [some[i] for some, order in zip(drawn, places, strict=True) for i in order]
+    start = sum(map(len, parts[:rank]))
+    own = slice(start, start + len(parts[rank]))
+    columns = np.unique(np.concatenate([columns for columns, _ in limited]))
+    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
+    shares = _balanced(study.lengths[columns], len(parts))
+    mine = columns[sum(shares[:rank]) :][: shares[rank]]
+    longest = int(study.lengths[mine if len(mine) else columns].max()) if tokens else 0
+    position = np.empty(len(study.lengths), np.int64)
+    position[columns] = np.arange(len(columns))
+    asv, counts = _laid_out(position, limited[own])
+    column, rows = torch.from_numpy(columns.astype(np.int64)), at[rank]
     return Batch(
-        tokens=study.tokens[column, :longest],
-        asv=torch.from_numpy(asv),
-        counts=torch.from_numpy(counts),
+        tokens=study.tokens[torch.from_numpy(mine.astype(np.int64)), :longest],
+        asv=asv,
+        counts=counts,
         column=column,
-        sizes=sizes,
-        padded=bool(tokens and study.lengths[unique].min() < longest),
+        key=asv_keys(study.tokens[column]) if tokens else None,
+        sizes=tuple(len(columns) for columns, _ in limited[own]),
+        padded=bool(tokens and (study.lengths[mine] < longest).any()),
         target=None if study.target is None else torch.from_numpy(study.target[rows]),
         label=None if study.label is None else torch.from_numpy(study.label[rows]),
         sample_ids=tuple(names[row] for row in rows),
-        **(_distances(study, drawn, rows) if distances else {}),
+        rank=rank,
+        samples_by_rank=tuple(map(len, parts)),
+        asvs_by_rank=shares,
+        **(_distances(study, full, np.concatenate(at), own) if distances else {}),
     )

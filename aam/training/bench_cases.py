@@ -59,7 +59,14 @@ def every_slot(batch: Batch) -> Batch:
     samples, slots = batch.asv.shape
     rows = batch.asv.flatten()
     asv = torch.arange(len(rows), device=rows.device).view(samples, slots)
-    return replace(batch, tokens=batch.tokens[rows], asv=asv, column=None, sizes=(slots,) * samples)
+    return replace(
+        batch,
+        tokens=batch.tokens[rows],
+        key=None if batch.key is None else batch.key[rows],
+        asv=asv,
+        column=None,
+        sizes=(slots,) * samples,
+    )
 
 
 class PlainObjective(Objective):

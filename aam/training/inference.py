@@ -22,10 +22,13 @@ from aam.data.targets import TargetSpec
 from aam.errors import InputError
 from aam.model.aam import Aam, Outputs
 from aam.runtime.device import autocast
+from aam.runtime.distributed import World
 from aam.runtime.files import write_text
 from aam.training.checkpoint import SavedModel
+from aam.training.metrics import classification_metrics, regression_metrics
 
 Array = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
 
 ASVS_AT_ONCE = 1024
 SAMPLES_AT_ONCE = 128
@@ -80,6 +83,17 @@ class Predicted:
             np.concatenate([part.samples for part in parts]),
         )
 
+    def of_all(self, world: World, study: Study) -> Predicted:
+        """Those of all ranks."""
+        if world.size == 1:
+            return self
+        rows = np.concatenate(world.arrays(study.rows(self.sample_ids)))
+        target, samples, *probabilities = (
+            np.concatenate(world.arrays(values)) for values in (self.target, self.samples, *self.probabilities)
+        )
+        names = tuple(study.table.sample_ids[row] for row in rows)
+        return Predicted(names, target, tuple(probabilities), samples)
+
     def ordered(self, sample_ids: Sequence[str]) -> Predicted:
         """In the order of `sample_ids`."""
         place = {name: row for row, name in enumerate(self.sample_ids)}
@@ -97,6 +111,26 @@ def collect(outputs: Outputs, batch: Batch) -> Predicted:
     target = np.zeros((len(batch.sample_ids), 0)) if outputs.target is None else host(outputs.target)
     probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
     return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples))
+
+
+def mean_scores(
+    target: npt.NDArray[np.float32] | None, label: Rows | None, rows: Rows, predicted: Predicted
+) -> dict[str, float]:
+    """The figures that choose an epoch, each the mean over the columns that have it, in transformed units.
+
+    `target` [N, T] and `label` [N, K] are those of a study, `rows` those of the samples that were predicted.
+    """
+    collected: dict[str, list[float]] = {}
+    for truth, values in () if target is None else zip(target[rows].T, predicted.target.T, strict=True):
+        known = np.isfinite(truth)
+        scores = regression_metrics(truth[known], values[known])
+        for name in ("mae", "r2"):
+            collected.setdefault(name, []).append(scores[name])
+    for classes, shares in () if label is None else zip(label[rows].T, predicted.probabilities, strict=True):
+        scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
+        for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
+            collected.setdefault(name, []).append(scores[key])
+    return {name: float(np.mean(values)) for name, values in collected.items()}
 
 
 def run_model(

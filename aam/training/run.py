@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +33,11 @@ from aam.data.split import (
 )
 from aam.data.study import Study, draw_batch, load_study
 from aam.data.targets import Targets, fit_targets
-from aam.errors import InputError, Problems, shown
+from aam.errors import FINISHED, InputError, Problems, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import generator, prepare
+from aam.runtime.distributed import ALONE, World, devices, launched, started, world_of
 from aam.runtime.files import MANIFEST, remove
 from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
@@ -48,7 +52,6 @@ from aam.training.report import ReportData, Table, TargetResult
 log = logging.getLogger("aam")
 
 SCALE_SAMPLES = 256
-# A fold names a folder.
 FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 Sides = dict[str, npt.NDArray[np.int64]]
 
@@ -61,6 +64,7 @@ class Prepared:
     study: Study
     splits: tuple[Split, ...]
     device: torch.device
+    world: World = ALONE
 
 
 def _fold_column(config: FineTuneConfig) -> str | None:
@@ -105,7 +109,7 @@ def _encoder_of(config: FineTuneConfig, fold: str) -> Path | None:
     raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first")
 
 
-def load_inputs(config: FineTuneConfig) -> Prepared:
+def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
     """Read every input of a run and divide the samples.
 
     Raises
@@ -127,7 +131,7 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
     study = load_study(
         data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier
     )
-    return Prepared(config, study, _splits(config, study), device)
+    return Prepared(config, study, _splits(config, study), device, world)
 
 
 def _splits(config: FineTuneConfig, study: Study) -> tuple[Split, ...]:
@@ -199,23 +203,29 @@ def _targets(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targe
 
 
 def _check_targets(prepared: Prepared) -> None:
-    """Raise `InputError` for targets that cannot be learned on some split, before anything is written."""
+    """Raise `InputError` for targets and sides that cannot be learned from, before anything is written."""
+    problems, ranks = Problems(), prepared.world.size
     for split in prepared.splits:
+        few = {side: len(split.ids(side)) for side in ("train", "validation") if 0 < len(split.ids(side)) < ranks}
+        problems.found += [
+            f"the {side} side has {n} samples for {ranks} devices; take fewer" for side, n in few.items()
+        ]
         train_ids = _labelled(split.ids("train"), prepared.config)
         study, targets = _targets(prepared, train_ids)
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
             class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)
+    problems.raise_if_any()
 
 
-def _loaders(
-    config: FineTuneConfig, study: Study, sides: Sides, tokens: bool, distances: bool
-) -> tuple[Loader, Loader]:
+def _loaders(prepared: Prepared, study: Study, sides: Sides, tokens: bool, distances: bool) -> tuple[Loader, Loader]:
+    config = prepared.config
     train = Loader(
         study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
         tokens=tokens, distances=distances,
         # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
+        world=prepared.world,
     )  # fmt: skip
     return train, dataclasses.replace(train, rows=sides["validation"], shuffle=False, shallow=0.0)
 
@@ -247,91 +257,102 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
         freeze_base(network)
         asvs = encode_table(network, study, device, config.runtime)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    train, validation = _loaders(config, study, sides, asvs is None, heads.metric is not None)
-    write_split(folder / "split.tsv", split)
+    train, validation = _loaders(prepared, study, sides, asvs is None, heads.metric is not None)
+    if run.world.lead:
+        write_split(folder / "split.tsv", split)
     with run.signals:
-        trainer = _fit(run, Trainer(network, config, train, validation, device, asvs=asvs, folder=folder), state, title)
+        trainer = Trainer(network, config, train, validation, device, asvs=asvs, folder=folder, world=run.world)
+        _fit(run, trainer, state, title)
         seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
         profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
-        notes = {
-            "seen_samples": sorted(seen),
-            "command": run.about["command"],
-            "best_epoch": trainer.progress.best_epoch,
-        }
+        notes = {"seen_samples": sorted(seen), "command": run.about["command"]}
+        notes["best_epoch"] = trainer.progress.best_epoch
+        # Another network: that which was trained may be in shards.
+        network = Aam(config.model, study.depth, heads).to(device)
         saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
-        best = trainer.best_weights or trainer.last_weights
-        for name, weights in (("last", trainer.last_weights), ("model", best)):
+        for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
             network.load_state_dict(weights)
-            save_model(folder / name, saved)
-        remove(folder / CHECKPOINTS)
-    run.signals.pause()
+            if run.world.lead:
+                save_model(folder / name, saved)
+        if run.world.lead:
+            remove(folder / CHECKPOINTS)
+    run.signals.pause(run.world)
     return saved
 
 
-def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> Trainer:
+def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> None:
     """Train, journal, and keep checkpoints."""
-    config, runtime = trainer.config, trainer.config.runtime
+    config, world = trainer.config, run.world
     if state is not None:
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
     train, once = config.train, config.train.gradient_accumulation_steps
-    log.info("%s: %d samples per step (%d batches of %d)", title, once * train.batch_size, once, train.batch_size)
-    keeper = Keeper(trainer.folder / CHECKPOINTS, runtime.checkpoint_minutes, runtime.keep_checkpoints, run.signals)
+    said = f"{once} x {train.batch_size} on each of {world.size} devices"
+    log.info("%s: %d samples per step (%s)", title, once * train.batch_size * world.size, said)
+    keeper = Keeper(trainer.folder / CHECKPOINTS, config.runtime, run.signals, world)
     before = None if state is None else state.facts["journal"]
-    with Journal(trainer.folder, title, trainer.total_steps, config.train.epochs, before) as journal, run.signals:
+    journal = Journal(trainer.folder, title, trainer.total_steps, train.epochs, before) if world.lead else None
+    with journal or contextlib.nullcontext():
 
         def whole(trainer: Trainer) -> State:
-            state = trainer.state()
-            return State(state.tensors, {**state.facts, "journal": journal.facts(), "run": run.about})
+            state, said = trainer.state(), journal.facts() if journal else {}
+            return State(state.tensors, {**state.facts, "journal": said, "run": run.about})
 
-        trainer.report = journal.report
+        trainer.report = journal.report if journal else dict
         trainer.offer = lambda trainer: keeper.offer(trainer.progress.step, lambda: whole(trainer))
         trainer.fit()
     log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
-    return trainer
 
 
-def pretrain(config: PretrainConfig) -> None:
-    """Run `aam pretrain`: an encoder from a table and a tree, without labels."""
-    run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
+def pretrain(config: PretrainConfig) -> int:
+    """Run `aam pretrain`: an encoder from a table and a tree, without labels; the exit status."""
+    return run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
 
 
-def train(config: FineTuneConfig) -> None:
-    """Run `aam train`: a model of metadata columns; `InputError` where none is named."""
+def train(config: FineTuneConfig) -> int:
+    """Run `aam train`: a model of metadata columns; `InputError` where none is named. Returns the exit status."""
     if not config.targets.metadata_column:
         raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
-    run(config, "train")
+    return run(config, "train")
 
 
-def run(config: FineTuneConfig, command: str) -> None:
+def run(config: FineTuneConfig, command: str) -> int:
     """Train on every split of `config` and report on the held-out samples.
 
     Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while it lasts, model/
     (best epoch) and last/, below fold-K/ when cross-validating, then predictions.tsv, report.html and metrics.json.
-    Raises `CallAgain` after a signal, with the state saved.
+    Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
     """
-    with Signals() as signals:
-        prepared = load_inputs(config)
-        study = prepared.study
-        facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}
+    if config.runtime.data_parallel and not started(os.environ):
+        return launched(devices(config.runtime), sys.argv[1:])
+    with Signals() as signals, world_of(config.runtime) as world:
+        prepared = load_inputs(config, world)
+        study, where = prepared.study, {"device": str(prepared.device), "ranks": world.size}
+        facts = {**where, "depth": study.depth, "dropped_samples": study.dropped}
         about = describe(command, prepared.config, facts)
         _check_targets(prepared)
-        with RunFolder.opened(about, prepared.config.runtime, signals) as folder:
+        world.wait()
+        with RunFolder.opened(about, prepared.config.runtime, signals, world) as folder:
             if folder.finished:
                 log.info("%s: finished already", folder.path)
-                return
-            _train_all(prepared, folder, command)
+            else:
+                _train_all(prepared, folder, command)
+    return FINISHED
 
 
 def _train_all(prepared: Prepared, run: RunFolder, command: str) -> None:
-    config, study, device = prepared.config, prepared.study, prepared.device
+    config, study, device, lead = prepared.config, prepared.study, prepared.device, run.world.lead
     held_out: list[PredictionTable] = []
     tables: list[Table] = []
     transductive, many = False, config.data.cv is not None
     for split in prepared.splits:
         folder = run.path / f"fold-{split.test_fold}" if many else run.path
         title = f"{command} fold {split.test_fold}" if many else command
-        saved = run.trained(folder, device) or train_one(prepared, run, split, folder, title)
+        saved = run.trained(folder, device) if lead else None
+        if not run.world.any(saved is not None):
+            saved = train_one(prepared, run, split, folder, title)
+        if saved is None or not lead:
+            continue
         ids = split.ids("test") or split.ids("validation")
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
@@ -339,7 +360,8 @@ def _train_all(prepared: Prepared, run: RunFolder, command: str) -> None:
             held_out.append(predict_rows(saved, study, ids, config.runtime, device, passes, fold))
         elif ids:
             tables.extend(evaluate_encoder(saved, study, split, config.runtime, device))
-    _report(prepared, command, run.path, held_out, tables, transductive)
+    if lead:
+        _report(prepared, command, run.path, held_out, tables, transductive)
 
 
 def _report(

@@ -470,7 +470,7 @@ def test_the_weights_of_the_losses(study, model_of):
     masks = objective.masks(batch, 3)
     with torch.no_grad():
         found = objective.total(objective.run(model, batch, masks, None)[1])
-        terms = loss_terms(model(batch, masks), batch, masks, config.targets, 40, 0.2)
+        terms = loss_terms(model(batch, masks), batch, masks, config.targets, 40)
     assert found == total_loss(terms, penalties(config.train, config.targets))
     means = {name: float(total / count) for name, (total, count) in terms.items()}
     assert float(found) == pytest.approx(0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"])
