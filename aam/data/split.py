@@ -44,6 +44,16 @@ class Split:
         return tuple(sample for sample, at in zip(self.sample_ids, self.sides, strict=True) if at == side)
 
     @property
+    def held_out(self) -> tuple[str, ...]:
+        """Samples that are reported: the test side or, where there is none, the validation side."""
+        return self.ids("test") or self.ids("validation")
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Samples that baselines learn from: all others."""
+        return self.ids("train") + (self.ids("validation") if self.ids("test") else ())
+
+    @property
     def test_fold(self) -> str:
         """The fold that is the test side; empty text without folds or without a test side."""
         return next((fold for fold, at in zip(self.folds, self.sides, strict=True) if at == "test"), "")
@@ -310,7 +320,8 @@ def read_split(path: Path) -> Split:
         elif cells[1] not in SIDES:
             problems.add(f"{where}: side is {cells[1]!r}, expected {' or '.join(SIDES)}")
         elif not cells[0] or cells[0] in rows:
-            problems.add(f"{where}: sample-id {cells[0]!r} is empty or stands there twice")
+            both = shown(sorted({cells[1], rows.get(cells[0], (cells[1], ""))[0]}))
+            problems.add(f"{where}: sample-id {cells[0]!r} is empty or stands there twice, on the side {both}")
         else:
             rows[cells[0]] = (next(side for side in SIDES if side == cells[1]), cells[2])
     folded = [sample for sample, (_, fold) in rows.items() if fold]
@@ -321,3 +332,16 @@ def read_split(path: Path) -> Split:
     problems.raise_if_any()
     ids = sorted(rows)
     return Split(tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] for name in ids))
+
+
+def read_sides(train: Path, test: Path) -> Split:
+    """The split of two files of sample ids, one per line; `InputError` where one is empty or they share a sample."""
+    lines = [decoded(read_bytes(path), path).split("\n") for path in (train, test)]
+    learned, held_out = ({line.strip() for line in each} - {""} for each in lines)
+    problems = [f"{path}: no sample id in it" for path, ids in ((train, learned), (test, held_out)) if not ids]
+    if both := sorted(learned & held_out):
+        problems.append(f"{train} and {test}: {len(both)} samples are in both, expected none: {shown(both)}")
+    if problems:
+        raise InputError(*problems)
+    ids = tuple(sorted(learned | held_out))
+    return Split(ids, tuple("test" if name in held_out else "train" for name in ids), ("",) * len(ids))

@@ -1,8 +1,9 @@
-"""A study ready to learn from: table, tree, metadata and targets aligned sample by sample, and its draws."""
+"""A study ready to learn from: table, tree, metadata and targets aligned, its draws, and how it is divided."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,11 +12,12 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.config import DataConfig
+from aam.config import DataConfig, StudyConfig
 from aam.data.batch import Batch, encode
 from aam.data.distances import DistanceMatrix, read_distances
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.phylogeny import Phylogeny
+from aam.data.split import Split, check_groups, from_column, kfold, make_split, read_split, restricted
 from aam.data.table import (
     SampleTable,
     check_length,
@@ -37,6 +39,8 @@ Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
 EVALUATION = -1
 # A draw below the depth keeps at least this share of it.
 SHALLOWEST = 0.25
+# A fold names a folder.
+FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,14 +211,19 @@ def _sparse(study: Study, drawn: Sequence[Row]) -> sparse.csr_matrix:
     return sparse.csr_matrix((reads, columns, starts), shape=(len(drawn), len(study.table.feature_ids)))
 
 
-def _distances(study: Study, drawn: Sequence[Row], rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-    """UniFrac or Faith PD of the rarefied rows, before any token limit."""
+def rarefied_table(study: Study) -> sparse.csr_matrix:
+    """Reads [N, F] of every sample in the one draw that evaluation uses."""
+    rows = range(len(study.table.sample_ids))
+    return _sparse(study, [rarefied_row(study.table, row, study.depth, study.seed, EVALUATION) for row in rows])
+
+
+def distances_of(study: Study, counts: sparse.csr_matrix, rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
+    """UniFrac or Faith PD of the rarefied reads [B, F] of the samples at `rows`, before any token limit."""
     config = study.config
     if study.matrix is not None:
         return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows, rows)].astype(np.float32))}
     if study.tree is None or study.tips is None:
         return {}
-    counts = _sparse(study, drawn)
     if config.unifrac_metric == "faith_pd":
         diversity = faith_pd(study.tree, study.tips, counts, config.root_length)
         return {"faith_pd": torch.from_numpy(diversity.astype(np.float32))}
@@ -279,5 +288,78 @@ def draw_batch(
         target=None if study.target is None else torch.from_numpy(study.target[rows]),
         label=None if study.label is None else torch.from_numpy(study.label[rows]),
         sample_ids=tuple(names[row] for row in rows),
-        **(_distances(study, drawn, rows) if distances else {}),
+        **(distances_of(study, _sparse(study, drawn), rows) if distances else {}),
+    )
+
+
+# --- dividing ----------------------------------------------------------------------------------------------
+def fold_column(data: StudyConfig) -> str | None:
+    """The metadata column that holds the folds, if one does."""
+    return data.split_column if data.cv is None else None if data.cv.isdigit() else data.cv
+
+
+def division_problems(data: StudyConfig) -> list[str]:
+    """Options that cannot divide samples together."""
+    problems = []
+    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
+        problems.append(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
+    chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
+    given = [name for name, value in chosen.items() if value is not None]
+    if len(given) > 1:
+        problems.append(f"{' and '.join(given)} all choose the split; give one of them")
+    if (data.split_column is None) != (data.test_fold is None):
+        problems.append("--split-column and --test-fold need each other")
+    return problems
+
+
+def division_columns(data: StudyConfig) -> list[str]:
+    """Metadata columns that dividing and reporting need of every sample."""
+    return [name for name in (data.group_column, data.batch_column, fold_column(data)) if name is not None]
+
+
+def divided(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:
+    """The split of the study's samples, or one for each fold; `InputError` where they cannot be divided so."""
+    ids, size, metadata = study.table.sample_ids, data.validation_size, study.metadata
+    groups = strata = None
+    if metadata is not None and data.group_column is not None:
+        groups = metadata.values(data.group_column, ids)
+    if data.stratify is not None:
+        if metadata is None:
+            raise InputError(f"--stratify {data.stratify}: a metadata column, and no --metadata is given")
+        numeric = metadata.kinds.get(data.stratify) == "numeric"
+        strata = (metadata.numbers if numeric else metadata.values)(data.stratify, ids)
+    if data.split is not None:
+        split = restricted(read_split(data.split), ids)
+        if groups is not None:
+            check_groups(split, dict(zip(ids, groups, strict=True)))
+        return (split,)
+    column = fold_column(data)
+    if column is not None and metadata is not None:
+        folds = metadata.values(column, ids)
+        if unsafe := sorted({fold for fold in folds if fold is not None and not FOLD.fullmatch(fold)}):
+            raise InputError(
+                f"{data.metadata}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
+                "letters, digits and .,_+=- and spaces inside"
+            )
+        wanted = sorted({fold for fold in folds if fold is not None}) if data.cv else [str(data.test_fold)]
+        return tuple(from_column(ids, folds, fold, groups, size, strata=strata, seed=seed) for fold in wanted)
+    if data.cv is not None:
+        return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
+    split = make_split(ids, groups=groups, strata=strata, test_size=data.test_size, validation_size=size, seed=seed)
+    return (split,)
+
+
+def twins_apart(table: SampleTable, split: Split) -> tuple[str, ...]:
+    """What is said of samples with the very same reads, under different ids, that stand on both sides of a split."""
+    held_out, found = set(split.held_out), dict[bytes, list[str]]()
+    for row, name in enumerate(table.sample_ids):
+        columns, reads = table.row(row)
+        found.setdefault(columns.tobytes() + reads.tobytes(), []).append(name)
+    apart = [same for same in found.values() if 0 < len(held_out.intersection(same)) < len(same)]
+    if not apart:
+        return ()
+    fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    return (
+        f"{sum(len(held_out.intersection(same)) for same in apart)} held-out samples{fold} have the very reads of "
+        f"others that were learned from: {shown(apart[0])}; one sample under two ids? --group-column keeps it together",
     )

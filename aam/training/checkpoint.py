@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -25,7 +26,7 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig
 from aam.config_file import from_dict, to_dict
 from aam.data.batch import RegionProfile
 from aam.data.targets import Targets
-from aam.errors import FAILED, CallAgain, InputError
+from aam.errors import FAILED, CallAgain, InputError, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.files import MANIFEST, read_json, remove, verify_manifest, whole_folder, write_manifest
@@ -98,6 +99,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     if not (path / MANIFEST).is_file():
         hint = " (a .pt file of the predecessor cannot be loaded: retrain with `aam train`)"
         raise InputError(f"{path}: no {MANIFEST}; expected a model folder{hint}")
+    if not (path / DESCRIPTION).is_file() and (members := _members(path)):
+        raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
     verify_manifest(path)
     try:
         description: Any = read_json(path / DESCRIPTION)
@@ -123,6 +126,53 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if isinstance(error, InputError):
             raise InputError(*(p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems)) from None
         raise InputError(f"{path}: not a model this aam can read ({error})") from error
+
+
+def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
+    """Write copies of model folders, by name, into the folder `path`, whole or not at all."""
+    with whole_folder(path) as folder:
+        for name, source in members.items():
+            shutil.copytree(source, folder / name)
+        write_manifest(folder)
+
+
+def _members(path: Path) -> list[Path]:
+    """The model folders that an ensemble holds, in the order of their names."""
+    return sorted(found.parent for found in path.glob(f"*/{DESCRIPTION}"))
+
+
+def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
+    """Read model folders, and all members of those that are ensembles.
+
+    Raises
+    ------
+    InputError
+        As `load_model`, or the models draw their input in different ways or predict different targets.
+    """
+    folders: list[Path] = []
+    for path in paths:
+        if members := _members(path):
+            verify_manifest(path)
+        folders += members or [path]
+    models = [load_model(folder, device) for folder in folders]
+
+    def alike(saved: SavedModel) -> dict[str, object]:
+        return {
+            "--rarefy-depth": saved.depth,
+            "--max-bp": saved.model.max_bp,
+            "--token-limit": saved.data.token_limit,
+            "--asv-sampling": saved.data.asv_sampling,
+            "--metadata-column": [(spec.name, spec.kind) for spec in saved.targets.specs],
+        }
+
+    first, problems = alike(models[0]), []
+    for folder, saved in zip(folders, models, strict=True):
+        apart = [name for name, value in alike(saved).items() if value != first[name]]
+        if apart:
+            problems.append(f"--model: {folder} differs from {folders[0]} in {shown(apart)}; predict with each alone")
+    if problems:
+        raise InputError(*problems)
+    return models
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------
