@@ -76,10 +76,8 @@ def _predict(models: Sequence[SavedModel], study: Study, passes: int, runtime: R
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
     device = next(models[0].network.parameters()).device
-    draws = [(saved, replace(study, seed=saved.seed)) for saved in models]
-    table = combined(
-        [predict_rows(saved, own, study.table.sample_ids, runtime, device, passes) for saved, own in draws]
-    )
+    ids, draws = study.table.sample_ids, [(saved, replace(study, seed=saved.seed)) for saved in models]
+    table = combined([predict_rows(saved, own, ids, runtime, device, passes) for saved, own in draws])
     notes = {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
     return table.with_rows(study.all_sample_ids, notes)
 
@@ -167,11 +165,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
             f"{len(known)} of {len(table.sample_ids)} samples were seen in training, labelled or not; figures "
             "are too good: --split RUN/split.tsv leaves the test side only"
         )
-    rivals = Rivals(
-        study,
-        () if split is None or study is None else (split,),
-        given=None if config.baselines is None else read_predictions(config.baselines),
-    )
+    given = None if config.baselines is None else read_predictions(config.baselines)
+    rivals = Rivals(study, () if split is None or study is None else (split,), given=given)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},

@@ -156,22 +156,14 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         folders += members or [path]
     models = [load_model(folder, device) for folder in folders]
 
-    def alike(saved: SavedModel) -> dict[str, object]:
-        return {
-            "--rarefy-depth": saved.depth,
-            "--max-bp": saved.model.max_bp,
-            "--token-limit": saved.data.token_limit,
-            "--asv-sampling": saved.data.asv_sampling,
-            "--metadata-column": [(spec.name, spec.kind) for spec in saved.targets.specs],
-        }
+    def meant(saved: SavedModel) -> tuple[object, ...]:
+        targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
+        return saved.depth, saved.model.max_bp, saved.data.token_limit, saved.data.asv_sampling, targets
 
-    first, problems = alike(models[0]), []
+    first, names = meant(models[0]), ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
     for folder, saved in zip(folders, models, strict=True):
-        apart = [name for name, value in alike(saved).items() if value != first[name]]
-        if apart:
-            problems.append(f"--model: {folder} differs from {folders[0]} in {shown(apart)}; predict with each alone")
-    if problems:
-        raise InputError(*problems)
+        if apart := [name for name, one, other in zip(names, first, meant(saved), strict=True) if one != other]:
+            raise InputError(f"--model: {folder} and {folders[0]} differ in {shown(apart)}; predict with each alone")
     return models
 
 

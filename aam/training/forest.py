@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 from aam.config import DataConfig, ForestConfig, RfBaselineConfig
 from aam.config_file import out_of_range
-from aam.data.metadata import Metadata
+from aam.data.metadata import Metadata, is_number
 from aam.data.split import Split, read_sides, restricted
 from aam.data.study import (
     Study,
@@ -39,7 +39,7 @@ from aam.errors import InputError, Problems, shown
 from aam.runtime.files import check_writable, write_text
 from aam.training.baselines import Baseline, Fold, Task, by_folds, compare, predicted_by, trivial_baselines
 from aam.training.inference import PredictionTable, write_predictions
-from aam.training.metrics import TITLES, Array, Predictions
+from aam.training.metrics import TITLES, Array, Predictions, auroc
 from aam.training.report import Table, plain_json, plain_lines, with_limits
 
 log = logging.getLogger("aam")
@@ -50,7 +50,9 @@ LEARNED = (FOREST, TREES, NEIGHBOURS)
 FEWEST = 3
 # Candidates are compared on the training side, divided by groups into so many parts, with so many trees.
 PARTS, SEARCH_TREES = 3, 100
-SHARES = {"numeric": (1.0, 0.33, 0.1), "class": ("sqrt", 0.1, 0.33)}
+NUMBERS = (ensemble.RandomForestRegressor, ensemble.ExtraTreesRegressor, neighbors.KNeighborsRegressor)
+CLASSES = (ensemble.RandomForestClassifier, ensemble.ExtraTreesClassifier, neighbors.KNeighborsClassifier)
+SHARES: dict[bool, tuple[Any, ...]] = {False: (1.0, 0.33, 0.1), True: ("sqrt", 0.1)}
 NEAREST = (1, 3, 5, 10, 20, 40)
 # More distances than those of so many samples fill the memory.
 MOST_NEIGHBOURS = 20_000
@@ -69,12 +71,13 @@ class Columns:
 
 # --- learning ----------------------------------------------------------------------------------------------
 def _score(labels: Sequence[str], model: Any, inputs: Any, truth: Array) -> float:
-    """How well a model predicts: minus the mean absolute error, or minus the Brier score of all classes."""
+    """How well a model predicts, by the figure that decides: minus MAE, AUROC of two classes, accuracy of more."""
     if not labels:
         return -float(np.abs(model.predict(inputs) - truth).mean())
     probabilities = np.zeros((len(truth), len(labels)))
     probabilities[:, model.classes_] = model.predict_proba(inputs)
-    return -float(np.square(probabilities - np.eye(len(labels))[truth]).sum(axis=1).mean())
+    area = auroc(truth == 1, probabilities[:, 1]) if len(labels) == 2 else math.nan
+    return float((probabilities.argmax(axis=1) == truth).mean()) if math.isnan(area) else area
 
 
 def _chosen(task: Task, model: BaseEstimator, candidates: Candidates, inputs: Any, train: Array) -> BaseEstimator:
@@ -111,19 +114,13 @@ def _learned(task: Task, name: str, model: BaseEstimator, candidates: Candidates
     return found
 
 
-def _features_tried(given: str | None, labels: Sequence[str]) -> Sequence[Any]:
-    """What `--max-features` asks for, or what is tried without it."""
-    if given is None:
-        return SHARES["class" if labels else "numeric"]
-    if given in ("sqrt", "log2"):
-        return (given,)
-    try:
-        share = float(given)
-    except ValueError:
-        share = math.nan
-    if not 0 < share <= 1:
+def features_tried(given: str | None) -> tuple[Any, ...]:
+    """What `--max-features` asks for; nothing where it is unset."""
+    if given in (None, "sqrt", "log2"):
+        return () if given is None else (given,)
+    if not is_number(given) or not 0 < float(given) <= 1:
         raise InputError(f"--max-features is {given}, expected sqrt, log2, or a share above 0 and at most 1")
-    return (share,)
+    return (float(given),)
 
 
 def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfig) -> tuple[Baseline, ...]:
@@ -132,23 +129,16 @@ def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfi
     shares = csr_matrix(counts, dtype=np.float32) / np.float32(study.depth)
     # scikit-learn's trees read 32-bit indices only.
     shares.indices, shares.indptr = shares.indices.astype(np.int32), shares.indptr.astype(np.int32)
-    kinds: tuple[Any, ...] = (
-        ensemble.RandomForestRegressor,
-        ensemble.ExtraTreesRegressor,
-        neighbors.KNeighborsRegressor,
-    )
-    if task.labels:
-        kinds = (ensemble.RandomForestClassifier, ensemble.ExtraTreesClassifier, neighbors.KNeighborsClassifier)
-    tried = {"max_features": _features_tried(forest.max_features, task.labels)}
+    *forests, nearest = CLASSES if task.labels else NUMBERS
+    tried = {"max_features": features_tried(forest.max_features) or SHARES[bool(task.labels)]}
     size = {"n_estimators": forest.n_estimators, "n_jobs": forest.n_jobs, "random_state": study.seed}
-    found = [_learned(task, name, kind(**size), tried, shares) for name, kind in zip(LEARNED, kinds[:2], strict=False)]
+    found = [_learned(task, name, kind(**size), tried, shares) for name, kind in zip(LEARNED, forests, strict=False)]
     distance = distances_of(study, counts, rows).get("distance") if len(rows) <= MOST_NEIGHBOURS else None
     if distance is None:
         log.info("%s: left out, which needs a tree and at most %d samples", NEIGHBOURS, MOST_NEIGHBOURS)
         return tuple(found)
-    nearest = kinds[2](metric="precomputed", weights="distance")
-    apart = np.maximum(distance.numpy(), 0)
-    return (*found, _learned(task, NEIGHBOURS, nearest, {"n_neighbors": NEAREST}, apart))
+    model, apart = nearest(metric="precomputed", weights="distance"), np.maximum(distance.numpy(), 0)
+    return (*found, _learned(task, NEIGHBOURS, model, {"n_neighbors": NEAREST}, apart))
 
 
 # --- of a study --------------------------------------------------------------------------------------------
@@ -258,7 +248,7 @@ def _checked(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
     if config.output is None:
         problems.add("--output: not given; name the .tsv of the predictions")
     try:
-        _features_tried(config.forest.max_features, ())
+        features_tried(config.forest.max_features)
     except InputError as error:
         problems.extend(error)
     problems.raise_if_any()

@@ -140,8 +140,9 @@ def _tenths(truth: Array) -> Array:
 
 def _covered(known: Predictions, levels: Array) -> dict[str, tuple[int, dict[str, float]]]:
     """Samples, coverage and mean width at every level, in the order of their truths."""
-    order = sorted(np.unique(levels.astype(str)), key=lambda level: float(np.median(known.truth[levels == level])))
-    parts = {level: known.at(levels == level) for level in order}
+    names = levels.astype(str)
+    order = sorted(np.unique(names), key=lambda level: float(np.median(known.truth[names == level])))
+    parts = {str(level): known.at(names == level) for level in order}
     return {
         level: (len(part.truth), metrics.measured(metrics.interval_figures, part.truth, np.asarray(part.limits)))
         for level, part in parts.items()
@@ -155,10 +156,11 @@ def _said_of_intervals(predictions: Predictions, coverage: Figures) -> list[str]
     known = _bounded(predictions)
     shares = [found["coverage"] for _, found in _covered(known, _tenths(known.truth)).values()]
     ratio = coverage["width"].value / coverage["shared"].value
+    beside = "" if math.isnan(ratio) else f", {number(ratio)} times one width for all"
     return [
         f"The {100 * metrics.LEVEL:.0f} % intervals hold {with_limits(coverage['coverage'])} of the held-out values, "
         f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {number(coverage['width'].value)} "
-        f"wide on average, {number(ratio)} times one width for all."
+        f"wide on average{beside}."
     ]
 
 

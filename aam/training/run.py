@@ -59,9 +59,7 @@ def _check_options(config: FineTuneConfig) -> None:
     if reserved:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
     if config.targets.ensemble and data.cv is None:
-        problems.add(
-            "--ensemble needs --cv, whose folds are its members; models of several runs: aam predict --model A B"
-        )
+        problems.add("--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B")
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
     if data.cv is not None and config.runtime.resume_from not in (None, "auto"):
@@ -333,9 +331,8 @@ def _results(
     config, study = prepared.config, prepared.study
     if not held_out or study.metadata is None:
         return ()
-    columns = Columns(
-        config.data.group_column, config.data.batch_column, tuple(filter(None, [config.targets.normalize_by]))
-    )
+    by = tuple(filter(None, [config.targets.normalize_by]))
+    columns = Columns(config.data.group_column, config.data.batch_column, by)
     table = joined(held_out)
     # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
     if all(split.ids("test") for split in prepared.splits):

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,18 +17,18 @@ import torch
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.linear_model import LinearRegression
 
-from aam.config import ModelConfig, RuntimeConfig, TrainConfig
+from aam.config import DataConfig, ModelConfig, RuntimeConfig, TrainConfig
 from aam.data.batch import PAD, N, RegionProfile
 from aam.data.metadata import Metadata
 from aam.data.split import Split
-from aam.data.study import EVALUATION, draw_batch
-from aam.data.targets import Targets, TargetSpec
+from aam.data.study import EVALUATION, divided, draw_batch, load_study
+from aam.data.targets import Targets, TargetSpec, fit_targets
 from aam.model.heads import HeadConfig
 from aam.training import evaluate
 from aam.training.baselines import MAJORITY, MEDIAN
 from aam.training.checkpoint import SavedModel
 from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, mantel, masked_bases, write_results
-from aam.training.forest import Columns
+from aam.training.forest import Columns, baselines_of
 from aam.training.inference import PredictionTable
 from aam.training.report import ReportData
 
@@ -135,6 +136,38 @@ def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
     assert set(written["targets"]["diet"]["folds"]) == {"0", "1"}
     assert any("all held-out samples" in message for message in caplog.messages)
     assert len(caplog.messages) < 25
+
+
+# --- real studies ------------------------------------------------------------------------------------------
+
+
+def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
+    """What the report says of a model that predicts what the baseline `like` does."""
+    data = DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold")
+    study = load_study(data, 200, 0, [target, "fold"])
+    splits = divided(study, data, 0)
+    (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
+    ids, found = baselines_of(study, splits, spec, study.metadata, columns)
+    predicted = next(one.predicted for one in found if one.name == like)
+    values = {target: predicted} if not spec.labels else {}
+    shares = {} if not spec.labels else {target: predicted}
+    fold = {name: split.test_fold for split in splits for name in split.held_out}
+    table = PredictionTable(ids, (spec,), values, {}, shares, ("",) * len(ids), tuple(fold[name] for name in ids))
+    (result,) = evaluate_targets(table, study.metadata, columns, Rivals(study, splits))
+    return " ".join(result.sentences)
+
+
+def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_data: Path) -> None:
+    said = said_of(bench_data / "oral-age", "age", Columns(batch="study"), "the study's median")
+    assert "The study's median ties the model (MAE 4.88 against 4.88; paired 95 % interval" in said
+    assert "Inside a study the model hardly does better than that study's mean." in said
+    assert "--cv study would tell" in said
+
+
+def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
+    said = said_of(bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone")
+    assert "Depth alone separates the classes (AUROC 0.98" in said
+    assert "may have learned that and nothing of the biology" in said
 
 
 # --- encoder -----------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 import math
 
 import numpy as np
@@ -334,3 +336,54 @@ def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
         ]
         expected.append(np.mean(pairs))
     assert metrics.within_batches(given_)["auroc"] == pytest.approx(np.mean(expected))
+
+
+# --- conformal intervals -----------------------------------------------------------------------------------
+
+
+def spreading(seed: int, samples: int = 600) -> Predictions:
+    """Errors that grow with the prediction, three samples of a group."""
+    draw = np.random.default_rng(seed)
+    predicted = draw.uniform(1, 10, samples)
+    ids = tuple(f"s{row}" for row in range(samples))
+    truth = predicted + draw.normal(0, 0.3 * predicted)
+    return Predictions(ids, truth, predicted, groups=np.arange(samples) // 3)
+
+
+def test_one_width_for_all_is_the_quantile_of_the_residuals():
+    given_ = spreading(0, 99)
+    found = metrics.Conformal.fit(given_, scales=1)
+    assert (found.samples, found.groups) == (99, 33)
+    residual = np.sort(np.abs(given_.truth - given_.predicted))
+    np.testing.assert_allclose(found.half_width(np.array([-5.0, 3.0])), residual[89], rtol=1e-12)
+    np.testing.assert_allclose(found.limits(np.array([3.0])), [[3 - residual[89], 3 + residual[89]]])
+
+
+def test_scaled_intervals_cover_every_part_of_the_predictions_and_are_narrower():
+    fitted, new = spreading(0), spreading(1, 3000)
+    scaled, same = metrics.Conformal.fit(fitted), metrics.Conformal.fit(fitted, scales=1)
+    low, high = new.predicted < 3, new.predicted > 8
+    figures = {name: metrics.interval_figures(new.truth, one.limits(new.predicted), np.stack([low, high, low | True]))
+               for name, one in (("scaled", scaled), ("same", same))}  # fmt: skip
+    assert figures["scaled"]["coverage"] == pytest.approx([0.9, 0.9, 0.9], abs=0.05)
+    assert figures["same"]["coverage"][0] > 0.99
+    assert figures["same"]["coverage"][1] < 0.85
+    assert figures["scaled"]["width"][2] < 0.95 * figures["same"]["width"][2]
+    again = metrics.Conformal.from_json(json.loads(json.dumps(dataclasses.asdict(scaled))))
+    assert again == scaled
+
+
+def test_few_groups_and_perfect_predictions():
+    assert metrics.Conformal.fit(spreading(0, 57)) is None
+    assert metrics.Conformal.fit(spreading(0, 60)) is not None
+    perfect = dataclasses.replace(spreading(0, 60), truth=spreading(0, 60).predicted)
+    assert metrics.Conformal.fit(perfect).half_width(np.array([1.0, 20.0])).tolist() == [0.0, 0.0]
+
+
+def test_reliability_is_that_of_each_tenth():
+    truth = np.array([0, 0, 1, 1, 1])
+    second = np.array([0.05, 0.45, 0.42, 0.91, 1.0])
+    found = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
+    assert list(found) == ["0.5 to 0.6", "0.9 to 1.0"]
+    assert found["0.5 to 0.6"] == (2, pytest.approx({"confidence": 0.565, "accuracy": 0.5}))
+    assert found["0.9 to 1.0"] == (3, pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}))
