@@ -311,7 +311,7 @@ class ForestConfig:
         None,
         "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training side by groups.",
     )
-    n_jobs: int = option(-1, "Processor cores that grow trees; -1: all.")
+    n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.")
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ def _of_level(task: Task, levels: Array, train: Array, test: Array) -> Array:
 
 def predicted_by(task: Task, model: BaseEstimator, own: Any, other: Any, train: Array) -> Array:
     """Predictions for the inputs `other` of a model, fitted anew to the inputs `own` of the rows `train`."""
-    fitted = clone(model).fit(own, task.truth[train])
+    # Threads would add the trees up in any order, which shows in the last bits.
+    fitted = clone(model).fit(own, task.truth[train]).set_params(n_jobs=1)
     if not task.labels:
         return np.asarray(fitted.predict(other))
     probabilities = np.asarray(fitted.predict_proba(other))

@@ -8,6 +8,7 @@ import logging
 import math
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -72,6 +73,7 @@ class Columns:
 # --- learning ----------------------------------------------------------------------------------------------
 def _score(labels: Sequence[str], model: Any, inputs: Any, truth: Array) -> float:
     """How well a model predicts, by the figure that decides: minus MAE, AUROC of two classes, accuracy of more."""
+    model.set_params(n_jobs=1)
     if not labels:
         return -float(np.abs(model.predict(inputs) - truth).mean())
     probabilities = np.zeros((len(truth), len(labels)))
@@ -109,7 +111,9 @@ def _learned(task: Task, name: str, model: BaseEstimator, candidates: Candidates
             own, other = inputs[train][:, common], inputs[test][:, common]
         return predicted_by(task, _chosen(task, model, candidates, own, train), own, other, train)
 
-    found = Baseline(name, by_folds(task, predict), trivial=False)
+    # Threads of scikit-learn 1.9 empty each other's filters of warnings.
+    with warnings.catch_warnings(record=True):
+        found = Baseline(name, by_folds(task, predict), trivial=False)
     log.info("%s: %d splits in %.0f s", name, len(task.folds), time.monotonic() - begun)
     return found
 

@@ -341,6 +341,6 @@ def _results(
         for folder, saved in models.items() if intervals else ():
             save_model(folder / "model", dataclasses.replace(saved, notes={**saved.notes, "intervals": intervals}))
     write_predictions(output / "predictions.tsv", table)
-    forest = ForestConfig() if config.targets.rf_baseline else None
+    forest = ForestConfig(n_jobs=config.runtime.threads or -1) if config.targets.rf_baseline else None
     splits = [_labels_used(prepared, split) for split in prepared.splits]
     return evaluate_targets(table, study.metadata, columns, Rivals(study, splits, forest))
