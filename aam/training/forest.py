@@ -215,7 +215,7 @@ def _as_table(
 def baselines_in(table: PredictionTable, spec: TargetSpec, target: PredictionTable) -> tuple[Baseline, ...]:
     """Those that `rf_baseline` wrote for a target, laid out like the predictions `target`.
 
-    Raises `InputError`: no baseline of this target, other classes, or a sample that another fold held out.
+    Raises `InputError`: no baseline of any target, other classes, or a sample that another fold held out.
     """
     found, fold = [], dict(zip(table.sample_ids, table.folds, strict=True))
     moved = [n for n, own in zip(target.sample_ids, target.folds, strict=True) if own and fold.get(n, own) != own]
@@ -232,7 +232,7 @@ def baselines_in(table: PredictionTable, spec: TargetSpec, target: PredictionTab
                 predicted[:, [spec.labels.index(label) for label in other.labels]] = table.probabilities[other.name]
             one = Baseline(name, predicted, trivial=name not in LEARNED)
             found.append(laid_out(one, table.sample_ids, target.sample_ids))
-    if not found:
+    if not any(other.name.startswith(f"{one.name}: ") for one in target.specs for other in table.specs):
         names = shown([one.name for one in table.specs])
         raise InputError(f"--baselines: no column '{spec.name}: BASELINE'; it has {names}; run `aam rf-baseline` again")
     return tuple(found)

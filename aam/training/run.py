@@ -340,6 +340,8 @@ def _results(
         intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
         for folder, saved in models.items() if intervals else ():
             save_model(folder / "model", dataclasses.replace(saved, notes={**saved.notes, "intervals": intervals}))
+    elif table.values:
+        log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
     write_predictions(output / "predictions.tsv", table)
     forest = ForestConfig(n_jobs=config.runtime.threads or -1) if config.targets.rf_baseline else None
     splits = [_labels_used(prepared, split) for split in prepared.splits]

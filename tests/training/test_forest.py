@@ -226,8 +226,10 @@ def test_wrong_options(simulated, tmp_path, capsys, more, named):
 def test_a_file_of_other_targets_or_classes_is_refused(study):
     ids, found = baselines_of(study, SPLITS, DIET, metadata(), Columns())
     table = forest._as_table(ids, [(DIET, found)], SPLITS)
-    assert [one.name for one in baselines_in(table, DIET, table)] == [one.name for one in found]
+    both, age = (replace(table, specs=specs) for specs in ((AGE, DIET), (AGE,)))
+    assert [one.name for one in baselines_in(table, DIET, both)] == [one.name for one in found]
+    assert baselines_in(table, AGE, both) == (), "of one of two targets only"
     with pytest.raises(InputError, match="no column 'age: BASELINE'"):
-        baselines_in(table, AGE, table)
+        baselines_in(table, AGE, age)
     with pytest.raises(InputError, match="has classes 'food' that the model has not"):
-        baselines_in(table, replace(DIET, labels=("air", "milk")), table)
+        baselines_in(table, replace(DIET, labels=("air", "milk")), both)
