@@ -126,8 +126,8 @@ def _coverage(predictions: Predictions, seed: int, repeats: int) -> Figures:
         return {}
     drawn = metrics.resampled(metrics.interval_figures, known.truth, known.limits, known.resampled, seed, repeats)
     same = metrics.Conformal.fit(known, scales=1)
-    shared = math.nan if same is None else 2 * same.quantile * same.scales[0]
-    return {**{name: metrics.interval(values) for name, values in drawn.items()}, "shared": Interval(shared)}
+    width = Interval(math.nan if same is None else 2 * same.quantile * same.scales[0])
+    return {**{name: metrics.interval(values) for name, values in drawn.items()}, "one_width": width}
 
 
 def _tenths(truth: Array) -> Array:
@@ -141,12 +141,11 @@ def _tenths(truth: Array) -> Array:
 def _covered(known: Predictions, levels: Array) -> dict[str, tuple[int, dict[str, float]]]:
     """Samples, coverage and mean width at every level, in the order of their truths."""
     names = levels.astype(str)
-    order = sorted(np.unique(names), key=lambda level: float(np.median(known.truth[names == level])))
-    parts = {str(level): known.at(names == level) for level in order}
-    return {
-        level: (len(part.truth), metrics.measured(metrics.interval_figures, part.truth, np.asarray(part.limits)))
-        for level, part in parts.items()
-    }
+    found = {}
+    for level in sorted(np.unique(names), key=lambda level: float(np.median(known.truth[names == level]))):
+        truth, limits = known.truth[names == level], np.asarray(known.limits)[names == level]
+        found[str(level)] = (len(truth), metrics.measured(metrics.interval_figures, truth, limits))
+    return found
 
 
 def _said_of_intervals(predictions: Predictions, coverage: Figures) -> list[str]:
@@ -155,12 +154,12 @@ def _said_of_intervals(predictions: Predictions, coverage: Figures) -> list[str]
         return []
     known = _bounded(predictions)
     shares = [found["coverage"] for _, found in _covered(known, _tenths(known.truth)).values()]
-    ratio = coverage["width"].value / coverage["shared"].value
-    beside = "" if math.isnan(ratio) else f", {number(ratio)} times one width for all"
+    width, same = coverage["width"].value, coverage["one_width"].value
+    beside = f", {number(width / same)} times one width for all" if same > 0 else ""
     return [
         f"The {100 * metrics.LEVEL:.0f} % intervals hold {with_limits(coverage['coverage'])} of the held-out values, "
-        f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {number(coverage['width'].value)} "
-        f"wide on average{beside}."
+        f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {number(width)} wide on average"
+        f"{beside}."
     ]
 
 
@@ -172,12 +171,9 @@ def _coverage_tables(result: TargetResult) -> list[Table]:
     by = {"fold": known.fold, names.batch: known.batch, names.group: known.groups}
     kinds = {"tenth of the target": _tenths(known.truth), **{name: at for name, at in by.items() if at is not None}}
     pooled = ("all", str(len(known.truth)), *(with_limits(result.coverage[name]) for name in ("coverage", "width")))
-    tables = [
-        Table(f"{100 * metrics.LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width"), (pooled,))
-    ]
-    for kind, levels in kinds.items():
-        tables.append(_plain_table(f"Intervals by {kind}", kind, _covered(known, levels)))
-    return tables
+    title, header = f"{100 * metrics.LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
+    parts = (_plain_table(f"Intervals by {kind}", kind, _covered(known, at)) for kind, at in kinds.items())
+    return [Table(title, header, (pooled,)), *parts]
 
 
 # --- tables ------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
     assert result.coverage["coverage"].value == 78 / 80
     assert 0.9 < result.coverage["coverage"].low < 1 == result.coverage["coverage"].high
     assert result.coverage["width"].value == 3
-    assert result.coverage["shared"].value == 1, "the 73rd of 80 residuals is half a unit"
+    assert result.coverage["one_width"].value == 1, "the 73rd of 80 residuals is half a unit"
     assert result.sentences[-1].startswith("The 90 % intervals hold 0.975 (")
     assert result.sentences[-1].endswith("0.750 to 1.00 in tenths of them; they are 3.00 wide on average, 3.00 times "
                                          "one width for all.")  # fmt: skip
@@ -157,6 +157,14 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
     assert "By subject" in page.text
     assert page.text.count("40 rows") == 2, "long tables are folded up"
     assert result.parts["subject"]["39"][1]["mae"].value == 9
+
+
+def test_intervals_of_perfect_predictions_have_no_width_to_compare():
+    given = bounded().predictions
+    perfect = replace(given, predicted=given.truth, limits=np.stack([given.truth, given.truth], axis=1))
+    said = target_result(Names("age"), perfect, repeats=20).sentences[-1]
+    assert said.endswith("hold 1.00 (1.00 to 1.00) of the held-out values, 1.00 to 1.00 in tenths of them; they are "
+                         "0.00 wide on average.")  # fmt: skip
 
 
 def test_without_intervals_nothing_is_said_of_them():
