@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.readers import MOST_PROBLEMS, decoded, parse_rows, read_bytes
+from aam.data.table import SampleTable
 from aam.errors import InputError, Problems, shown
 from aam.runtime.device import generator
 from aam.runtime.files import write_text
@@ -268,6 +269,22 @@ def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
             f"split: {len(leaking)} of {len(sides)} groups stand on two sides: {shown(leaking)}, e.g. "
             f"{leaking[0]!r} on {shown(sorted(sides[leaking[0]]))}; make the split with this --group-column"
         )
+
+
+def twins_apart(table: SampleTable, split: Split) -> tuple[str, ...]:
+    """What is said of samples with the very same reads, under different ids, that stand on both sides of a split."""
+    held_out, found = set(split.held_out), dict[bytes, list[str]]()
+    for row, name in enumerate(table.sample_ids):
+        columns, reads = table.row(row)
+        found.setdefault(columns.tobytes() + reads.tobytes(), []).append(name)
+    apart = [same for same in found.values() if 0 < len(held_out.intersection(same)) < len(same)]
+    if not apart:
+        return ()
+    fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    return (
+        f"{sum(len(held_out.intersection(same)) for same in apart)} held-out samples{fold} have the very reads of "
+        f"others that were learned from: {shown(apart[0])}; one sample under two ids? --group-column keeps it together",
+    )
 
 
 def restricted(split: Split, sample_ids: Sequence[str]) -> Split:

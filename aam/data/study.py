@@ -347,19 +347,3 @@ def divided(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:
         return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
     split = make_split(ids, groups=groups, strata=strata, test_size=data.test_size, validation_size=size, seed=seed)
     return (split,)
-
-
-def twins_apart(table: SampleTable, split: Split) -> tuple[str, ...]:
-    """What is said of samples with the very same reads, under different ids, that stand on both sides of a split."""
-    held_out, found = set(split.held_out), dict[bytes, list[str]]()
-    for row, name in enumerate(table.sample_ids):
-        columns, reads = table.row(row)
-        found.setdefault(columns.tobytes() + reads.tobytes(), []).append(name)
-    apart = [same for same in found.values() if 0 < len(held_out.intersection(same)) < len(same)]
-    if not apart:
-        return ()
-    fold = f" of fold {split.test_fold}" if split.test_fold else ""
-    return (
-        f"{sum(len(held_out.intersection(same)) for same in apart)} held-out samples{fold} have the very reads of "
-        f"others that were learned from: {shown(apart[0])}; one sample under two ids? --group-column keeps it together",
-    )

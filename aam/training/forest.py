@@ -24,17 +24,8 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from aam.config import DataConfig, ForestConfig, RfBaselineConfig
 from aam.config_file import out_of_range
 from aam.data.metadata import Metadata, is_number
-from aam.data.split import Split, read_sides, restricted
-from aam.data.study import (
-    Study,
-    distances_of,
-    divided,
-    division_columns,
-    division_problems,
-    load_study,
-    rarefied_table,
-    twins_apart,
-)
+from aam.data.split import Split, read_sides, restricted, twins_apart
+from aam.data.study import Study, distances_of, divided, division_columns, division_problems, load_study, rarefied_table
 from aam.data.targets import TargetSpec, fit_targets
 from aam.errors import InputError, Problems, shown
 from aam.runtime.files import check_writable, write_text

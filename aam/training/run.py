@@ -16,8 +16,8 @@ from aam.config import FineTuneConfig, ForestConfig, PretrainConfig, TargetConfi
 from aam.config_file import out_of_range, to_dict
 from aam.data.batch import RegionProfile
 from aam.data.loader import Loader
-from aam.data.split import SIDES, Split, restricted, write_split
-from aam.data.study import Study, divided, division_columns, division_problems, draw_batch, load_study, twins_apart
+from aam.data.split import SIDES, Split, restricted, twins_apart, write_split
+from aam.data.study import Study, divided, division_columns, division_problems, draw_batch, load_study
 from aam.data.targets import Targets, fit_targets
 from aam.errors import InputError, Problems, shown
 from aam.model.aam import Aam

@@ -15,8 +15,8 @@ from skbio.diversity import alpha_diversity, beta_diversity
 from aam.config import DataConfig
 from aam.data.distances import write_distances
 from aam.data.metadata import Metadata
-from aam.data.split import Split
-from aam.data.study import EVALUATION, Study, divided, draw_batch, load_study, twins_apart
+from aam.data.split import Split, twins_apart
+from aam.data.study import EVALUATION, Study, divided, draw_batch, load_study
 from aam.data.table import make_table, rarefied_row, write_biom
 from aam.data.unifrac import batch_unifrac
 from aam.errors import InputError
