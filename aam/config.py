@@ -297,8 +297,8 @@ class EvaluateConfig(ApplyConfig):
     baselines: Path | None = option(None, "Predictions of `aam rf-baseline` on the same split, to compare with.")
     group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
     batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
-    categorical_columns: tuple[str, ...] = option(
-        (), "Metadata columns of which each category is reported by itself.", metavar="COLUMN ..."
+    by_columns: tuple[str, ...] = option(
+        (), "Metadata columns each category of which is reported.", metavar="COLUMN ..."
     )
 
 

@@ -155,7 +155,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         table = _predict(models, study, config.prediction_passes, config.runtime)
         study = replace(study, metadata=metadata)
         seen = {name for saved in models for name in saved.notes["seen_samples"]}
-    columns = Columns(config.group_column, config.batch_column, config.categorical_columns)
+    columns = Columns(config.group_column, config.batch_column, config.by_columns)
     metadata.require([n for n in (columns.group, columns.batch, *columns.categories) if n is not None])
     if split is not None and columns.group is not None:
         check_groups(split, {name: metadata.values(columns.group, [name])[0] for name in metadata.ids})

@@ -132,7 +132,7 @@ def test_the_models_hold_the_intervals_and_evaluate_reports_them(study: Path, ru
     assert (found.limits("ph")[:, 0] < found.values["ph"]).all()
     assert (found.values["ph"] < found.limits("ph")[:, 1]).all()
     words = f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
-    words += f" --group-column subject --categorical-columns biome --output-dir {tmp_path}/e"
+    words += f" --group-column subject --by-columns biome --output-dir {tmp_path}/e"
     assert main(words.split()) == 0
     target = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
     assert 0.5 < target["intervals"]["coverage"]["value"] <= 1
