@@ -6,9 +6,10 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -26,7 +27,7 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig, RunConfig
 from aam.config_file import from_dict, to_dict
 from aam.data.batch import RegionProfile
 from aam.data.targets import Targets
-from aam.errors import FAILED, CallAgain, InputError
+from aam.errors import FAILED, CallAgain, InputError, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.distributed import ALONE, World, own_parts, whole
@@ -101,6 +102,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     if not (path / MANIFEST).is_file():
         hint = " (a .pt file of the predecessor cannot be loaded: retrain with `aam train`)"
         raise InputError(f"{path}: no {MANIFEST}; expected a model folder{hint}")
+    if not (path / DESCRIPTION).is_file() and (members := _members(path)):
+        raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
     verify_manifest(path)
     try:
         description: Any = read_json(path / DESCRIPTION)
@@ -126,6 +129,45 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if isinstance(error, InputError):
             raise InputError(*(p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems)) from None
         raise InputError(f"{path}: not a model this aam can read ({error})") from error
+
+
+def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
+    """Write copies of model folders, by name, into the folder `path`, whole or not at all."""
+    with whole_folder(path) as folder:
+        for name, source in members.items():
+            shutil.copytree(source, folder / name)
+        write_manifest(folder)
+
+
+def _members(path: Path) -> list[Path]:
+    """The model folders that an ensemble holds, in the order of their names."""
+    return sorted(found.parent for found in path.glob(f"*/{DESCRIPTION}"))
+
+
+def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
+    """Read model folders, and all members of those that are ensembles.
+
+    Raises
+    ------
+    InputError
+        As `load_model`, or the models draw their input in different ways or predict different targets.
+    """
+    folders: list[Path] = []
+    for path in paths:
+        if members := _members(path):
+            verify_manifest(path)
+        folders += members or [path]
+    models = [load_model(folder, device) for folder in folders]
+
+    def meant(saved: SavedModel) -> tuple[object, ...]:
+        targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
+        return saved.depth, saved.model.max_bp, saved.data.token_limit, saved.data.asv_sampling, targets
+
+    first, names = meant(models[0]), ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
+    for folder, saved in zip(folders, models, strict=True):
+        if apart := [name for name, one, other in zip(names, first, meant(saved), strict=True) if one != other]:
+            raise InputError(f"--model: {folder} and {folders[0]} differ in {shown(apart)}; predict with each alone")
+    return models
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------

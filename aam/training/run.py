@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 import logging
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,22 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig, PretrainConfig, TargetConfig
+from aam.config import FineTuneConfig, ForestConfig, PretrainConfig, TargetConfig
 from aam.config_file import out_of_range, to_dict
 from aam.data.batch import RegionProfile
-from aam.data.loader import Loader
-from aam.data.split import (
-    SIDES,
-    Split,
-    check_groups,
-    from_column,
-    kfold,
-    make_split,
-    read_split,
-    restricted,
-    write_split,
-)
-from aam.data.study import Study, draw_batch, load_study
+from aam.data.loader import Loader, draw_batch
+from aam.data.split import SIDES, Split, restricted, twins_apart, write_split
+from aam.data.study import Study, divided, division_columns, division_problems, load_study
 from aam.data.targets import Targets, fit_targets
 from aam.errors import FINISHED, InputError, Problems, shown
 from aam.model.aam import Aam
@@ -39,8 +28,9 @@ from aam.model.heads import HeadConfig
 from aam.runtime.device import generator, prepare
 from aam.runtime.distributed import ALONE, World, devices, launched, started, world_of
 from aam.runtime.files import MANIFEST, remove
-from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
-from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
+from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_ensemble, save_model
+from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, with_intervals, write_results
+from aam.training.forest import Columns
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
@@ -52,7 +42,6 @@ from aam.training.report import ReportData, Table, TargetResult
 log = logging.getLogger("aam")
 
 SCALE_SAMPLES = 256
-FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 Sides = dict[str, npt.NDArray[np.int64]]
 
 
@@ -67,26 +56,15 @@ class Prepared:
     world: World = ALONE
 
 
-def _fold_column(config: FineTuneConfig) -> str | None:
-    cv = config.data.cv
-    return config.data.split_column if cv is None else None if cv.isdigit() else cv
-
-
 def _check_options(config: FineTuneConfig) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
     data, model, problems = config.data, config.model, Problems()
-    problems.found += out_of_range(config)
-    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
-        problems.add(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
-    chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
-    given = [name for name, value in chosen.items() if value is not None]
-    if len(given) > 1:
-        problems.add(f"{' and '.join(given)} all choose the split; give one of them")
-    if (data.split_column is None) != (data.test_fold is None):
-        problems.add("--split-column and --test-fold need each other")
+    problems.found += out_of_range(config) + division_problems(data)
     reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
     if reserved:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
+    if config.targets.ensemble and data.cv is None:
+        problems.add("--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B")
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
     if data.cv is not None and config.runtime.resume_from not in (None, "auto"):
@@ -126,38 +104,11 @@ def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
         depth = data.rarefy_depth or start.depth
         config = dataclasses.replace(config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth))
         data = config.data
-    asked = [*targets.metadata_column, targets.normalize_by, data.group_column, data.batch_column, _fold_column(config)]
-    columns = [name for name in asked if name is not None]
+    columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *division_columns(data)]
     study = load_study(
         data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier
     )
-    return Prepared(config, study, _splits(config, study), device, world)
-
-
-def _splits(config: FineTuneConfig, study: Study) -> tuple[Split, ...]:
-    data, ids, seed = config.data, study.table.sample_ids, config.runtime.seed
-    groups = None
-    if study.metadata is not None and data.group_column is not None:
-        groups = study.metadata.values(data.group_column, ids)
-    size = data.validation_size
-    if data.split is not None:
-        split = restricted(read_split(data.split), ids)
-        if groups is not None:
-            check_groups(split, dict(zip(ids, groups, strict=True)))
-        return (split,)
-    column = _fold_column(config)
-    if column is not None and study.metadata is not None:
-        folds = study.metadata.values(column, ids)
-        if unsafe := sorted({fold for fold in folds if fold is not None and not FOLD.fullmatch(fold)}):
-            raise InputError(
-                f"{data.metadata}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
-                "letters, digits and .,_+=- and spaces inside"
-            )
-        wanted = sorted({fold for fold in folds if fold is not None}) if data.cv else [str(data.test_fold)]
-        return tuple(from_column(ids, folds, fold, groups, size, seed=seed) for fold in wanted)
-    if data.cv is not None:
-        return tuple(kfold(ids, int(data.cv), groups, None, size, seed=seed))
-    return (make_split(ids, groups=groups, test_size=data.test_size, validation_size=size, seed=seed),)
+    return Prepared(config, study, divided(study, data, config.runtime.seed), device, world)
 
 
 def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
@@ -344,6 +295,10 @@ def _train_all(prepared: Prepared, run: RunFolder, command: str) -> None:
     config, study, device, lead = prepared.config, prepared.study, prepared.device, run.world.lead
     held_out: list[PredictionTable] = []
     tables: list[Table] = []
+    models: dict[Path, SavedModel] = {}
+    warnings = [said for split in prepared.splits for said in twins_apart(study.table, split)]
+    for said in warnings:
+        log.warning("warning: %s", said)
     transductive, many = False, config.data.cv is not None
     for split in prepared.splits:
         folder = run.path / f"fold-{split.test_fold}" if many else run.path
@@ -353,32 +308,19 @@ def _train_all(prepared: Prepared, run: RunFolder, command: str) -> None:
             saved = train_one(prepared, run, split, folder, title)
         if saved is None or not lead:
             continue
-        ids = split.ids("test") or split.ids("validation")
+        models[folder] = saved
+        ids = split.held_out
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
             passes, fold = config.targets.val_prediction_passes, split.test_fold
             held_out.append(predict_rows(saved, study, ids, config.runtime, device, passes, fold))
         elif ids:
             tables.extend(evaluate_encoder(saved, study, split, config.runtime, device))
-    if lead:
-        _report(prepared, command, run.path, held_out, tables, transductive)
-
-
-def _report(
-    prepared: Prepared,
-    command: str,
-    output: Path,
-    held_out: Sequence[PredictionTable],
-    tables: Sequence[Table],
-    transductive: bool,
-) -> None:
-    config, study = prepared.config, prepared.study
-    targets: tuple[TargetResult, ...] = ()
-    if held_out and study.metadata is not None:
-        table = joined(held_out)
-        write_predictions(output / "predictions.tsv", table)
-        columns = Columns(config.data.group_column, config.data.batch_column)
-        targets = evaluate_targets(table, study.metadata, columns, study, prepared.splits)
+    if not lead:
+        return
+    targets = _results(prepared, run.path, held_out, models)
+    if config.targets.ensemble:
+        save_ensemble(run.path / "model", {folder.name: folder / "model" for folder in models})
     sides = {str(side): len(prepared.splits[0].ids(side)) for side in SIDES}
     results = ReportData(
         title=f"aam {command}",
@@ -393,8 +335,39 @@ def _report(
         split={"splits": len(prepared.splits), "held out": "test" if sides["test"] else "validation", **sides},
         targets=targets,
         tables=tuple(tables),
+        warnings=tuple(warnings),
         transductive=transductive,
         configuration=to_dict(config),
     )
-    write_results(output, results)
-    log.info("all tables: %s", output / "report.html")
+    write_results(run.path, results)
+    log.info("all tables: %s", run.path / "report.html")
+
+
+def _labels_used(prepared: Prepared, split: Split) -> Split:
+    """The split without the samples whose labels were not used, from which baselines may not learn either."""
+    used = _labelled(split.ids("train"), prepared.config)
+    return restricted(split, [*used, *split.ids("validation"), *split.ids("test")])
+
+
+def _results(
+    prepared: Prepared, output: Path, held_out: Sequence[PredictionTable], models: Mapping[Path, SavedModel]
+) -> tuple[TargetResult, ...]:
+    """Write predictions.tsv, give the models what makes intervals, and compare with baselines."""
+    config, study = prepared.config, prepared.study
+    if not held_out or study.metadata is None:
+        return ()
+    by = tuple(filter(None, [config.targets.normalize_by]))
+    columns = Columns(config.data.group_column, config.data.batch_column, by)
+    table = joined(held_out)
+    # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
+    if all(split.ids("test") for split in prepared.splits):
+        table, fitted = with_intervals(table, study.metadata, columns, config.runtime.seed)
+        intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
+        for folder, saved in models.items() if intervals else ():
+            save_model(folder / "model", dataclasses.replace(saved, notes={**saved.notes, "intervals": intervals}))
+    elif table.values:
+        log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
+    write_predictions(output / "predictions.tsv", table)
+    forest = ForestConfig(n_jobs=config.runtime.threads or -1) if config.targets.rf_baseline else None
+    splits = [_labels_used(prepared, split) for split in prepared.splits]
+    return evaluate_targets(table, study.metadata, columns, Rivals(study, splits, forest))

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import FineTuneConfig, ModelConfig, RunConfig, TargetConfig, TrainConfig
-from aam.data.loader import Loader
-from aam.data.study import EVALUATION, draw_batch
+from aam.data.loader import Loader, draw_batch
+from aam.data.study import EVALUATION
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
 from aam.training.checkpoint import read_state, write_state

@@ -13,7 +13,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
-from aam.data.study import draw_batch
+from aam.data.loader import draw_batch
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig

@@ -10,7 +10,7 @@ import torch
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch, asv_keys, encode
-from aam.data.study import draw_batch
+from aam.data.loader import draw_batch
 from aam.model.aam import Masks
 from aam.training.losses import draw_masks
 
