@@ -224,6 +224,9 @@ class RunConfig(RuntimeConfig):
     fsdp_sharded_checkpoint: bool = option(
         False, "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.", rare=True
     )
+    pipeline: bool = option(
+        False, "Two processes share the work on each batch: one begins the ASVs, the other does the rest.", rare=True
+    )
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.")
     keep_checkpoints: int = option(2, "How many of the newest checkpoints are kept while the run lasts.", rare=True)
 

@@ -65,6 +65,7 @@ PRETRAIN = [
     "--patch-size",
     "--patience",
     "--penalty",
+    "--pipeline",
     "--rarefy-depth",
     "--resume-from",
     "--root-length",

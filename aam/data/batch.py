@@ -247,6 +247,10 @@ class Batch:
         start = sum(self.asvs_by_rank[: self.rank])
         return slice(start, start + len(self.tokens))
 
+    def work(self, patch: int) -> int:
+        """Tokens that each block reads: patches of the distinct ASVs that are held, and slots of the samples."""
+        return len(self.tokens) * -(-self.tokens.shape[1] // patch) + sum(self.sizes)
+
     def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}

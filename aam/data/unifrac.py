@@ -149,9 +149,8 @@ def _shared(length: Floats, left: Bools, right: Bools, device: torch.device | No
     """``left.T diag(length) right``, the length that each pair shares, in float64 and never in TF32."""
     both = left.any(axis=1) & right.any(axis=1)
     left, right, length = left[both], right[both], length[both, None]
-    if device is None:
-        return (left * length).T @ right.astype(np.float64)
-    a, b, c = (torch.from_numpy(side).to(device).double() for side in (left, right, length))
+    # By torch on the CPU too: NumPy's own threads know nothing of --threads and wait on the cores of other processes.
+    a, b, c = (torch.from_numpy(side).to(device or "cpu").double() for side in (left, right, length))
     return np.asarray(((a * c).T @ b).cpu().numpy(), np.float64)
 
 
@@ -159,7 +158,8 @@ def _unweighted(length: Floats, left: Bools, right: Bools, device: torch.device 
     """``1 - shared / union`` of the branch lengths, as ``(union - shared) / union``."""
     shared = _shared(length, left, right, device)
     # NumPy multiplies booleans slowly unless they are converted first.
-    union = (length @ left.astype(np.float64))[:, None] + length @ right.astype(np.float64) - shared
+    lengths = [np.einsum("e,eb->b", length, side.astype(np.float64)) for side in (left, right)]
+    union = lengths[0][:, None] + lengths[1] - shared
     return _ratio(union - shared, union)
 
 

@@ -54,7 +54,8 @@ class Outputs:
     `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4] (logits
     of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
     [B, T] (transformed units), `labels` one [B, classes] of logits for each class column. `spread` is the standard
-    deviation of the distance, the unit of its loss.
+    deviation of the distance, the unit of its loss. `awaited` is the zero of a first stage, whose gradient the last
+    one sends.
     """
 
     samples: Tensor
@@ -66,6 +67,7 @@ class Outputs:
     target: Tensor | None = None
     labels: tuple[Tensor, ...] = ()
     spread: float = 1.0
+    awaited: Tensor | None = None
 
 
 class Aam(nn.Module):

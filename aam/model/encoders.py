@@ -65,14 +65,18 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.recompute = False
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Transform ``[batch, length, D]``."""
-        for block in self.blocks:
+    def forward(self, x: Tensor, mask: Tensor | None = None, done: int = 0) -> Tensor:
+        """Transform ``[batch, length, D]``, of which the first blocks may be `done`."""
+        return self.norm(self.part(x, mask, done, len(self.blocks)))  # type: ignore[no-any-return]
+
+    def part(self, x: Tensor, mask: Tensor | None, start: int, stop: int) -> Tensor:
+        """The blocks from `start` to `stop`."""
+        for block in self.blocks[start:stop]:
             if self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, mask, use_reentrant=False)
             else:
                 x = block(x, mask)
-        return self.norm(x)  # type: ignore[no-any-return]
+        return x
 
 
 class AttentionPool(nn.Module):
@@ -129,10 +133,19 @@ class AsvEncoder(nn.Module):
 
         `padded` says whether any row is shorter than L; without padding no mask is needed.
         """
+        return self.end(self.begin(tokens, padded, 0), tokens, padded, 0)
+
+    def begin(self, tokens: Tensor, padded: bool, blocks: int) -> Tensor:
+        """Hidden states ``[U, P, D]`` after the stem and the first `blocks`."""
         patches, keep = self._patches(tokens, padded)
         one_hot = F.one_hot(patches.long(), N_TOKENS).to(self.stem.weight.dtype)
         x = self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]]
-        x = self.stack(x, None if keep is None else keep[:, None, None, :])
+        return self.stack.part(x, None if keep is None else keep[:, None, None, :], 0, blocks)
+
+    def end(self, x: Tensor, tokens: Tensor, padded: bool, blocks: int) -> tuple[Tensor, Tensor]:
+        """What `forward` gives, from the hidden states after the first `blocks`."""
+        keep = self._patches(tokens, padded)[1]
+        x = self.stack(x, None if keep is None else keep[:, None, None, :], blocks)
         return x, self.pool(x, keep) + self._in_place(x, keep)
 
     def _patches(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor | None]:

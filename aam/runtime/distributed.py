@@ -61,13 +61,16 @@ class _Gather(torch.autograd.Function):
 class World:
     """The processes of a run, and this one's place among them; alone, all exchanges are free.
 
-    `sent` counts the bytes that this rank gave to others, by what they were.
+    `sent` counts the bytes that this rank gave to others, by what they were, and `each` those that any step takes;
+    `work` is its arithmetic of each batch.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     sent: Counter[str] = field(default_factory=Counter, compare=False)
+    each: Counter[str] = field(default_factory=Counter, compare=False)
+    work: list[int] = field(default_factory=list, compare=False)
 
     @property
     def lead(self) -> bool:
@@ -75,8 +78,8 @@ class World:
         return self.rank == 0
 
     def rows(self, own: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        """Rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient."""
-        if self.size == 1:
+        """Rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; one's own where all have the same."""
+        if len(sizes) < 2:
             return own
         self.sent["vectors"] += own.nbytes * (2 if own.requires_grad else 1)
         return _Gather.apply(own, sizes, self.rank)  # type: ignore[no-any-return, no-untyped-call]
@@ -123,6 +126,21 @@ class World:
         dist.broadcast(said, 0)
         return said.numpy().tobytes()
 
+    def figures(self) -> dict[str, float]:
+        """Since the last time: bytes that this rank sent per batch, by kind, and the ranks' arithmetic, most over mean.
+
+        The latter is the mean over batches, as ranks wait for each other in each; ``gradients`` are bytes per step.
+        """
+        done, sent = np.array(self.work, np.float64), dict(self.sent)
+        self.work.clear()
+        if self.size == 1 or not len(done):
+            return {}
+        every = np.stack(self.arrays(done))
+        self.sent.clear()
+        found = {f"sent_{kind}": count / len(done) for kind, count in sent.items()}
+        found |= {f"sent_{kind}": float(count) for kind, count in self.each.items()}
+        return {**found, "imbalance": float((every.max(axis=0) / every.mean(axis=0)).mean())}
+
     def wait(self) -> None:
         """Until all ranks are here."""
         self.any(False)
@@ -150,7 +168,8 @@ def started(environment: Mapping[str, str]) -> bool:
 
 def wanted(config: RunConfig) -> bool:
     """Whether the options ask for several processes."""
-    return config.distributed or config.fsdp or config.data_parallel or config.fsdp_sharded_checkpoint
+    many = config.distributed, config.data_parallel, config.fsdp, config.fsdp_sharded_checkpoint, config.pipeline
+    return any(many)
 
 
 @contextlib.contextmanager
@@ -248,7 +267,12 @@ def _look(place: World, over: threading.Event) -> None:
 
 
 def devices(config: RunConfig) -> int:
-    """Processes that ``--data-parallel`` starts: one per visible GPU, or on CPU one per `threads` cores."""
+    """Processes that ``--data-parallel`` starts: one per visible GPU, or on CPU one per `threads` cores.
+
+    With ``--pipeline`` two.
+    """
+    if config.pipeline:
+        return 2
     if torch.cuda.is_available() and config.device != "cpu":
         return torch.cuda.device_count()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -308,6 +332,9 @@ def parallelize(model: nn.Module, config: RunConfig, world: World) -> nn.Module:
         return model
     for value in model.state_dict().values():
         dist.broadcast(value, 0)
+    learned = sum(p.nbytes for p in model.parameters() if p.requires_grad) * (world.size - 1) / world.size
+    # A ring sums gradients in two turns; with shards, weights are gathered twice and gradients shared out.
+    world.each["gradients"] = round((3 if config.fsdp else 2) * learned)
     if not config.fsdp:
         # That which looks for unused parameters also keeps its buckets as they are: rebuilt after the first step,
         # they would be summed in another order, and a run that goes on would differ in its last bits.

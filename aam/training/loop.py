@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from aam.training.losses import (
     total_loss,
 )
 from aam.training.optim import learning_rate, make_optimizer, moments, take_moments
+from aam.training.pipeline import staged
 
 log = logging.getLogger("aam")
 
@@ -82,13 +83,15 @@ class Objective:
 
     def counts(self, window: Sequence[tuple[Batch, Masks | None]]) -> dict[str, Tensor] | None:
         """What each loss counts in all batches of a step; nothing where there is one, which counts its own."""
-        if len(window) * self.world.size == 1:
+        shared = len(window[0][0].samples_by_rank) > 1
+        if len(window) == 1 and not shared:
             return None
         every = [loss_counts(batch, masks, self.weights) for batch, masks in window]
         label, zero = window[0][0].label, torch.zeros((), device=self.device)
         names = loss_names(0 if label is None else label.shape[1])
         found = [torch.stack([counts.get(name, zero).to(zero) for counts in every]).sum() for name in names]
-        return dict(zip(names, self.world.summed(torch.stack(found)), strict=True))
+        total = self.world.summed(torch.stack(found)) if shared else torch.stack(found)
+        return dict(zip(names, total, strict=True))
 
 
 class Micro(NamedTuple):
@@ -182,7 +185,9 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.model.gather = self.world.rows
-        self.parallel = parallelize(self.model, self.config.runtime, self.world)
+        self.stages: dict[str, Any] = {}
+        network, self.train = staged(self.model, self.train, self.config.runtime, self.stages)
+        self.parallel = parallelize(network, self.config.runtime, self.world)
         study, sizes = self.train.study, [len(h.linear.bias) for h in self.model.labels if isinstance(h, Readout)]
         labels = np.zeros((0, 0), np.int64) if study.label is None else study.label[self.train.rows]
         weights = class_weights(self.config.targets.class_weights, labels, sizes)
@@ -212,7 +217,7 @@ class Trainer:
                 kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(own)
         kinds["optimizer"] = moments(self.optimizer)
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
-        return State(tensors, {"progress": dataclasses.asdict(self.progress)})
+        return State(tensors, {"progress": dataclasses.asdict(self.progress), "stages": self.stages})
 
     def restore(self, state: State) -> None:
         """Stand where `state` was taken."""
@@ -225,6 +230,7 @@ class Trainer:
         if self.world.lead:
             self.means, self.recent = (Means.of(state.part(name), self.device) for name in ("means", "recent"))
         take_moments(self.optimizer, state.part("optimizer"))
+        self.stages.update(state.facts.get("stages", {}))
         self.progress, self.resumed = Progress(**state.facts["progress"]), True
         # A rank that the run did not have before goes on as it began.
         if random := state.part(f"random{self.world.rank}"):
@@ -266,6 +272,8 @@ class Trainer:
             )
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
+            if not self.stages:
+                self.world.work.extend(micro.batch.work(self.config.model.patch) for micro in window)
             outcome = train_step(self.parallel, window, self.objective, self.optimizer)
             self._average()
             for means in (self.means, self.recent):
@@ -284,7 +292,8 @@ class Trainer:
         self._settle()
         self.watch.rest(f"epoch {progress.epoch + 1}")
         result = {f"train_{name}": value for name, value in self._read(self.means).items()}
-        return {**result, "samples_per_s": progress.samples / progress.seconds, **self._validate()}
+        result |= {"samples_per_s": progress.samples / progress.seconds, **self.world.figures()}
+        return {**result, **self._validate()}
 
     def _of_all(self, means: Means) -> Means:
         return means.summed(loss_names(len(self.model.labels)), self.world)

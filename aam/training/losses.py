@@ -204,6 +204,8 @@ def loss_terms(
             counted = _known_weights(label, weights[column] if weights else None)
             error = F.cross_entropy(_full(logits), label, ignore_index=-1, reduction="none")
             terms[f"label{column}"] = (error * counted).sum(), counted.sum()
+    if outputs.awaited is not None:
+        terms["awaited"] = outputs.awaited, torch.ones_like(outputs.awaited)
     return terms
 
 
@@ -215,6 +217,7 @@ def penalties(train: TrainConfig, targets: TargetConfig) -> dict[str, float]:
         "count": train.count_penalty,
         "target": targets.target_penalty,
         "label": targets.target_penalty,
+        "awaited": 1.0,
     }
 
 
@@ -259,7 +262,7 @@ def total_loss(terms: Terms, weights: dict[str, float], counts: dict[str, Tensor
     """
     means = []
     for name, (total, own) in terms.items():
-        count = own if counts is None else counts[name]
+        count = own if counts is None else counts.get(name, own)
         means.append(weights[name.rstrip("0123456789")] * total / count.clamp_min(LEAST))
     return torch.stack(means).sum()
 

@@ -56,13 +56,15 @@ log = logging.getLogger("aam")
 Record = dict[str, Any]
 # What two runs of one commit and one seed may say differently in metrics.jsonl.
 TIMES = ("seconds", "samples_per_s")
+# What is said of several ranks only.
+OF_RANKS = ("sent_", "imbalance")
 # One of these stands in the folder of every run, evaluation and embedding.
 RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
 # Options of `runtime` that change no result, and those that may change its last bits.
 HARMLESS = ("output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints")
 LAST_BITS = (
     "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic",
-    "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint",
+    "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint", "pipeline",
 )  # fmt: skip
 IMAGE = "AAM_IMAGE"
 RUN, CHECKPOINTS = "run.json", "checkpoints"

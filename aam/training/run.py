@@ -36,6 +36,7 @@ from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.losses import class_weights
 from aam.training.optim import fit_heads, freeze_base, take_weights
+from aam.training.pipeline import stage_problems
 from aam.training.record import CHECKPOINTS, RunFolder, describe
 from aam.training.report import ReportData, Table, TargetResult
 
@@ -56,10 +57,10 @@ class Prepared:
     world: World = ALONE
 
 
-def _check_options(config: FineTuneConfig) -> None:
+def _check_options(config: FineTuneConfig, world: World) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
     data, model, problems = config.data, config.model, Problems()
-    problems.found += out_of_range(config) + division_problems(data)
+    problems.found += out_of_range(config) + division_problems(data) + stage_problems(config, world)
     reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
     if reserved:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
@@ -95,7 +96,7 @@ def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
     InputError
         Problems of options, files or splits, before any long work.
     """
-    _check_options(config)
+    _check_options(config, world)
     device = prepare(config.runtime)
     data, targets = config.data, config.targets
     first = _encoder_of(config, "0")
@@ -238,8 +239,9 @@ def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> N
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
     train, once = config.train, config.train.gradient_accumulation_steps
-    said = f"{once} x {train.batch_size} on each of {world.size} devices"
-    log.info("%s: %d samples per step (%s)", title, once * train.batch_size * world.size, said)
+    shares = trainer.train.world.size
+    said = f"{once} x {train.batch_size} on each of {shares} devices"
+    log.info("%s: %d samples per step (%s)", title, once * train.batch_size * shares, said)
     keeper = Keeper(trainer.folder / CHECKPOINTS, config.runtime, run.signals, world)
     before = None if state is None else state.facts["journal"]
     journal = Journal(trainer.folder, title, trainer.total_steps, train.epochs, before) if world.lead else None
@@ -278,7 +280,8 @@ def run(config: FineTuneConfig, command: str) -> int:
         return launched(devices(config.runtime), sys.argv[1:])
     with Signals() as signals, world_of(config.runtime) as world:
         prepared = load_inputs(config, world)
-        study, where = prepared.study, {"device": str(prepared.device), "ranks": world.size}
+        study, ranks = prepared.study, 1 if config.runtime.pipeline else world.size
+        where = {"device": str(prepared.device), "ranks": ranks}
         facts = {**where, "depth": study.depth, "dropped_samples": study.dropped}
         about = describe(command, prepared.config, facts)
         _check_targets(prepared)

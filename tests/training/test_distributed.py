@@ -14,6 +14,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from aam.training.record import OF_RANKS, TIMES
+
 SCRIPT = Path(__file__).parent / "ranks.py"
 ROOT = SCRIPT.parents[2]
 ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")
@@ -32,6 +34,9 @@ CASES = {
     "sharded in float64": torch.float64,
     "sharded, accumulated": torch.float64,
 }
+# On two ranks only.
+STAGES = {"stages": torch.float32, "stages in float64": torch.float64, "stages, accumulated": torch.float64}
+EVERY = [(case, size) for size in (2, 4) for case in CASES] + [(case, 2) for case in STAGES]
 
 
 def started(size: int, *words: object) -> None:
@@ -75,18 +80,33 @@ def apart(one: Path, other: Path) -> float:
     return math.sqrt(difference / sum(value.double().square().sum().item() for value in a.values()))
 
 
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "size"), EVERY)
 def test_ranks_equal_one_device(runs, case, size):
-    of_weights, of_records = CLOSE[CASES[case]]
+    of_weights, of_records = CLOSE[{**CASES, **STAGES}[case]]
     assert apart(runs[1] / case, runs[size] / case) < of_weights
     one, several = (json.loads((runs[n] / case / "records.json").read_text()) for n in (1, size))
     assert len(one) == len(several) > 21
     for a, b in zip(one, several, strict=True):
-        assert a.keys() == b.keys()
+        assert a.keys() == {name for name in b if not name.startswith(OF_RANKS)}
         for name, value in a.items():
-            if name != "samples_per_s":
+            if isinstance(value, str):
+                assert b[name] == value
+            elif name not in TIMES:
                 assert b[name] == pytest.approx(value, rel=of_records, abs=of_records), (a, b)
+
+
+def test_what_ranks_exchange_and_do_is_said(runs):
+    """Bytes of a batch by kind, and how evenly the arithmetic is spread."""
+    for case, kinds in {
+        "pretraining": {"vectors", "rarefied rows", "gradients"},
+        "sharded": {"vectors", "rarefied rows", "gradients"},
+        "stages": {"hidden states", "gradients", "other"},
+    }.items():
+        lines = json.loads((runs[2] / case / "records.json").read_text())
+        epoch = next(line for line in lines if line["event"] == "epoch" and "train_loss" in line)
+        assert {name.removeprefix("sent_") for name in epoch if name.startswith("sent_")} == kinds
+        assert all(epoch[f"sent_{kind}"] > 0 for kind in kinds)
+        assert 1 <= epoch["imbalance"] < 2
 
 
 def test_training_moved_the_weights(runs):
@@ -95,6 +115,19 @@ def test_training_moved_the_weights(runs):
         records = json.loads((runs[1] / case / "records.json").read_text())
         losses = [record["train_loss"] for record in records if record["event"] == "epoch"]
         assert losses[-1] < losses[0], case
+
+
+def test_stages_go_on_bit_by_bit_and_on_one_device(runs, tmp_path):
+    case = "stages in float64"
+    started(2, tmp_path / "saved", case, tmp_path / "states")
+    facts = json.loads((tmp_path / "states" / case / "state.json").read_text())["stages"]
+    assert 0 <= facts["blocks"] <= 2
+    assert facts["shares"]["first"] + facts["shares"]["last"] == pytest.approx(1)
+    assert facts["devices"]["first"].startswith("rank 1, ")
+    for size in (2, 1):
+        started(size, tmp_path / str(size), case, tmp_path / "states")
+    assert apart(tmp_path / "saved" / case, tmp_path / "2" / case) == 0
+    assert apart(tmp_path / "saved" / case, tmp_path / "1" / case) < CLOSE[torch.float64][0]
 
 
 @pytest.fixture(scope="module")
