@@ -90,8 +90,7 @@ class Objective:
         label, zero = window[0][0].label, torch.zeros((), device=self.device)
         names = loss_names(0 if label is None else label.shape[1])
         found = [torch.stack([counts.get(name, zero).to(zero) for counts in every]).sum() for name in names]
-        total = self.world.summed(torch.stack(found)) if shared else torch.stack(found)
-        return dict(zip(names, total, strict=True))
+        return dict(zip(names, self.world.summed(torch.stack(found)) if shared else found, strict=True))
 
 
 class Micro(NamedTuple):
@@ -262,14 +261,12 @@ class Trainer:
 
     def _epoch(self) -> Figures:
         self.model.train()
-        progress, started, before = self.progress, time.perf_counter(), self.progress.seconds
+        train, progress, started = self.config.train, self.progress, time.perf_counter() - self.progress.seconds
         batches = self._batches(self.train, progress.epoch, progress.position)
         while pairs := list(itertools.islice(batches, self.at_once)):
             self.watch.beat("a step")
             window = [Micro(*pair, progress.step * self.at_once + at) for at, pair in enumerate(pairs)]
-            rate = learning_rate(
-                self.config.train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus
-            )
+            rate = learning_rate(train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             if not self.stages:
@@ -285,15 +282,15 @@ class Trainer:
             progress.step += 1
             progress.position += len(window)
             progress.samples += sum(sum(micro.batch.samples_by_rank) for micro in window)
-            progress.seconds = before + time.perf_counter() - started
+            progress.seconds = time.perf_counter() - started
             self._log(rate)
             self.offer(self)
             self.watch.beat("the next batch")
         self._settle()
         self.watch.rest(f"epoch {progress.epoch + 1}")
         result = {f"train_{name}": value for name, value in self._read(self.means).items()}
-        result |= {"samples_per_s": progress.samples / progress.seconds, **self.world.figures()}
-        return {**result, **self._validate()}
+        speed = {"samples_per_s": progress.samples / progress.seconds, **self.world.figures()}
+        return {**result, **speed, **self._validate()}
 
     def _of_all(self, means: Means) -> Means:
         return means.summed(loss_names(len(self.model.labels)), self.world)
