@@ -14,6 +14,11 @@ def option(default: Any, help: str, *, rare: bool = False, metavar: str | None =
     return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar, "positional": positional})
 
 
+def rare(default: Any, help: str, metavar: str | None = None) -> Any:
+    """A field that only ``--help-all`` shows."""
+    return option(default, help, rare=True, metavar=metavar)
+
+
 @dataclass(frozen=True)
 class TreeConfig:
     """Table, tree and the distance between samples"""
@@ -117,6 +122,7 @@ class TrainConfig:
     shallow_draws: float = option(
         0.5, "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).", rare=True
     )
+    asv_dropout: float = rare(0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).")
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
     nonfinite: Literal["stop", "skip"] = option(
         "stop", "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it)."
@@ -127,7 +133,7 @@ class TrainConfig:
     count_penalty: float = option(1.0, "Weight of the masked-count loss.")
     nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.")
     nuc_mask_strategy: Literal["random", "span", "patch"] = option("random", "Mask single bases, spans, or patches.")
-    nuc_mask_asvs: float = option(
+    nuc_mask_asvs: float = rare(
         0.25, "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences."
     )
     count_mask_ratio: float = option(0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True)
@@ -150,21 +156,73 @@ class TargetConfig:
     normalize_by: str | None = option(
         None, "Metadata column whose categories have each their own zscore (with zscore-category).", metavar="COLUMN"
     )
-    loss_type: Literal["huber", "mse", "mae", "asymmetric"] = option("huber", "Loss of numeric targets.")
+    loss_type: Literal["huber", "mse", "mae", "quantile", "asymmetric"] = option("huber", "Loss of numeric targets.")
+    loss_config: tuple[str, ...] = rare((), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ...")
+    quantiles: tuple[float, ...] = rare(
+        (0.05, 0.5, 0.95), "Levels of the quantile loss, ascending; 0.5, the median, is the prediction.", "Q ..."
+    )
     over_penalty: float = option(1.0, "Weight of what is predicted too high, by the asymmetric loss.", rare=True)
     under_penalty: float = option(1.0, "Weight of what is predicted too low, by the asymmetric loss.", rare=True)
     target_penalty: float = option(1.0, "Weight of the target loss.")
+    categorical_loss_weights: tuple[str, ...] = rare(
+        (), "Weights of samples in the target loss: balanced, or one for each category; or as JSON.", "CATEGORY=W ..."
+    )
+    categorical_loss_weight_column: str | None = rare(
+        None, "Metadata column of these categories; unset: the first of --categorical-columns.", "COLUMN"
+    )
+    out_dim: int | None = rare(None, "Numbers that the target heads give: derived, and checked where given.")
+    count_prediction: bool = rare(False, "Predict withheld counts too, with the weight --count-penalty.")
     pretrained_encoder: Path | None = option(
         None, "Model folder of `aam pretrain` (or the folder of its folds) to start from."
     )
-    label_share: float = option(
+    label_share: float = rare(
         1.0, "Share of the training samples whose labels are used, to learn what more labels would bring."
     )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
+    unfreeze_epochs: int = rare(0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.")
     val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.")
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
         "val_loss", "What decides which epoch is best."
     )
+
+
+@dataclass(frozen=True)
+class RegressorConfig:
+    """Shape of the target heads"""
+
+    regressor_hidden_dims: tuple[int, ...] = rare((), "Widths of hidden layers; unset: --embedding-dim.", "D ...")
+    regressor_dropout: float = rare(0.0, "Dropout after the hidden layers.")
+    residual_regression_head: bool = rare(True, "Hidden layers correct a linear model; without it, they feed it.")
+    target_layer_norm: bool = rare(False, "LayerNorm of what the linear model reads.")
+    bounded_targets: bool = rare(False, "Numeric predictions inside the training range, by a sigmoid.")
+    output_activation: Literal["none", "relu", "softplus", "exp"] = rare(
+        "none", "Numeric predictions of 0 or more in the column's own units, by this function."
+    )
+    learnable_output_scale: bool = rare(False, "A learned factor and offset of each numeric output, from 1 and 0.")
+
+
+@dataclass(frozen=True)
+class CovariateConfig:
+    """Metadata columns that the model reads beside the ASVs"""
+
+    categorical_columns: tuple[str, ...] = option(
+        (), "Metadata columns of categories to read; empty or new ones are the category unknown.", metavar="COLUMN ..."
+    )
+    numeric_columns: tuple[str, ...] = option(
+        (), "Metadata columns of numbers to read, standardized on training samples.", metavar="COLUMN ..."
+    )
+    categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.")
+    categorical_fusion: Literal["concat", "add", "gmu", "cross-attention", "perceiver"] = rare(
+        "concat", "How covariates join the sample vector, just before the target heads."
+    )
+    cross_attn_heads: int = rare(4, "Heads of cross-attention and perceiver; divides --embedding-dim.")
+    perceiver_num_latents: int = rare(8, "Latent vectors of the perceiver.")
+    perceiver_num_layers: int = rare(2, "Layers of the perceiver.")
+    conditional_output_scaling: tuple[str, ...] = rare(
+        (), "Of --categorical-columns, those that have a factor and an offset of outputs by category.", "COLUMN ..."
+    )
+    categorical_dropout: float = rare(0.1, "Share of covariates that training hides, so that unknown is learned.")
+    categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.")
 
 
 @dataclass(frozen=True)
@@ -216,10 +274,10 @@ class FineTuneConfig:
 
     data: DataConfig = DataConfig()
     targets: TargetConfig = TargetConfig()
+    regressor: RegressorConfig = RegressorConfig()
+    covariates: CovariateConfig = CovariateConfig()
     model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig(
-        epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0, count_penalty=0.0
-    )
+    train: TrainConfig = TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0)
     runtime: RunConfig = RunConfig()
 
 
@@ -254,7 +312,10 @@ class PredictConfig(ApplyConfig):
 
     output: Path | None = option(None, "Predictions to write (.tsv): one row per sample of the table.")
     prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.")
-    metadata: Path | None = option(None, "Sample metadata, for a model that was trained with --normalize-by.")
+    metadata: Path | None = option(None, "Sample metadata, for a model with covariates or --normalize-by.")
+    missing: Literal["error", "drop"] = option(
+        "error", "Samples that need --metadata and lack it: refuse, or leave empty."
+    )
 
 
 @dataclass(frozen=True)

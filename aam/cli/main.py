@@ -87,7 +87,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on an
     option it does not know.
     """
-    rest, config_file = _take_config(list(arguments))
+    rest, config_file = _take_config(_split_lists(arguments))
     if config_file is not None:
         default = read_config(config_file, default)
     help_short = "--help" in rest or "-h" in rest
@@ -105,6 +105,19 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
         config=(tyro.conf.OmitArgPrefixes,),
     )
     return _real(default, parsed)  # type: ignore[no-any-return]
+
+
+LISTS = ("--quantiles", "--regressor-hidden-dims", "--categorical-columns", "--conditional-output-scaling")
+
+
+def _split_lists(words: Sequence[str]) -> list[str]:
+    """Lists with commas, as scripts for the predecessor have them, as one word for each item."""
+    found, option = [], ""
+    for word in words:
+        option, _, first = word.partition("=") if word.startswith("--") else (option, "", word)
+        listed = [item for item in first.split(",") if item]
+        found += [word] if option not in LISTS else [*([option] if word.startswith("--") else []), *listed]
+    return found
 
 
 def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:

@@ -186,7 +186,7 @@ class Batch:
     label : int64 [B, K], optional
         Class columns, -1 where missing.
     category, covariate, weight : int64 [B, C], float32 [B, N], float32 [B], optional
-        Conditioning and loss weights; category 0 is unknown.
+        Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
     column : int64 [U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand.
     sizes : tuple of int

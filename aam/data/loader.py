@@ -46,7 +46,8 @@ class Loader:
     """Draws the samples at `rows` in batches of nearly equal size, at most `batch_size`.
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number of `workers`,
-    processes that draw ahead, changes no bit; `tokens`, `distances` and `shallow` are those of `draw_batch`.
+    processes that draw ahead, changes no bit; `tokens`, `distances`, `shallow`, `asv_dropout` and `hidden` are those of
+    `draw_batch`.
     """
 
     study: Study
@@ -57,13 +58,16 @@ class Loader:
     tokens: bool = True
     distances: bool = True
     shallow: float = 0.0
+    asv_dropout: float = 0.0
+    hidden: float = 0.0
 
     def __len__(self) -> int:
         return (len(self.rows) + self.batch_size - 1) // self.batch_size
 
     def draw(self, rows: Rows, draw: int) -> Batch:
         """One batch of given rows."""
-        return draw_batch(self.study, rows, draw, self.tokens, self.distances, self.shallow)
+        augmented = self.shallow, self.asv_dropout, self.hidden
+        return draw_batch(self.study, rows, draw, self.tokens, self.distances, *augmented)
 
     def order(self, draw: int) -> list[Rows]:
         """Rows of each batch of an epoch; the order of the table changes nothing."""

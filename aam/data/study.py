@@ -65,6 +65,8 @@ class Study:
     dropped : dict of str to int
         Samples below the depth, and their reads.
     target, label : float32 [N, T] and int64 [N, K], optional
+    category, covariate, weight : int64 [N, C], float32 [N, M] and float32 [N], optional
+        Covariates (0 is unknown, NaN missing), and weights of the samples in the target loss.
     """
 
     table: SampleTable
@@ -81,6 +83,9 @@ class Study:
     dropped: dict[str, int] = field(default_factory=dict)
     target: npt.NDArray[np.float32] | None = None
     label: npt.NDArray[np.int64] | None = None
+    category: npt.NDArray[np.int64] | None = None
+    covariate: npt.NDArray[np.float32] | None = None
+    weight: npt.NDArray[np.float32] | None = None
 
     @property
     def metric(self) -> str | None:
@@ -144,21 +149,23 @@ def load_study(
     columns: Sequence[str] = (),
     class_columns: Sequence[str] = (),
     classifier: bool = False,
+    optional: Sequence[str] = (),
 ) -> Study:
     """Read and align all inputs.
 
-    Every sample needs a value in the metadata `columns`; the classes of `class_columns`, with `classifier` of numeric
-    ones too, keep 90 % of their samples when the depth is chosen. `max_bp` is the longest ASV in nucleotides.
+    Every sample needs a value in the metadata `columns`, and a row for those of `optional`; the classes of
+    `class_columns`, with `classifier` of numeric ones too, keep 90 % of their samples when the depth is chosen.
+    `max_bp` is the longest ASV in nucleotides.
 
     Raises
     ------
     InputError
         With every problem of table and metadata, or of the tree.
     """
-    table, metadata = _read_inputs(config, max_bp, columns)
+    table, metadata = _read_inputs(config, max_bp, [*columns, *optional])
+    all_sample_ids = table.sample_ids
     if metadata is not None:
         table = select_samples(table, align(metadata, table.sample_ids, columns, config.missing))
-    all_sample_ids = table.sample_ids
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(table, metadata, class_columns, classifier)
@@ -229,6 +236,28 @@ def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
     return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
 
 
+def _thinned(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
+    """A `share` of the ASVs of a sample left out, at least one kept."""
+    columns, reads = row
+    kept = generator(study.seed, "asv dropout", draw, name).random(len(columns)) >= share
+    kept[reads.argmax()] = True
+    return columns[kept], reads[kept]
+
+
+def _conditions(study: Study, rows: npt.NDArray[np.int64], draw: int, hidden: float) -> dict[str, torch.Tensor]:
+    """Covariates, a share `hidden` of them unknown, and weights of the samples."""
+    found = {} if study.weight is None else {"weight": torch.from_numpy(study.weight[rows])}
+    if study.category is None or study.covariate is None:
+        return found
+    category, covariate = study.category[rows], study.covariate[rows]
+    for at, row in enumerate(rows.tolist() if hidden else ()):
+        rng = generator(study.seed, "covariates", draw, study.table.sample_ids[row])
+        gone = rng.random(category.shape[1] + covariate.shape[1]) < hidden
+        category[at, gone[: category.shape[1]]] = 0
+        covariate[at, gone[category.shape[1] :]] = np.nan
+    return {**found, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
+
+
 def draw_batch(
     study: Study,
     rows: npt.NDArray[np.int64],
@@ -236,6 +265,8 @@ def draw_batch(
     tokens: bool = True,
     distances: bool = True,
     shallow: float = 0.0,
+    asv_dropout: float = 0.0,
+    hidden: float = 0.0,
 ) -> Batch:
     """Rarefy the samples at `rows` and put them into one batch, largest first.
 
@@ -251,6 +282,8 @@ def draw_batch(
         Compute the UniFrac target.
     shallow : float
         Share of the samples that get fewer reads than the depth; which ones, and how many, depends on `draw`.
+    asv_dropout, hidden : float
+        Share of a sample's ASVs that are left out of the input, and of its covariates that are unknown.
     """
     names = study.table.sample_ids
     drawn = [
@@ -258,6 +291,8 @@ def draw_batch(
         for row in rows.tolist()
     ]
     limited = [_limited(study, row, names[at], draw) for row, at in zip(drawn, rows, strict=True)]
+    if asv_dropout:
+        limited = [_thinned(study, row, names[at], draw, asv_dropout) for row, at in zip(limited, rows, strict=True)]
     order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
     rows, drawn, limited = rows[order], [drawn[i] for i in order], [limited[i] for i in order]
     sizes = tuple(len(columns) for columns, _ in limited)
@@ -279,5 +314,6 @@ def draw_batch(
         target=None if study.target is None else torch.from_numpy(study.target[rows]),
         label=None if study.label is None else torch.from_numpy(study.label[rows]),
         sample_ids=tuple(names[row] for row in rows),
+        **_conditions(study, rows, draw, hidden),
         **(_distances(study, drawn, rows) if distances else {}),
     )

@@ -51,7 +51,11 @@ def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
     """
     model, table = _needed(config, model=config.model, table=config.table)
     saved = load_model(model, prepare(config.runtime))
-    wanted = {spec.normalize_by for spec in saved.targets.specs if spec.normalize_by is not None}
+    metadata: Path | None = getattr(config, "metadata", None)
+    # Sample and ASV vectors need neither; what predicts does, and says so where there is no metadata.
+    predicts = not isinstance(config, EmbedConfig)
+    wanted = {spec.normalize_by for spec in saved.targets.specs if spec.normalize_by is not None and predicts}
+    optional = saved.covariates.columns if predicts else ()
     data = DataConfig(
         table=table,
         sequences=config.sequences,
@@ -59,9 +63,10 @@ def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
         asv_sampling=saved.data.asv_sampling,
-        metadata=getattr(config, "metadata", None) if wanted else None,
+        metadata=metadata if wanted or optional else None,
+        missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
-    study = load_study(data, saved.model.max_bp, saved.seed, sorted(wanted))
+    study = load_study(data, saved.model.max_bp, saved.seed, sorted(wanted), optional=optional)
     warnings = saved.profile.compare(study.table.sequences)
     for warning in warnings:
         log.warning("warning: %s", warning)
@@ -74,7 +79,9 @@ def _predict(saved: SavedModel, study: Study, passes: int, runtime: RuntimeConfi
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
     device = next(saved.network.parameters()).device
     table = predict_rows(saved, study, study.table.sample_ids, runtime, device, passes)
-    notes = {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
+    notes = dict.fromkeys(study.all_sample_ids, "no metadata, which the model reads")
+    notes |= dict.fromkeys(study.table.sample_ids, "")
+    notes |= {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
     return table.with_rows(study.all_sample_ids, notes)
 
 
@@ -114,6 +121,7 @@ def embed_table(config: EmbedConfig) -> None:
     saved, study, _ = _load(config)
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
+    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids))
     rows = np.arange(len(study.table.sample_ids))
     samples = run_model(saved.network, study, rows, device, config.runtime, asvs=asvs)
     vectors = asvs.vectors.cpu().numpy()

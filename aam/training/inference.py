@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 from aam.config import RuntimeConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
+from aam.data.metadata import is_number
 from aam.data.study import EVALUATION, Study
 from aam.data.targets import TargetSpec
 from aam.errors import InputError
@@ -63,12 +64,17 @@ def encode_table(model: Aam, study: Study, device: torch.device, config: Runtime
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column."""
+    """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column.
+
+    `read` [N, W] are the vectors that target heads read, `quantiles` are [N, Q, T].
+    """
 
     sample_ids: tuple[str, ...]
     target: Array
     probabilities: tuple[Array, ...]
     samples: Array
+    read: Array
+    quantiles: Array
 
     @staticmethod
     def joined(parts: Sequence[Predicted]) -> Predicted:
@@ -77,7 +83,7 @@ class Predicted:
             sum((part.sample_ids for part in parts), ()),
             np.concatenate([part.target for part in parts]),
             tuple(np.concatenate(columns) for columns in zip(*(p.probabilities for p in parts), strict=True)),
-            np.concatenate([part.samples for part in parts]),
+            *(np.concatenate([getattr(p, name) for p in parts]) for name in ("samples", "read", "quantiles")),
         )
 
     def ordered(self, sample_ids: Sequence[str]) -> Predicted:
@@ -85,7 +91,8 @@ class Predicted:
         place = {name: row for row, name in enumerate(self.sample_ids)}
         rows = np.array([place[name] for name in sample_ids], np.int64)
         probabilities = tuple(column[rows] for column in self.probabilities)
-        return Predicted(tuple(sample_ids), self.target[rows], probabilities, self.samples[rows])
+        others = (values[rows] for values in (self.samples, self.read, self.quantiles))
+        return Predicted(tuple(sample_ids), self.target[rows], probabilities, *others)
 
 
 def collect(outputs: Outputs, batch: Batch) -> Predicted:
@@ -96,7 +103,9 @@ def collect(outputs: Outputs, batch: Batch) -> Predicted:
 
     target = np.zeros((len(batch.sample_ids), 0)) if outputs.target is None else host(outputs.target)
     probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
-    return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples))
+    read = outputs.samples if outputs.read is None else outputs.read
+    quantiles = np.zeros((len(target), 0, 0)) if outputs.quantiles is None else host(outputs.quantiles)
+    return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples), host(read), quantiles)
 
 
 def run_model(
@@ -134,6 +143,8 @@ class PredictionTable:
     spreads : dict of target to float64 [N]
         Standard deviation over rarefied draws, when there were several.
     probabilities : dict of target to float64 [N, classes]
+    quantiles : dict of target to float64 [N, Q]
+        At the levels of the target's specification, in own units, where the model predicts them.
     notes : tuple of str [N]
         Why a value is missing; empty otherwise.
     folds : tuple of str [N]
@@ -147,6 +158,7 @@ class PredictionTable:
     probabilities: dict[str, Array]
     notes: tuple[str, ...]
     folds: tuple[str, ...]
+    quantiles: dict[str, Array] = field(default_factory=dict)
 
     def with_rows(self, sample_ids: Sequence[str], notes: dict[str, str]) -> PredictionTable:
         """Rows for `sample_ids` in their order; those without a prediction are empty and say why."""
@@ -164,6 +176,7 @@ class PredictionTable:
             values={name: laid_out(column) for name, column in self.values.items()},
             spreads={name: laid_out(column) for name, column in self.spreads.items()},
             probabilities={name: laid_out(columns) for name, columns in self.probabilities.items()},
+            quantiles={name: laid_out(columns) for name, columns in self.quantiles.items()},
             notes=tuple(notes.get(name, "") for name in sample_ids),
             folds=tuple(self.folds[row] if row >= 0 else "" for row in rows),
         )
@@ -194,6 +207,7 @@ def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
         probabilities,
         sum((table.notes for table in tables), ()),
         sum((table.folds for table in tables), ()),
+        {name: np.concatenate([table.quantiles[name] for table in tables]) for name in tables[0].quantiles},
     )
 
 
@@ -210,12 +224,19 @@ def predict_rows(
 
     Numbers are means over the draws, spreads their standard deviation, probabilities their mean.
     """
+    study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     rows = study.rows(sample_ids)
     asvs = encode_table(saved.network, study, device, config)
     draws = [
         run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs) for number in range(passes)
     ]
-    numbers = np.stack([saved.targets.decode(draw.target, study.metadata, sample_ids) for draw in draws])
+
+    def own(target: Array) -> Array:
+        return saved.targets.decode(target, study.metadata, sample_ids)
+
+    numbers = np.stack([own(draw.target) for draw in draws])
+    levels = range(draws[0].quantiles.shape[1])
+    spread = [np.mean([own(draw.quantiles[:, level]) for draw in draws], axis=0) for level in levels]
     numeric = [spec.name for spec in saved.targets.numeric]
     classes = [spec.name for spec in saved.targets.classes]
     return PredictionTable(
@@ -228,6 +249,11 @@ def predict_rows(
         },
         notes=("",) * len(sample_ids),
         folds=(fold,) * len(sample_ids),
+        quantiles={
+            spec.name: np.stack([values[:, column] for values in spread], axis=1)
+            for column, spec in enumerate(saved.targets.numeric)
+            if spec.quantiles
+        },
     )
 
 
@@ -236,12 +262,15 @@ def _number(value: float) -> str:
 
 
 def write_predictions(path: Path, table: PredictionTable) -> None:
-    """Write ``sample-id``, one column per target (with TARGET.sd, TARGET=LABEL), ``fold`` and ``note``."""
+    """Write ``sample-id``, a column per target (with TARGET_qLEVEL, TARGET.sd, TARGET=LABEL), ``fold`` and ``note``."""
     header, columns = ["sample-id"], [list(table.sample_ids)]
     for spec in table.specs:
         if spec.kind == "numeric":
             header.append(spec.name)
             columns.append([_number(value) for value in table.values[spec.name]])
+            for place, level in enumerate(spec.quantiles if spec.name in table.quantiles else ()):
+                header.append(f"{spec.name}_q{level:g}")
+                columns.append([_number(value) for value in table.quantiles[spec.name][:, place]])
             if spec.name in table.spreads:
                 header.append(f"{spec.name}.sd")
                 columns.append([_number(value) for value in table.spreads[spec.name]])
@@ -264,6 +293,22 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
     write_text(path, text.getvalue())
 
 
+def _derived(header: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, list[str]], set[str]]:
+    """Labels and quantile levels of each target of predictions, and all columns that are no target."""
+    labels: dict[str, list[str]] = {}
+    levels: dict[str, list[str]] = {}
+    for name in header:
+        # Target and label may both hold "=": the target is the shortest column that begins the name.
+        target = min((other for other in header if name.startswith(f"{other}=")), key=len, default=None)
+        if target is not None:
+            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
+        target, _, level = name.rpartition("_q")
+        if target in header and is_number(level):
+            levels.setdefault(target, []).append(level)
+    parts = {f"{t}{sign}{x}" for sign, found in (("=", labels), ("_q", levels)) for t in found for x in found[t]}
+    return labels, levels, {"sample-id", "fold", "note", *(f"{name}.sd" for name in header), *parts}
+
+
 def read_predictions(path: Path) -> PredictionTable:
     """Read what `write_predictions` wrote.
 
@@ -284,19 +329,7 @@ def read_predictions(path: Path) -> PredictionTable:
     columns = {name: [row[place] for row in body] for place, name in enumerate(header)}
     if len(columns) < len(header) or len(set(columns["sample-id"])) < len(body) or not body:
         raise InputError(f"{path}: a column or a sample-id stands there twice, or there is no sample")
-    labels: dict[str, list[str]] = {}
-    for name in header:
-        # Target and label may both hold "=": the target is the shortest column that begins the name.
-        target = min((other for other in header if name.startswith(f"{other}=")), key=len, default=None)
-        if target is not None:
-            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
-    derived = {
-        "sample-id",
-        "fold",
-        "note",
-        *(f"{name}.sd" for name in header),
-        *(f"{t}={x}" for t in labels for x in labels[t]),
-    }
+    labels, levels, derived = _derived(header)
     targets = [name for name in header if name not in derived]
     if not targets:
         raise InputError(f"{path}: no target column beside {header}")
@@ -308,7 +341,13 @@ def read_predictions(path: Path) -> PredictionTable:
             raise InputError(f"{path}: column {name!r} holds text where numbers belong ({error})") from None
 
     specs = tuple(
-        TargetSpec(name, "class" if name in labels else "numeric", tuple(labels.get(name, ()))) for name in targets
+        TargetSpec(
+            name,
+            "class" if name in labels else "numeric",
+            tuple(labels.get(name, ())),
+            quantiles=tuple(map(float, levels.get(name, ()))),
+        )
+        for name in targets
     )
     empty = [""] * len(body)
     return PredictionTable(
@@ -319,4 +358,5 @@ def read_predictions(path: Path) -> PredictionTable:
         {t: np.stack([numbers(f"{t}={label}") for label in labels[t]], axis=1) for t in labels},
         tuple(columns.get("note", empty)),
         tuple(columns.get("fold", empty)),
+        {t: np.stack([numbers(f"{t}_q{level}") for level in levels[t]], axis=1) for t in levels if t in targets},
     )

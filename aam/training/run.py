@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig, PretrainConfig, TargetConfig
-from aam.config_file import out_of_range, to_dict
+from aam.config import FineTuneConfig, PretrainConfig
+from aam.config_file import contradictions, out_of_range, to_dict
 from aam.data.batch import RegionProfile
 from aam.data.loader import Loader
 from aam.data.split import (
@@ -29,25 +29,24 @@ from aam.data.split import (
     write_split,
 )
 from aam.data.study import Study, draw_batch, load_study
-from aam.data.targets import Targets, fit_targets
+from aam.data.supervision import Covariates, optional_columns, supervised
+from aam.data.targets import Targets
 from aam.errors import InputError, Problems, shown
 from aam.model.aam import Aam
-from aam.model.heads import HeadConfig
 from aam.runtime.device import generator, prepare
 from aam.runtime.files import MANIFEST, remove
-from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
+from aam.training.checkpoint import RETRAIN, Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.losses import class_weights
-from aam.training.optim import fit_heads, freeze_base, take_weights
+from aam.training.optim import SCALE_SAMPLES, fit_heads, freeze_base, head_config, take_weights
 from aam.training.record import CHECKPOINTS, RunFolder, describe
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")
 
-SCALE_SAMPLES = 256
 # A fold names a folder.
 FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 Sides = dict[str, npt.NDArray[np.int64]]
@@ -71,7 +70,7 @@ def _fold_column(config: FineTuneConfig) -> str | None:
 def _check_options(config: FineTuneConfig) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
     data, model, problems = config.data, config.model, Problems()
-    problems.found += out_of_range(config)
+    problems.found += [*out_of_range(config), *contradictions(config)]
     if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
         problems.add(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
     chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
@@ -102,7 +101,7 @@ def _encoder_of(config: FineTuneConfig, fold: str) -> Path | None:
         if (candidate / MANIFEST).is_file():
             return candidate
     expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
-    raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first")
+    raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first{RETRAIN}")
 
 
 def load_inputs(config: FineTuneConfig) -> Prepared:
@@ -116,6 +115,8 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
     _check_options(config)
     device = prepare(config.runtime)
     data, targets = config.data, config.targets
+    if targets.metadata_column and not targets.count_prediction:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
     first = _encoder_of(config, "0")
     if targets.pretrained_encoder is not None and first is not None:
         start = load_model(first, device)
@@ -125,8 +126,9 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
     asked = [*targets.metadata_column, targets.normalize_by, data.group_column, data.batch_column, _fold_column(config)]
     columns = [name for name in asked if name is not None]
     study = load_study(
-        data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier
-    )
+        data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
+        optional_columns(targets, config.covariates),
+    )  # fmt: skip
     return Prepared(config, study, _splits(config, study), device)
 
 
@@ -156,53 +158,23 @@ def _splits(config: FineTuneConfig, study: Study) -> tuple[Split, ...]:
     return (make_split(ids, groups=groups, test_size=data.test_size, validation_size=size, seed=seed),)
 
 
-def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
-    """Mean and standard deviation of the distance, or of Faith PD, in one draw of the training samples."""
-    batch = draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, tokens=False)
-    values = batch.faith_pd
-    if batch.distance is not None:
-        rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1)
-        values = batch.distance[rows, columns]
-    if values is None or len(values) < 2 or not values.std() > 0:
-        return 0.0, 1.0
-    return float(values.double().mean()), float(values.double().std())
-
-
-def _heads(config: FineTuneConfig, study: Study, targets: Targets, train_ids: Sequence[str]) -> HeadConfig:
-    metric = study.metric if config.train.penalty > 0 else None
-    return HeadConfig(
-        metric=metric,
-        scale=(0.0, 1.0) if metric is None else _scale(study, train_ids),
-        counts=config.train.count_penalty > 0,
-        n_targets=len(targets.numeric),
-        n_classes=tuple(len(spec.labels) for spec in targets.classes),
-    )
-
-
 def _labelled(train_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
     """The training samples whose labels are used, in sorted order."""
     order = generator(config.runtime.seed, "labels").permutation(len(train_ids))
     return tuple(train_ids[at] for at in sorted(order[: max(2, round(config.targets.label_share * len(order)))]))
 
 
-def _targets(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets]:
-    """The study with its targets, which know the training samples only."""
-    config, study = prepared.config.targets, prepared.study
-    if not config.metadata_column or study.metadata is None:
-        return study, Targets(())
-    targets = fit_targets(
-        study.metadata, config.metadata_column, train_ids,
-        classifier=config.classifier, transform=config.target_transform, normalize_by=config.normalize_by,
-    )  # fmt: skip
-    target, label = targets.encode(study.metadata, study.table.sample_ids)
-    return dataclasses.replace(study, target=target, label=label), targets
+def _supervised(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
+    config = prepared.config
+    activation = config.regressor.output_activation
+    return supervised(prepared.study, config.targets, config.covariates, activation, train_ids)
 
 
 def _check_targets(prepared: Prepared) -> None:
     """Raise `InputError` for targets that cannot be learned on some split, before anything is written."""
     for split in prepared.splits:
         train_ids = _labelled(split.ids("train"), prepared.config)
-        study, targets = _targets(prepared, train_ids)
+        study, targets, _ = _supervised(prepared, train_ids)
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
             class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)
@@ -216,16 +188,18 @@ def _loaders(
         tokens=tokens, distances=distances,
         # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
+        asv_dropout=config.train.asv_dropout, hidden=config.covariates.categorical_dropout,
     )  # fmt: skip
-    return train, dataclasses.replace(train, rows=sides["validation"], shuffle=False, shallow=0.0)
+    held_out = dataclasses.replace(train, rows=sides["validation"], shuffle=False)
+    return train, dataclasses.replace(held_out, shallow=0.0, asv_dropout=0.0, hidden=0.0)
 
 
 def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, title: str) -> SavedModel:
     """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
     config, device = prepared.config, prepared.device
     train_ids = _labelled(split.ids("train"), config)
-    study, targets = _targets(prepared, train_ids)
-    heads = _heads(config, study, targets, train_ids)
+    study, targets, covariates = _supervised(prepared, train_ids)
+    heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
     network = Aam(config.model, study.depth, heads)
     sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
@@ -233,7 +207,8 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
     source, state = _encoder_of(config, split.test_fold), run.state(folder)
     if source is not None:
         start = load_model(source, torch.device("cpu"))
-        take_weights(network, start.network, source)
+        alike = (start.targets.specs, start.covariates) == (targets.specs, covariates)
+        take_weights(network, start.network, source, alike)
         seen |= set(start.notes["seen_samples"])
     elif state is None:
         network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
@@ -258,7 +233,9 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
             "command": run.about["command"],
             "best_epoch": trainer.progress.best_epoch,
         }
-        saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
+        saved = SavedModel(
+            network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes, covariates
+        )
         best = trainer.best_weights or trainer.last_weights
         for name, weights in (("last", trainer.last_weights), ("model", best)):
             network.load_state_dict(weights)
@@ -293,7 +270,7 @@ def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> T
 
 def pretrain(config: PretrainConfig) -> None:
     """Run `aam pretrain`: an encoder from a table and a tree, without labels."""
-    run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
+    run(FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime), "pretrain")
 
 
 def train(config: FineTuneConfig) -> None:
