@@ -13,6 +13,7 @@ from aam.config import CovariateConfig, FineTuneConfig, RegressorConfig, TargetC
 from aam.config_file import contradictions, pairs
 from aam.data.metadata import Metadata
 from aam.data.supervision import Covariates, fit_covariates, sample_weights, supervised, weight_column
+from aam.data.targets import Targets
 from aam.errors import InputError
 
 IDS = tuple(f"s{row}" for row in range(9))
@@ -178,7 +179,6 @@ def test_all_that_is_taught(study):
 
 
 def taught_nothing():
-    from aam.data.targets import Targets
 
     return Targets(())
 
