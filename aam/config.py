@@ -86,6 +86,11 @@ class ModelConfig:
         """Bases per token: 1 for the nucleotide stem."""
         return self.patch_size if self.asv_stem == "patch" else 1
 
+    @property
+    def head_width(self) -> int:
+        """Width of each attention head."""
+        return self.embedding_dim // self.attention_heads
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -179,6 +184,12 @@ class RuntimeConfig:
     num_workers: int = option(0, "Processes that prepare batches beside the main one.")
     mixed_precision: Literal["auto", "none", "bf16"] = option(
         "auto", "bf16 where the device has it in hardware (not on CPU), else float32."
+    )
+    attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = option(
+        "auto", "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused."
+    )
+    allow_inexact_attention: bool = option(
+        False, "Take what --attn-implementation names although it computes wrong here.", rare=True
     )
     tf32: bool = option(False, "Allow TF32 products of the network (never of UniFrac targets).", rare=True)
     asv_chunk_size: int | None = option(
@@ -299,10 +310,29 @@ class SimulateConfig:
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """What differs between two runs (options, inputs, versions, machine), and where their losses first part."""
+    """What differs between two runs and where their losses first part; between two machines, or two benchmarks."""
 
-    first: Path | None = option(None, "Folder of a run.", metavar="RUN1", positional=True)
-    second: Path | None = option(None, "Folder of another.", metavar="RUN2", positional=True)
+    first: Path | None = option(
+        None, "Folder of a run, or the JSON of aam doctor, bench or profile.", metavar="ONE", positional=True
+    )
+    second: Path | None = option(None, "Another of the same kind.", metavar="OTHER", positional=True)
+    tolerance: float = option(0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
+
+    output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
+    activations: bool = option(
+        False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
+    )
+    embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True)
+    attention_heads: int = option(4, "Its attention heads.", rare=True)
     debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 

@@ -34,7 +34,7 @@ RANGES = (
     (0, 1, "0 to 1", "count_mask_ratio"),
     (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor"),
     (0, 2**32 - 1, "0 to 2^32 - 1", "seed"),
-    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "lr max_grad_norm memory_limit"),
+    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "lr max_grad_norm memory_limit tolerance"),
 )
 
 

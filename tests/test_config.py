@@ -16,12 +16,14 @@ from aam.errors import InputError
 
 # A new option is a visible decision: it is added here too.
 PRETRAIN = [
+    "--allow-inexact-attention",
     "--alpha",
     "--asv-chunk-size",
     "--asv-sampling",
     "--asv-stem",
     "--attention-heads",
     "--attention-layers",
+    "--attn-implementation",
     "--batch-column",
     "--batch-size",
     "--checkpoint-minutes",

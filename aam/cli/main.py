@@ -21,6 +21,7 @@ from aam import __version__
 from aam.config import (
     BenchConfig,
     CompareConfig,
+    DoctorConfig,
     EmbedConfig,
     EvaluateConfig,
     FineTuneConfig,
@@ -31,6 +32,7 @@ from aam.config import (
 )
 from aam.config_file import read_config
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
+from aam.runtime.doctor import mend_environment
 from aam.runtime.files import final_name
 
 Config = TypeVar("Config")
@@ -136,6 +138,8 @@ class Command(NamedTuple):
     def run(self, name: str, words: Sequence[str]) -> int:
         """Parse `words`, then import and run; facts that are returned are printed, a status is passed on."""
         config = parse(name, self.default, words)
+        # Before torch is imported, which reads them.
+        mend_environment()
         module, _, function = self.runs.partition(":")
         result = getattr(importlib.import_module(module), function)(config)
         if isinstance(result, int):
@@ -153,7 +157,8 @@ COMMANDS = {
     "predict": Command(PredictConfig(), "aam.training.apply:predict_table", "predict new samples"),
     "embed": Command(EmbedConfig(), "aam.training.apply:embed_table", "vectors of samples and ASVs"),
     "evaluate": Command(EvaluateConfig(), "aam.training.apply:evaluate_table", "compare predictions with the truth"),
-    "compare": Command(CompareConfig(), "aam.training.record:compare", "what differs between two runs"),
+    "compare": Command(CompareConfig(), "aam.training.record:compare", "how two runs, machines or benchmarks differ"),
+    "doctor": Command(DoctorConfig(), "aam.training.finders:doctor", "is this machine right and fast, what mends it"),
     "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }
 

@@ -97,6 +97,12 @@ def product_rate(device: torch.device, repeats: int = 7) -> float:
     return 2 * float(PRODUCT_SIZE) ** 3 / median(runs)
 
 
+def copy_rate(source: torch.device, target: torch.device, repeats: int = 3) -> float:
+    """Bytes per second that 64 MiB take from `source` to `target` (median run)."""
+    held = torch.ones(1 << 24, device=source)
+    return 4 * len(held) / median(seconds(lambda: held.to(target, copy=True), target) for _ in range(repeats))
+
+
 def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
     batch, heads, length, width = query
     return 2 * batch * heads * length * key[2] * (width + value[3])

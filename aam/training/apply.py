@@ -18,7 +18,7 @@ from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, read_split
 from aam.data.study import Study, load_study
 from aam.errors import InputError
-from aam.runtime.device import prepare
+from aam.runtime.device import decide, prepare
 from aam.runtime.files import check_writable, whole_file, whole_folder, write_text
 from aam.training.checkpoint import SavedModel, load_model
 from aam.training.evaluate import Columns, evaluate_targets, write_results
@@ -50,7 +50,9 @@ def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
     Raises `InputError` where no sample reaches the model's depth: there is nothing to apply it to.
     """
     model, table = _needed(config, model=config.model, table=config.table)
-    saved = load_model(model, prepare(config.runtime))
+    device = prepare(config.runtime)
+    saved = load_model(model, device)
+    decide(config.runtime, device, saved.model.head_width)
     wanted = {spec.normalize_by for spec in saved.targets.specs if spec.normalize_by is not None}
     data = DataConfig(
         table=table,

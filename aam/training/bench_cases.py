@@ -31,7 +31,7 @@ from aam.data.targets import Targets, TargetSpec
 from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
-from aam.runtime.device import prepare
+from aam.runtime.device import decide, prepare
 from aam.runtime.timing import Stages, operations, peak_memory, product_rate, seconds
 from aam.training.checkpoint import SavedModel, save_model
 from aam.training.loop import Micro, Objective, train_step
@@ -127,6 +127,7 @@ class Steps:
 def make_steps(config: FineTuneConfig, plain: bool = False) -> Steps:
     """Everything that a step needs, as `aam pretrain` makes it."""
     device = prepare(config.runtime)
+    decide(config.runtime, device, config.model.head_width)
     study = load_study(config.data, config.model.max_bp, config.runtime.seed)
     torch.manual_seed(config.runtime.seed)
     heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0)

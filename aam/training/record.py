@@ -39,7 +39,17 @@ from aam.runtime.files import (
     verify_manifest,
     write_text,
 )
-from aam.training.checkpoint import SavedModel, Signals, State, forget_later, load_model, newest_state, read_state
+from aam.training.checkpoint import (
+    FACTS,
+    MOST_FACTS,
+    SavedModel,
+    Signals,
+    State,
+    forget_later,
+    load_model,
+    newest_state,
+    read_state,
+)
 
 log = logging.getLogger("aam")
 
@@ -50,7 +60,8 @@ TIMES = ("seconds", "samples_per_s")
 RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
 # Options of `runtime` that change no result, and those that may change its last bits.
 HARMLESS = ("output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints")
-LAST_BITS = ("device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic")
+LAST_BITS = ("device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic", "attn_implementation",
+             "allow_inexact_attention")  # fmt: skip
 IMAGE = "AAM_IMAGE"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
 HIDDEN = (LOCK, PARTIAL, REPLACED)
@@ -151,6 +162,20 @@ def read_record(path: Path) -> Record:
     ):
         raise InputError(f"{path}: not the {RUN} of a run; expected its config and inputs")
     return found
+
+
+def decided_before(runtime: RunConfig) -> Record:
+    """What the run that is gone on with decided of its machine; empty where there is none, or none that can be read."""
+    chosen = runtime.resume_from
+    if chosen is None or runtime.output_dir is None:
+        return {}
+    try:
+        found = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS, MOST_FACTS)
+    except InputError:
+        return {}
+    record = found if chosen == "auto" else found.get("run") if isinstance(found, dict) else None
+    decisions = record.get("decisions") if isinstance(record, dict) else None
+    return decisions if isinstance(decisions, dict) else {}
 
 
 def check_output(folder: Path, overwrite: bool) -> None:

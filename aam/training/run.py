@@ -33,7 +33,7 @@ from aam.data.targets import Targets, fit_targets
 from aam.errors import InputError, Problems, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.runtime.device import generator, prepare
+from aam.runtime.device import decide, generator, prepare
 from aam.runtime.files import MANIFEST, remove
 from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
@@ -42,7 +42,7 @@ from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.losses import class_weights
 from aam.training.optim import fit_heads, freeze_base, take_weights
-from aam.training.record import CHECKPOINTS, RunFolder, describe
+from aam.training.record import CHECKPOINTS, RunFolder, decided_before, describe
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")
@@ -313,7 +313,10 @@ def run(config: FineTuneConfig, command: str) -> None:
     with Signals() as signals:
         prepared = load_inputs(config)
         study = prepared.study
+        runtime, model = prepared.config.runtime, prepared.config.model
+        decisions = decide(runtime, prepared.device, model.head_width, decided_before(runtime))
         facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}
+        facts["decisions"] = decisions
         about = describe(command, prepared.config, facts)
         _check_targets(prepared)
         with RunFolder.opened(about, prepared.config.runtime, signals) as folder:
