@@ -195,6 +195,9 @@ class RuntimeConfig:
     asv_chunk_size: int | None = option(
         None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
     )
+    compile_model: bool = option(
+        False, "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first."
+    )
     gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
     deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
     debug: bool = option(False, "Show the traceback of an error.", rare=True)

@@ -27,6 +27,7 @@ PRETRAIN = [
     "--batch-column",
     "--batch-size",
     "--checkpoint-minutes",
+    "--compile-model",
     "--count-embedding",
     "--count-embedding-method",
     "--count-mask-ratio",

@@ -157,7 +157,7 @@ COMMANDS = {
     "predict": Command(PredictConfig(), "aam.training.apply:predict_table", "predict new samples"),
     "embed": Command(EmbedConfig(), "aam.training.apply:embed_table", "vectors of samples and ASVs"),
     "evaluate": Command(EvaluateConfig(), "aam.training.apply:evaluate_table", "compare predictions with the truth"),
-    "compare": Command(CompareConfig(), "aam.training.record:compare", "how two runs, machines or benchmarks differ"),
+    "compare": Command(CompareConfig(), "aam.training.bench:compare", "how two runs, machines or benchmarks differ"),
     "doctor": Command(DoctorConfig(), "aam.training.finders:doctor", "is this machine right and fast, what mends it"),
     "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }

@@ -96,10 +96,13 @@ class Aam(nn.Module):
         self.asv.stack.recompute = recompute and asv_chunk is None
         self.sample.stack.recompute = recompute
 
-    def compile_encoders(self, compiler: str) -> None:
-        """Let a compiler of torch make both encoders faster; names of weights stay."""
-        for encoder in (self.asv, self.sample):
-            encoder.compile(backend=compiler, dynamic=True)
+    def compile_encoders(self, compiler: str | None) -> None:
+        """Let a compiler of torch make the blocks of both encoders faster; names of weights stay.
+
+        Only the blocks: around them the strides of a batch change, and each change would compile anew.
+        """
+        for stack in (self.asv.stack, self.sample.stack) if compiler not in (None, "eager") else ():
+            stack.compile(backend=compiler, dynamic=True)
 
     def encode_asvs(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
         """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""

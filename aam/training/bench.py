@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,20 +16,32 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import aam
-from aam.config import BenchConfig, DataConfig, FineTuneConfig, ModelConfig, RunConfig, SimulateConfig, TrainConfig
+from aam.config import (
+    BenchConfig,
+    CompareConfig,
+    DataConfig,
+    FineTuneConfig,
+    ModelConfig,
+    RunConfig,
+    SimulateConfig,
+    TrainConfig,
+)
 from aam.config_file import out_of_range
 from aam.data.simulate import simulate
-from aam.errors import InputError
+from aam.errors import FAILED, FINISHED, InputError
 from aam.runtime.device import prepare
-from aam.runtime.files import check_writable, write_text
+from aam.runtime.files import check_writable, read_json, write_text
 from aam.runtime.timing import device_name, slug
 from aam.training.bench_cases import STAGES, Figures, time_prediction, time_training, time_unifrac
+from aam.training.record import compare_runs, flat
 
 # Sizes of the public predecessor, and the batch of which it needed 10 s and 5.9 GB a step.
 PREDECESSOR = ModelConfig(asv_stem="nucleotide", embedding_dim=128, attention_heads=4, attention_layers=4)
@@ -139,6 +152,62 @@ def _show(results: dict[str, Figures], title: str) -> None:
             table.add_row(stage, *(f"{1000 * figures['stages'][stage]:.1f}" for figures in timed.values()))
         table.add_row("of the wall time", *(f"{figures['accounted']:.1%}" for figures in timed.values()))
         console.print(table)
+
+
+# --- comparing -------------------------------------------------------------------------------------------------
+
+# Figures of which more is better or worse, by how their dotted names end; and those that must be alike.
+MORE = re.compile(r"(samples_per_s\.p50|rates?\.[\w ]+|product_rate)$")
+LESS = re.compile(r"(step_s\.p50|seconds(\.p50)?|peak_bytes|\.error)$")
+ALIKE = re.compile(r"(losses|activations\..*\.(mean|std|largest))$")
+# Errors below this are rounding; losses and layers that are this much apart, as a share, are not alike.
+ROUNDING, APART = 1e-4, 1e-2
+
+
+def _worse(name: str, one: Any, other: Any, tolerance: float) -> bool:
+    """Whether the second figure is worse than the first by more than `tolerance`, or wrong where it was not."""
+    if name.endswith(".wrong"):
+        return bool(other) and not one
+    if not all(isinstance(value, (int, float)) for value in (one, other)):
+        return False
+    if ALIKE.search(name):
+        return abs(other - one) > APART * max(abs(one), ROUNDING)
+    less, more = other < one / (1 + tolerance), other > max(one * (1 + tolerance), ROUNDING)
+    return bool((less and MORE.search(name)) or (more and LESS.search(name)))
+
+
+def _report(path: Path) -> dict[str, Any]:
+    found = read_json(path)
+    if not isinstance(found, dict) or not ({"cases", "platform", "stages"} & found.keys()):
+        raise InputError(f"{path}: expected the JSON of aam doctor, aam bench or aam profile step")
+    lists = {k: v for k, v in flat(found).items() if isinstance(v, list) and all(isinstance(x, float) for x in v)}
+    return {**flat(found), **{f"{k}.{at}.losses": x for k, v in lists.items() for at, x in enumerate(v)}}
+
+
+def compare(config: CompareConfig) -> int:
+    """Compare two runs or, where both are files, two reports; the exit status is 1 where the second is worse.
+
+    Raises
+    ------
+    InputError
+        Nothing to compare, or a file that is no report.
+    """
+    if problems := out_of_range(config):
+        raise InputError(*problems)
+    first, second = config.first, config.second
+    if first is None or second is None or not (first.is_file() and second.is_file()):
+        return compare_runs(config)
+    one, other = _report(first), _report(second)
+    table, worse = Table("", escape(str(first)), escape(str(second)), ""), 0
+    for name in {**one, **other}:
+        a, b = one.get(name), other.get(name)
+        bad = _worse(name, a, b, config.tolerance)
+        worse += bad
+        if bad or (repr(a) != repr(b) and not isinstance(a, (float, list)) and name not in ("date", "device")):
+            table.add_row(*map(escape, (name, str(a), str(b))), "worse" if bad else "")
+    Console().print(table)
+    print(f"{worse} figures are worse by more than {config.tolerance:.0%}, or apart" if worse else "Nothing is worse.")
+    return FAILED if worse else FINISHED
 
 
 def bench(config: BenchConfig) -> None:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ class Steps:
     optimizer: torch.optim.Optimizer
     loader: Loader
     device: torch.device
+    losses: list[Tensor] = field(default_factory=list)
 
     def take(self, number: int, draw: int) -> tuple[list[float], list[Batch]]:
         """Seconds and batches of `number` steps from the start of epoch `draw` on."""
@@ -100,7 +101,9 @@ class Steps:
 
     def step(self, batch: Batch, number: int = 0) -> None:
         """One step on one batch."""
-        train_step(self.model, [Micro(batch.to(self.device), None, number)], self.objective, self.optimizer)
+        micro = Micro(batch.to(self.device), None, number)
+        outcome = train_step(self.model, [micro], self.objective, self.optimizer)
+        self.losses.append(self.objective.total(outcome.terms))
 
     def stages(self, number: int, draw: int) -> Figures:
         """Mean seconds of each stage of a step, and their sum's share of the wall time."""
@@ -147,8 +150,8 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     -------
     dict
         ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside), ``peak_bytes``
-        (after those steps and one on the epoch's largest batch), ``operations`` of the step at the p50,
-        ``rate`` and ``share`` of the product's rate (measured before and after): of the operations executed,
+        (after those steps and one on the epoch's largest batch), ``losses`` of every step, ``operations`` of the
+        step at the p50, ``rate`` and ``share`` of the product's rate (measured before and after): of the operations executed,
         and of those needed, without what is recomputed.
     """
     steps = make_steps(config, plain)
@@ -166,6 +169,7 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
         "gradient_checkpointing": config.runtime.gradient_checkpointing,
         "distinct_asvs": float(np.mean([len(batch.tokens) for batch in batches])),
         "slots": float(np.mean([batch.asv.shape[1] for batch in batches])),
+        "losses": [float(loss) for loss in steps.losses],
         "epoch_s": len(steps.loader.rows) / float(p50),
     }
     if plain:

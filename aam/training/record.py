@@ -340,7 +340,7 @@ def _files_apart(first: Path, second: Path) -> Iterator[str]:
                 yield f"{name}: {said}"
 
 
-def compare(config: CompareConfig) -> int:
+def compare_runs(config: CompareConfig) -> int:
     """Print what two runs did differently and where their losses part; the exit status is 1 where anything differs.
 
     Raises

@@ -37,6 +37,7 @@ from aam.runtime.device import decide, generator, prepare
 from aam.runtime.files import MANIFEST, remove
 from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
+from aam.training.finders import compiler_for
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
@@ -247,6 +248,7 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
         freeze_base(network)
         asvs = encode_table(network, study, device, config.runtime)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
+    network.compile_encoders(run.about["decisions"].get("compile", {}).get("backend"))
     train, validation = _loaders(config, study, sides, asvs is None, heads.metric is not None)
     write_split(folder / "split.tsv", split)
     with run.signals:
@@ -314,7 +316,10 @@ def run(config: FineTuneConfig, command: str) -> None:
         prepared = load_inputs(config)
         study = prepared.study
         runtime, model = prepared.config.runtime, prepared.config.model
-        decisions = decide(runtime, prepared.device, model.head_width, decided_before(runtime))
+        before = decided_before(runtime)
+        decisions = decide(runtime, prepared.device, model.head_width, before)
+        if runtime.compile_model:
+            decisions["compile"] = compiler_for(model, runtime, prepared.device, before)
         facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}
         facts["decisions"] = decisions
         about = describe(command, prepared.config, facts)
