@@ -114,6 +114,13 @@ class TrainConfig:
     gradient_accumulation_steps: int = option(
         1, "Batches per step of the optimizer; distances are learned within a batch, so it adds no pairs."
     )
+    auto_batch_size: bool = option(
+        False, "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were."
+    )
+    max_memory_fraction: float = option(0.8, "Share of the memory that --auto-batch-size may fill.", rare=True)
+    target_effective_batch_size: int | None = option(
+        None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True
+    )
     ema_decay: float = option(
         0.0,
         "Validate and save an average of the weights that keeps this share of itself each step; 0: none.",
@@ -337,6 +344,22 @@ class DoctorConfig:
     embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True)
     attention_heads: int = option(4, "Its attention heads.", rare=True)
     debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """Steps of pretraining on this device: where their time goes, the largest batch, the best learning rate."""
+
+    what: Literal["step", "batch-size", "lr"] = option(
+        "step", "step: time by stage and operation; batch-size: the largest that fits; lr: a range test.",
+        metavar="{step,batch-size,lr}", positional=True,
+    )  # fmt: skip
+    steps: int = option(20, "Steps that are measured (lr: five times as many).")
+    rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True)
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
 
 
 Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]

@@ -27,6 +27,7 @@ from aam.config import (
     FineTuneConfig,
     PredictConfig,
     PretrainConfig,
+    ProfileConfig,
     SimulateConfig,
     UnifracConfig,
 )
@@ -159,6 +160,7 @@ COMMANDS = {
     "evaluate": Command(EvaluateConfig(), "aam.training.apply:evaluate_table", "compare predictions with the truth"),
     "compare": Command(CompareConfig(), "aam.training.bench:compare", "how two runs, machines or benchmarks differ"),
     "doctor": Command(DoctorConfig(), "aam.training.finders:doctor", "is this machine right and fast, what mends it"),
+    "profile": Command(ProfileConfig(), "aam.training.bench:profile", "where the time of a step goes; what fits"),
     "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rich.console import Console
+from rich.table import Table
+
 from aam.errors import InputError
 from aam.runtime.files import read_json, write_text
 
@@ -299,10 +302,44 @@ def surroundings() -> Facts:
     return {"container": image, "slurm": slurm, "caches": {"aam": str(cache_folder()), **caches}}
 
 
-def printed(value: Any) -> str:
+def _printed(value: Any) -> str:
     """A value of the report for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3g}"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def show(report: Facts) -> None:
+    """Print the report on one screen."""
+    console, platform = Console(), report["platform"]
+    table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
+    facts = {k: v for k, v in platform.items() if k != "versions"} | {
+        k: v for k, v in platform["versions"].items() if v
+    }
+    facts |= {"devices": report["devices"], "runs on the CPU": report["elsewhere"]}
+    facts |= report["memory"]
+    facts |= {name: f"{rate / 1e9:.3g} G/s" for name, rate in report["rates"].items()}
+    facts |= {**report["environment"], **report["caches"], **report["slurm"], "container": report["container"]["path"]}
+    facts["compile"] = report["compile"].get("backend", "not tried")
+    for name, value in facts.items():
+        if value not in (None, [], ()):
+            table.add_row(name, _printed(value))
+    console.print(table)
+    table = Table("attention", "back end", "error", "backward", "ms", "", title="attention against float64")
+    for column in table.columns:
+        column.no_wrap = True
+    for kind, found in report["attention"]["results"].items():
+        for name, result in found.items():
+            if "refused" in result:
+                table.add_row(kind, name, "", "", "", "does not serve")
+                continue
+            said = "wrong" if result["wrong"] else "taken" if report["attention"]["chosen"].get(kind) == name else ""
+            errors = [f"{result[each]:.2g}" for each in ("forward", "backward")]
+            table.add_row(kind, name, *errors, f"{1e3 * result['seconds']:.3g}" if result["seconds"] else "", said)
+    console.print(table)
+    for finding in report["findings"]:
+        console.print(f"{finding['level']}: {finding['what']}\n    {finding['mend']}", markup=False, highlight=False)
+    if not any(finding["level"] == "wrong" for finding in report["findings"]):
+        console.print("Nothing is wrong.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import re
 import resource
@@ -139,6 +140,24 @@ def peak_memory(device: torch.device) -> int:
             return 1024 * int(found[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let `peak_memory` begin anew; where the system does not allow that, it goes on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def memory_limit(device: torch.device, share: float) -> int:
+    """`share` of the bytes that this process could hold: of the device's, else of what is free or already its own."""
+    if device.type == "cuda":
+        return int(share * torch.cuda.get_device_properties(device).total_memory)
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    free = 1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    return int(share * (free + resident_memory()))
 
 
 def device_name(device: torch.device) -> str:

@@ -25,7 +25,7 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig, RuntimeConfig
 from aam.data.batch import Batch, RegionProfile
 from aam.data.loader import Loader
 from aam.data.phylogeny import match_tips, read_tree
-from aam.data.study import load_study
+from aam.data.study import Study, load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
@@ -131,9 +131,16 @@ def make_steps(config: FineTuneConfig, plain: bool = False) -> Steps:
     """Everything that a step needs, as `aam pretrain` makes it."""
     device = prepare(config.runtime)
     decide(config.runtime, device, config.model.head_width)
-    study = load_study(config.data, config.model.max_bp, config.runtime.seed)
+    return steps_of(config, load_study(config.data, config.model.max_bp, config.runtime.seed), device, plain)
+
+
+def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: bool = False) -> Steps:
+    """Steps on the whole of a study, with a head for a numeric target where `aam train` names one."""
+    targets = int(bool(config.targets.metadata_column))
+    if targets:
+        study = replace(study, target=np.zeros((len(study.table.sample_ids), 1), np.float32))
     torch.manual_seed(config.runtime.seed)
-    heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0)
+    heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets)
     model = Aam(config.model, study.depth, heads).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     objective = (PlainObjective if plain else Objective)(config, study.depth, device)
@@ -151,8 +158,8 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     dict
         ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside), ``peak_bytes``
         (after those steps and one on the epoch's largest batch), ``losses`` of every step, ``operations`` of the
-        step at the p50, ``rate`` and ``share`` of the product's rate (measured before and after): of the operations executed,
-        and of those needed, without what is recomputed.
+        step at the p50, ``rate`` and ``share`` of the product's rate (measured before and after): of the operations
+        executed, and of those needed, without what is recomputed.
     """
     steps = make_steps(config, plain)
     product = product_rate(steps.device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import json
 import logging
@@ -9,37 +11,56 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 import aam
-from aam.config import DoctorConfig, ModelConfig, RuntimeConfig
+from aam.config import DoctorConfig, FineTuneConfig, ModelConfig, RuntimeConfig, TrainConfig
 from aam.config_file import from_dict, out_of_range, to_dict
 from aam.data.batch import Batch
-from aam.errors import FAILED, FINISHED, InputError
+from aam.data.study import Study
+from aam.errors import FAILED, FINISHED, InputError, RunError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.attention import Results, choose, gates, wrong
-from aam.runtime.device import OPERATIONS, autocast, elsewhere, facts_of, judge_operation, precision, prepare
+from aam.runtime.device import (
+    OPERATIONS,
+    autocast,
+    elsewhere,
+    facts_of,
+    judge_operation,
+    precision,
+    prepare,
+    random_state,
+    set_random_state,
+)
 from aam.runtime.doctor import (
     RECORDED,
     Facts,
     environment_of,
     findings_of,
     platform_of,
-    printed,
     recorded,
     remembered,
+    show,
     surroundings,
 )
 from aam.runtime.files import check_writable, write_text
-from aam.runtime.timing import copy_rate, device_name, product_rate
+from aam.runtime.timing import (
+    copy_rate,
+    device_name,
+    forget_peak,
+    memory_limit,
+    peak_memory,
+    product_rate,
+    resident_memory,
+)
+from aam.training.bench_cases import Steps, steps_of
 
 log = logging.getLogger("aam")
 
@@ -50,6 +71,7 @@ COMPILE_SECONDS = 240.0
 # In bf16 the order of sums shows.
 COMPILE_TOLERANCE = 5e-2
 DEPTH = 1000
+LOWER = "lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
 
 # --- a fixed network on a fixed batch ------------------------------------------------------------------------
@@ -235,40 +257,6 @@ def _recorded(facts: Facts) -> Facts:
     return {**measured, "activations": {}}
 
 
-def _show(report: Facts) -> None:
-    """One screen."""
-    console, platform = Console(), report["platform"]
-    table = Table(title=f"aam doctor: {platform['name']}", show_header=False, title_justify="left")
-    facts = {k: v for k, v in platform.items() if k != "versions"} | {
-        k: v for k, v in platform["versions"].items() if v
-    }
-    facts |= {"devices": report["devices"], "runs on the CPU": report["elsewhere"]}
-    facts |= report["memory"]
-    facts |= {name: f"{rate / 1e9:.3g} G/s" for name, rate in report["rates"].items()}
-    facts |= {**report["environment"], **report["caches"], **report["slurm"], "container": report["container"]["path"]}
-    facts["compile"] = report["compile"].get("backend", "not tried")
-    for name, value in facts.items():
-        if value not in (None, [], ()):
-            table.add_row(name, printed(value))
-    console.print(table)
-    table = Table("attention", "back end", "error", "backward", "ms", "", title="attention against float64")
-    for column in table.columns:
-        column.no_wrap = True
-    for kind, found in report["attention"]["results"].items():
-        for name, result in found.items():
-            if "refused" in result:
-                table.add_row(kind, name, "", "", "", "does not serve")
-                continue
-            said = "wrong" if result["wrong"] else "taken" if report["attention"]["chosen"].get(kind) == name else ""
-            errors = [f"{result[each]:.2g}" for each in ("forward", "backward")]
-            table.add_row(kind, name, *errors, f"{1e3 * result['seconds']:.3g}" if result["seconds"] else "", said)
-    console.print(table)
-    for finding in report["findings"]:
-        console.print(f"{finding['level']}: {finding['what']}\n    {finding['mend']}", markup=False, highlight=False)
-    if not any(finding["level"] == "wrong" for finding in report["findings"]):
-        console.print("Nothing is wrong.")
-
-
 def doctor(config: DoctorConfig) -> int:
     """Examine this machine, or the recorded one that ``AAM_PLATFORM`` names; exit status 1 where something is wrong.
 
@@ -302,8 +290,102 @@ def doctor(config: DoctorConfig) -> int:
         "findings": [finding._asdict() for finding in findings_of(platform, facts, measured)],
     }
     report["status"] = FAILED if any(each["level"] == "wrong" for each in report["findings"]) else FINISHED
-    _show(report)
+    show(report)
     if config.output is not None:
         write_text(config.output, json.dumps(report, indent=1) + "\n")
         print(config.output)
     return int(report["status"])
+
+
+# --- steps -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def restored(steps: Steps) -> Iterator[None]:
+    """Give weights, optimizer, loader, losses and random numbers back as they were, whatever happens inside."""
+    model, optimizer = copy.deepcopy((steps.model.state_dict(), steps.optimizer.state_dict()))
+    loader, losses, random = steps.loader, list(steps.losses), random_state(steps.device)
+    try:
+        yield
+    finally:
+        steps.optimizer.zero_grad(set_to_none=True)
+        steps.model.load_state_dict(model)
+        steps.optimizer.load_state_dict(optimizer)
+        steps.loader, steps.losses = loader, losses
+        set_random_state(random, steps.device)
+
+
+def _peak(steps: Steps, size: int) -> int:
+    """Bytes at most during two steps, the optimizer's included, on the batch of an epoch that has the most ASVs."""
+    steps.loader = dataclasses.replace(steps.loader, batch_size=size)
+    # Samples differ far more than draws do, so the table says which batch is largest.
+    richness = np.diff(steps.loader.study.table.counts.indptr)
+    batch = steps.loader.draw(max(steps.loader.order(0), key=lambda rows: int(richness[rows].sum())), 0)
+    forget_peak(steps.device)
+    for number in range(2):
+        steps.step(batch, number)
+    return peak_memory(steps.device)
+
+
+def largest_batch(steps: Steps, limit: int, most: int | None = None) -> dict[int, int]:
+    """Peak bytes of each batch size that was tried and stays below `limit`, by growth and then bisection.
+
+    Sizes are at most `most` and the samples there are. A size is tried where the last two, continued, say that it
+    fits, so that a computer is not brought to its knees; where a device says that its memory is full, it is.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
+    """
+    most = min(most or len(steps.loader.rows), len(steps.loader.rows))
+    fits: dict[int, int] = {}
+    low, high, base = 0, most + 1, resident_memory() if steps.device.type == "cpu" else 0
+    with restored(steps):
+        while high - low > max(1, low // 16):
+            size = min(max(2 * low, 1), high - 1) if high > most else (low + high) // 2
+            (a, one), (b, two) = [(0, base), (0, base), *sorted(fits.items())][-2:]
+            expected = two + (two - one) / max(b - a, 1) * (size - b)
+            try:
+                found = limit + 1 if expected > limit else _peak(steps, size)
+            except torch.OutOfMemoryError:
+                found = limit + 1
+            if found <= limit:
+                low, fits[size] = size, found
+            else:
+                high = size
+    if not fits:
+        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {LOWER}")
+    return fits
+
+
+def sizes(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
+    """Batch size and accumulation: the effective batch is kept, with batches of at most `fitting` samples.
+
+    Raises `InputError` where the effective batch that is asked for is no multiple of the batch size.
+    """
+    effective = config.target_effective_batch_size or config.batch_size * config.gradient_accumulation_steps
+    if fitting is None:
+        if effective % config.batch_size:
+            raise InputError(
+                f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {config.batch_size}"
+            )
+        return config.batch_size, effective // config.batch_size
+    size = max(one for one in range(1, min(fitting, effective) + 1) if effective % one == 0)
+    return size, effective // size
+
+
+def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Facts) -> tuple[FineTuneConfig, Facts]:
+    """The configuration with its batch size and accumulation, and what decided them; said where they change."""
+    found = before.get("batch")
+    if found is None:
+        fitting = None
+        if config.train.auto_batch_size:
+            effective = sizes(dataclasses.replace(config.train, batch_size=1), 1)[1] * config.train.batch_size
+            steps = steps_of(config, study, device)
+            fitting = max(largest_batch(steps, memory_limit(device, config.train.max_memory_fraction), effective))
+        size, once = sizes(config.train, fitting)
+        found = {"batch_size": size, "gradient_accumulation_steps": once}
+        if fitting is not None:
+            log.info("batches of %d, %d for each step of %d samples", size, once, size * once)
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, **found)), found

@@ -37,7 +37,7 @@ from aam.runtime.device import decide, generator, prepare
 from aam.runtime.files import MANIFEST, remove
 from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
 from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
-from aam.training.finders import compiler_for
+from aam.training.finders import compiler_for, sized
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
@@ -318,6 +318,8 @@ def run(config: FineTuneConfig, command: str) -> None:
         runtime, model = prepared.config.runtime, prepared.config.model
         before = decided_before(runtime)
         decisions = decide(runtime, prepared.device, model.head_width, before)
+        config, decisions["batch"] = sized(prepared.config, study, prepared.device, before)
+        prepared = dataclasses.replace(prepared, config=config)
         if runtime.compile_model:
             decisions["compile"] = compiler_for(model, runtime, prepared.device, before)
         facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}

@@ -193,7 +193,7 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tmp_path):
     broken = tmp_path / "broken-compiler"
-    real = 'case "$*" in *version*) exec c++ "$@";; esac'
+    real = 'case "$1" in --version) exec c++ "$@";; esac'
     broken.write_text(f'#!/bin/sh\n{real}\necho "error: {TRITON}" >&2\nexit 1\n')
     broken.chmod(0o755)
     words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
