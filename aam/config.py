@@ -115,7 +115,9 @@ class TrainConfig:
         1, "Batches per step of the optimizer; distances are learned within a batch, so it adds no pairs."
     )
     auto_batch_size: bool = option(
-        False, "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were."
+        False,
+        "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were.",
+        rare=True,
     )
     max_memory_fraction: float = option(0.8, "Share of the memory that --auto-batch-size may fill.", rare=True)
     target_effective_batch_size: int | None = option(
@@ -203,9 +205,18 @@ class RuntimeConfig:
         None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
     )
     compile_model: bool = option(
-        False, "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first."
+        False,
+        "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first.",
+        rare=True,
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
+    memory_profile: bool = option(False, "Write memory.json and memory.png: the most memory of each stage.", rare=True)
+    memory_snapshot: bool = option(
+        False, "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.", rare=True
+    )
+    use_expandable_segments: bool = option(
+        False, "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.", rare=True
+    )
     deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
     debug: bool = option(False, "Show the traceback of an error.", rare=True)
 

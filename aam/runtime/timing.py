@@ -90,6 +90,24 @@ class Stages:
                 delattr(owner, attribute)
 
 
+class MemoryStages(Stages):
+    """Most memory of each stage: bytes at its peak and reserved by torch (both of the device), and resident."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.most: dict[str, dict[str, int]] = {}
+        forget_peak(device)
+
+    def _turn(self) -> None:
+        name = self._open[-1] if self._open else "between"
+        super()._turn()
+        reserved = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
+        now = {"peak_bytes": peak_memory(self.device), "reserved_bytes": reserved, "resident_bytes": resident_memory()}
+        before = self.most.get(name, now)
+        self.most[name] = {kind: max(value, before[kind]) for kind, value in now.items()}
+        forget_peak(self.device)
+
+
 def product_rate(device: torch.device, repeats: int = 7) -> float:
     """Operations per second of torch's own product of two float32 matrices of 2,048 rows (median run)."""
     left, right = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE, device=device)

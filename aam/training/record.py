@@ -59,9 +59,12 @@ TIMES = ("seconds", "samples_per_s")
 # One of these stands in the folder of every run, evaluation and embedding.
 RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
 # Options of `runtime` that change no result, and those that may change its last bits.
-HARMLESS = ("output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints")
+HARMLESS = (
+    "output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints",
+    "memory_profile", "memory_snapshot", "use_expandable_segments",
+)  # fmt: skip
 LAST_BITS = ("device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic", "attn_implementation",
-             "allow_inexact_attention")  # fmt: skip
+             "allow_inexact_attention", "compile_model")  # fmt: skip
 IMAGE = "AAM_IMAGE"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
 HIDDEN = (LOCK, PARTIAL, REPLACED)

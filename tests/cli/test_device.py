@@ -278,3 +278,53 @@ def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monke
     assert (
         "flash: bfloat16, masked: does not serve it (flash attention does not take a mask)" in capsys.readouterr().err
     )
+
+
+# --- memory ----------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_every_stage_changes_nothing_but_two_files(study, tmp_path):
+    assert pretrain(study, tmp_path / "plain") == 0
+    assert pretrain(study, tmp_path / "profiled", "--memory-profile") == 0
+    assert weights(tmp_path / "plain") == weights(tmp_path / "profiled")
+    report = json.loads((tmp_path / "profiled" / "memory.json").read_text())
+    stages = report["stages"]
+    assert stages.keys() == {"model creation", "transfer", "forward", "backward", "step", "between"}
+    assert all(each["peak_bytes"] >= each["resident_bytes"] / 2 > 1e7 for each in stages.values())
+    assert 0 < report["utilisation"] < 1
+    assert (tmp_path / "profiled" / "memory.png").read_bytes()[:4] == b"\x89PNG"
+    before = sorted(path.name for path in (tmp_path / "plain").iterdir())
+    assert pretrain(study, tmp_path / "plain", "--memory-profile") == 2, "it holds a run"
+    assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == before
+
+
+def test_memory_of_predictions(study, tmp_path):
+    inputs = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device", "cpu"]
+    words = ["train", *inputs, "--metadata-column", "ph", "--rarefy-depth", "200", *SMALL]
+    assert main([*words, "--output-dir", str(tmp_path / "tune")]) == 0
+    words = ["predict", "--model", str(tmp_path / "tune" / "model"), *inputs[:2], "--device", "cpu", "--threads", "1"]
+    assert main([*words, "--output", str(tmp_path / "p.tsv"), "--memory-profile"]) == 0
+    report = json.loads((tmp_path / "p.memory" / "memory.json").read_text())
+    assert {"forward", "model creation"} <= report["stages"].keys()
+
+
+def test_memory_that_is_full_is_said_with_what_to_lower(study, tmp_path, plain_python):
+    """The address space is limited for real; the network does not fit into what is left."""
+    printed = plain_python(f"""
+import contextlib, io, resource, re, pathlib
+import torch, aam.training.run
+from aam.cli.main import main
+torch.set_num_threads(1)
+size = int(re.search(r"VmSize:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + (400 << 20),) * 2)
+said = io.StringIO()
+with contextlib.redirect_stderr(said):
+    status = main(["pretrain", "--table", "{study}/table.biom", "--tree", "{study}/tree.nwk", "--device", "cpu",
+                   "--rarefy-depth", "200", "--output-dir", "{tmp_path}/run", "--threads", "1", "--num-workers", "0",
+                   "--embedding-dim", "4096", "--batch-size", "16"])
+print(status, said.getvalue())
+""")
+    assert printed.startswith("1 ")
+    assert "aam pretrain: memory is full (" in printed
+    assert "lower --batch-size (16), or lower --token-limit (1024), or set or lower --asv-chunk-size (None)" in printed
+    assert "Traceback" not in printed
