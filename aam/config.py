@@ -191,8 +191,8 @@ class RuntimeConfig:
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True)
     num_workers: int = option(0, "Processes that prepare batches beside the main one.")
-    mixed_precision: Literal["auto", "none", "bf16"] = option(
-        "auto", "bf16 where the device has it in hardware (not on CPU), else float32."
+    mixed_precision: Literal["auto", "none", "bf16", "fp16"] = option(
+        "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
     )
     attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = option(
         "auto", "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused."

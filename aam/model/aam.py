@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,13 @@ class Outputs:
     counts: Tensor | None = None
     target: Tensor | None = None
     labels: tuple[Tensor, ...] = ()
+
+    def full(self) -> Outputs:
+        """The same in float32 where it was in half precision: losses compare it with float32."""
+        half = (torch.float16, torch.bfloat16)
+        values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        whole = {name: value.float() for name, value in values.items() if value.dtype in half}
+        return replace(self, **whole)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):

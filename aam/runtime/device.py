@@ -86,7 +86,9 @@ def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
 
 
 def _precision(config: RuntimeConfig, in_hardware: bool) -> torch.dtype:
-    """bf16 where asked for or, on ``auto``, where a GPU has it in hardware; else float32."""
+    """What is asked for or, on ``auto``, bf16 where a GPU has it in hardware; else float32."""
+    if config.mixed_precision == "fp16":
+        return torch.float16
     wanted = config.mixed_precision == "bf16" or (config.mixed_precision == "auto" and in_hardware)
     return torch.bfloat16 if wanted else torch.float32
 

@@ -40,7 +40,7 @@ from aam.runtime.files import whole_file, write_text
 from aam.runtime.timing import MemoryStages, Stages, memory_limit, operations, peak_memory, product_rate, seconds
 from aam.training.checkpoint import SavedModel, save_model
 from aam.training.loop import Micro, Objective, train_step
-from aam.training.optim import make_optimizer
+from aam.training.optim import make_optimizer, make_scaler
 
 log = logging.getLogger("aam")
 
@@ -150,7 +150,8 @@ def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: 
     heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets)
     model = Aam(config.model, study.depth, heads).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    objective = (PlainObjective if plain else Objective)(config, study.depth, device)
+    scaler = make_scaler(config, device)
+    objective = (PlainObjective if plain else Objective)(config, study.depth, device, scaler=scaler)
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
     loader = Loader(study, rows, size, shuffle=True, distances=study.metric is not None, shallow=shallow)

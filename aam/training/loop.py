@@ -42,7 +42,7 @@ from aam.training.losses import (
     total_loss,
 )
 from aam.training.metrics import classification_metrics, regression_metrics
-from aam.training.optim import learning_rate, make_optimizer
+from aam.training.optim import UNSCALED, Scaler, learning_rate, make_optimizer, make_scaler
 
 log = logging.getLogger("aam")
 
@@ -64,6 +64,7 @@ class Objective:
     depth: int
     device: torch.device
     weights: ClassWeights = ()
+    scaler: Scaler = UNSCALED
 
     def masks(self, batch: Batch, step: int) -> Masks | None:
         """What is withheld in `step`."""
@@ -72,7 +73,7 @@ class Objective:
     def run(self, model: Aam, batch: Batch, masks: Masks | None, asvs: Tensor | None) -> tuple[Outputs, Terms]:
         """Outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         with autocast(self.config.runtime, self.device):
-            outputs = model(batch, masks, asvs)
+            outputs = model(batch, masks, asvs).full()
         spread = model.scale[1]
         return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, spread, self.weights)
 
@@ -115,16 +116,18 @@ def train_step(model: Aam, window: Sequence[Micro], objective: Objective, optimi
     for micro, (batch, masks) in zip(window, masked, strict=True):
         _, terms = objective.run(model, batch, masks, micro.asvs)
         loss = objective.total(terms, counts)
-        loss.backward()
+        objective.scaler.scale(loss).backward()
         parts.append(terms)
         losses.append(loss.detach())
+    objective.scaler.unscale_(optimizer)
     trained = [p for p in model.parameters() if p.grad is not None]
     norm = nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm)
-    broken = ~(torch.isfinite(norm) & torch.isfinite(torch.stack(losses).sum()))
+    lost = ~torch.isfinite(torch.stack(losses).sum())
+    broken = lost | ~torch.isfinite(norm)
     # As torch's GradScaler does it: fused optimizers leave out the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, broken.float()  # type: ignore[attr-defined]
     optimizer.step()
-    return Step(added(parts), broken)
+    return Step(added(parts), lost | objective.scaler.moved(broken))
 
 
 @dataclass
@@ -177,7 +180,9 @@ class Trainer:
         study, sizes = self.train.study, [len(h.linear.bias) for h in self.model.labels if isinstance(h, Readout)]
         labels = np.zeros((0, 0), np.int64) if study.label is None else study.label[self.train.rows]
         weights = class_weights(self.config.targets.class_weights, labels, sizes)
-        self.objective = Objective(self.config, study.depth, self.device, weights)
+        self.objective = Objective(
+            self.config, study.depth, self.device, weights, make_scaler(self.config, self.device)
+        )
         self.optimizer = make_optimizer(self.model, self.config.train)
         self.weights = penalties(self.config.train, self.config.targets)
         self.at_once = self.config.train.gradient_accumulation_steps
@@ -201,7 +206,8 @@ class Trainer:
         moments = self.optimizer.state_dict()["state"]
         kinds["optimizer"] = {f"{i}.{name}": value for i, values in moments.items() for name, value in values.items()}
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
-        return State(tensors, {"progress": dataclasses.asdict(self.progress)})
+        scale = self.objective.scaler.state_dict()
+        return State(tensors, {"progress": dataclasses.asdict(self.progress), "scale": scale})
 
     def restore(self, state: State) -> None:
         """Stand where `state` was taken."""
@@ -216,6 +222,7 @@ class Trainer:
             moments[int(place)][kind] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": dict(moments), "param_groups": groups})
+        self.objective.scaler.load_state_dict(state.facts.get("scale", {}))
         self.progress, self.resumed = Progress(**state.facts["progress"]), True
         set_random_state(state.part("random"), self.device)
 
