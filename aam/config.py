@@ -361,9 +361,9 @@ class DoctorConfig:
 class ProfileConfig:
     """Steps of pretraining on this device: where their time goes, the largest batch, the best learning rate."""
 
-    what: Literal["step", "batch-size", "lr"] = option(
-        "step", "step: time by stage and operation; batch-size: the largest that fits; lr: a range test.",
-        metavar="{step,batch-size,lr}", positional=True,
+    what: Literal["step", "memory", "batch-size", "lr"] = option(
+        "step", "Time by stage and operation; memory by stage; the largest batch that fits; the best learning rate.",
+        metavar="{step,memory,batch-size,lr}", positional=True,
     )  # fmt: skip
     steps: int = option(20, "Steps that are measured (lr: five times as many).")
     rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True)

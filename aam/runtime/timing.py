@@ -173,8 +173,9 @@ def memory_limit(device: torch.device, share: float) -> int:
     """`share` of the bytes that this process could hold: of the device's, else of what is free or already its own."""
     if device.type == "cuda":
         return int(share * torch.cuda.get_device_properties(device).total_memory)
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    free = 1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    listed = Path("/proc/meminfo")
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", listed.read_text(), re.MULTILINE) if listed.exists() else None
+    free = 1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(share * (free + resident_memory()))
 
 

@@ -55,6 +55,7 @@ from aam.training.bench_cases import (
     Figures,
     Steps,
     make_steps,
+    memory_profiled,
     time_prediction,
     time_training,
     time_unifrac,
@@ -339,7 +340,10 @@ def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) ->
     total = sum(figures["stages"].values())
     for name, taken in figures["stages"].items():
         print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
-    print(f"{figures['accounted']:.1%} of the wall time; {figures['samples_per_s']['p50']:.1f} samples/s")
+    print(
+        f"{figures['accounted']:.1%} of the wall time; {figures['samples_per_s']['p50']:.1f} samples/s; "
+        f"{_notes(figures, {}, 'step')}; {figures['utilisation']:.0%} busy"
+    )
     for name, taken in figures["top"].items():
         print(f"{name:<60} {1e3 * taken / 3:8.1f} ms")
     if torch.version.hip is not None:
@@ -361,6 +365,9 @@ def profile(config: ProfileConfig) -> None:
     run = RunConfig(**vars(config.runtime))
     whole = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
     figures: Figures = {}
+    if config.what == "memory":
+        memory_profiled(lambda _: make_steps(whole).take(config.steps, 0), config)
+        return
     if config.what == "step":
         figures = _profile_step(config, whole, folder)
     elif config.what == "batch-size":

@@ -212,6 +212,8 @@ def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.devic
         if said != "right":
             log.warning("torch.compile with %s fails here (%s)", name, said)
     log.info("torch.compile: %s", verdict["backend"])
+    # Should a shape fail later all the same, its frame runs as it is.
+    torch._dynamo.config.suppress_errors = True
     return verdict
 
 
@@ -223,7 +225,13 @@ def _attention(results: Results, timed: bool) -> Facts:
         kind: {name: {**result, "wrong": wrong(kind, result)} for name, result in found.items()}
         for kind, found in results.items()
     }
-    return {"results": judged, "chosen": choose(results, "auto", False, timed)}
+    try:
+        chosen = choose(results, "auto", False, timed)
+    except InputError as error:
+        # Nothing is right: the findings say it, one by one.
+        log.warning("%s", error)
+        chosen = {}
+    return {"results": judged, "chosen": chosen}
 
 
 def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:

@@ -164,6 +164,17 @@ def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(study, 
     assert weights(tmp_path / "inexact") != weights(tmp_path / "auto")
 
 
+def test_a_machine_on_which_nothing_is_right_is_examined_all_the_same(tmp_path, monkeypatch, capsys):
+    facts = json.loads((PLATFORMS / "gfx942-torch2.5-rocm6.2.json").read_text())
+    facts["gates"]["float32, masked"]["math"] |= {"backward": 2.0}
+    (tmp_path / "machine.json").write_text(json.dumps(facts))
+    monkeypatch.setenv("AAM_PLATFORM", str(tmp_path / "machine.json"))
+    status, report = examined(tmp_path / "d.json")
+    assert (status, report["attention"]["chosen"]) == (1, {})
+    assert "attention math, float32, masked: off by 2 against float64" in str(report["findings"])
+    assert "no back end is right here" in capsys.readouterr().err
+
+
 def test_bad_options_of_the_doctor(tmp_path, capsys):
     assert main([*DOCTOR, "--attention-heads", "5", "--threads", "0"]) == 2
     said = capsys.readouterr().err

@@ -167,6 +167,12 @@ def test_learning_rates_from_too_small_to_too_large(steps):
 # --- profiles ------------------------------------------------------------------------------------------------
 
 
+def test_memory_of_steps(study, tmp_path):
+    words = ["profile", "memory", "--table", str(study / "table.biom"), "--steps", "2", "--device", "cpu"]
+    assert main([*words, "--embedding-dim=8", "--threads=1", "--output-dir", str(tmp_path / "out")]) == 0
+    assert "backward" in json.loads((tmp_path / "out" / "memory.json").read_text())["stages"]
+
+
 @pytest.mark.parametrize("what", ["step", "batch-size", "lr"])
 def test_profiles(study, tmp_path, what, capsys):
     words = ["profile", what, "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--steps", "2"]
