@@ -221,6 +221,12 @@ def choose(results: Results, wanted: str, inexact: bool, timed: bool) -> dict[st
     return chosen
 
 
+def known(chosen: Any, dtype: torch.dtype) -> bool:
+    """Whether this, read from a file, names a back end for each kind of call."""
+    kinds = {family(dtype, True), family(dtype, False)}
+    return isinstance(chosen, dict) and chosen.keys() == kinds and set(map(str, chosen.values())) <= {SDPA, *BACKENDS}
+
+
 def use(chosen: dict[str, str]) -> None:
     """Let `attend` take these back ends from now on."""
     _chosen.clear()

@@ -124,8 +124,9 @@ def decide(
         "torch": torch.__version__,
     }
     question |= {"precision": str(dtype), "width": width, "tf32": config.tf32}
-    if before is not None and before.get("question") == question:
-        chosen = before["attention"]
+    earlier = before or {}
+    if earlier.get("question") == question and attention.known(earlier.get("attention"), dtype):
+        chosen = earlier["attention"]
     else:
         results = attention.gates(device, (dtype,), width)
         chosen = attention.choose(results, wanted, inexact, device.type == "cuda")

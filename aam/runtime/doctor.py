@@ -255,7 +255,8 @@ def remembered(
 def findings_of(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
     """What is wrong, was mended or is worth knowing, from the platform, its facts and what was measured on it."""
     environment, hip = facts["environment"], facts["torch"].get("hip")
-    changes = changes_of(environment, [platform.architecture], hip) + facts.get("mended", [])
+    changes = changes_of(environment, [platform.architecture], hip)
+    changes += [change for change in facts.get("mended", []) if change.name not in CACHES]
     found = [
         Finding("mended", f"{c.name}: {c.why}", f"aam has it {_done(c)}; leave it out of your scripts") for c in changes
     ]

@@ -1,4 +1,4 @@
-"""`aam bench`: speed and memory of the main job on this device, every case in a process of its own."""
+"""`aam bench`, `aam profile` and `aam compare`: speed and memory of the main job on this device."""
 
 from __future__ import annotations
 
@@ -56,11 +56,12 @@ from aam.training.bench_cases import (
     Steps,
     make_steps,
     memory_profiled,
+    restored,
     time_prediction,
     time_training,
     time_unifrac,
 )
-from aam.training.finders import largest_batch, restored
+from aam.training.finders import largest_batch
 from aam.training.record import compare_runs, flat
 
 # Sizes of the public predecessor, and the batch of which it needed 10 s and 5.9 GB a step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import inspect
 import itertools
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
 from aam.errors import InputError
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
-from aam.runtime.device import choose_device, decide, prepare
+from aam.runtime.device import choose_device, decide, prepare, random_state, set_random_state
 from aam.runtime.files import whole_file, write_text
 from aam.runtime.timing import MemoryStages, Stages, memory_limit, operations, peak_memory, product_rate, seconds
 from aam.training.checkpoint import SavedModel, save_model
@@ -132,6 +133,21 @@ class Steps:
             wall = sum(self.take(number, draw)[0])
         means = {name: stages.seconds.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
+
+
+@contextlib.contextmanager
+def restored(steps: Steps) -> Iterator[None]:
+    """Give weights, optimizer, loader, losses and random numbers back as they were, whatever happens inside."""
+    model, optimizer = copy.deepcopy((steps.model.state_dict(), steps.optimizer.state_dict()))
+    loader, losses, random = steps.loader, list(steps.losses), random_state(steps.device)
+    try:
+        yield
+    finally:
+        steps.optimizer.zero_grad(set_to_none=True)
+        steps.model.load_state_dict(model)
+        steps.optimizer.load_state_dict(optimizer)
+        steps.loader, steps.losses = loader, losses
+        set_random_state(random, steps.device)
 
 
 def make_steps(config: FineTuneConfig, plain: bool = False) -> Steps:

@@ -1,9 +1,7 @@
-"""What is found out about this machine by running the network on it: `aam doctor`, `aam profile`, torch.compile."""
+"""What is found out about this machine by running the network on it: `aam doctor`, compilers, the largest batch."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import dataclasses
 import json
 import logging
@@ -11,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +25,7 @@ from aam.errors import FAILED, FINISHED, InputError, RunError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.attention import Results, choose, gates, wrong
-from aam.runtime.device import (
-    OPERATIONS,
-    autocast,
-    elsewhere,
-    facts_of,
-    judge_operation,
-    precision,
-    prepare,
-    random_state,
-    set_random_state,
-)
+from aam.runtime.device import OPERATIONS, autocast, elsewhere, facts_of, judge_operation, precision, prepare
 from aam.runtime.doctor import (
     RECORDED,
     Facts,
@@ -60,7 +47,7 @@ from aam.runtime.timing import (
     product_rate,
     resident_memory,
 )
-from aam.training.bench_cases import Steps, steps_of
+from aam.training.bench_cases import Steps, restored, steps_of
 
 log = logging.getLogger("aam")
 
@@ -202,12 +189,20 @@ def compile_verdict(model: ModelConfig, runtime: RuntimeConfig, device: torch.de
         "precision": str(precision(runtime, device)),
     }
     of["model"] = to_dict(model)
-    return remembered("compile", of, make, lambda found: isinstance(found, dict) and "backend" in found, anew)
+    return remembered("compile", of, make, _is_verdict, anew)
+
+
+def _is_verdict(found: Any) -> bool:
+    """Whether this, read from a file, is one."""
+    named = isinstance(found, dict) and found.get("backend") in (*COMPILERS, EAGER)
+    return named and isinstance(found.get("tried"), dict)
 
 
 def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, before: Facts) -> Facts:
     """The verdict for a run with ``--compile-model``, as `before` where the run goes on; says what failed."""
-    verdict: Facts = before.get("compile") or compile_verdict(model, runtime, device)
+    verdict: Facts = before.get("compile", {})
+    if not _is_verdict(verdict):
+        verdict = compile_verdict(model, runtime, device)
     for name, said in verdict["tried"].items():
         if said != "right":
             log.warning("torch.compile with %s fails here (%s)", name, said)
@@ -308,21 +303,6 @@ def doctor(config: DoctorConfig) -> int:
 # --- steps -----------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def restored(steps: Steps) -> Iterator[None]:
-    """Give weights, optimizer, loader, losses and random numbers back as they were, whatever happens inside."""
-    model, optimizer = copy.deepcopy((steps.model.state_dict(), steps.optimizer.state_dict()))
-    loader, losses, random = steps.loader, list(steps.losses), random_state(steps.device)
-    try:
-        yield
-    finally:
-        steps.optimizer.zero_grad(set_to_none=True)
-        steps.model.load_state_dict(model)
-        steps.optimizer.load_state_dict(optimizer)
-        steps.loader, steps.losses = loader, losses
-        set_random_state(random, steps.device)
-
-
 def _peak(steps: Steps, size: int) -> int:
     """Bytes at most during two steps, the optimizer's included, on the batch of an epoch that has the most ASVs."""
     steps.loader = dataclasses.replace(steps.loader, batch_size=size)
@@ -385,15 +365,15 @@ def sizes(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
 
 def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Facts) -> tuple[FineTuneConfig, Facts]:
     """The configuration with its batch size and accumulation, and what decided them; said where they change."""
-    found = before.get("batch")
-    if found is None:
+    found, names = before.get("batch"), ["batch_size", "gradient_accumulation_steps"]
+    if not (isinstance(found, dict) and [*found] == names and all(type(v) is int and v > 0 for v in found.values())):
         fitting = None
         if config.train.auto_batch_size:
             effective = sizes(dataclasses.replace(config.train, batch_size=1), 1)[1] * config.train.batch_size
             steps = steps_of(config, study, device)
             fitting = max(largest_batch(steps, memory_limit(device, config.train.max_memory_fraction), effective))
         size, once = sizes(config.train, fitting)
-        found = {"batch_size": size, "gradient_accumulation_steps": once}
+        found = dict(zip(names, (size, once), strict=True))
         if fitting is not None:
             log.info("batches of %d, %d for each step of %d samples", size, once, size * once)
     return dataclasses.replace(config, train=dataclasses.replace(config.train, **found)), found
