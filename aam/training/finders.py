@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -365,15 +366,17 @@ def sizes(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
 
 def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Facts) -> tuple[FineTuneConfig, Facts]:
     """The configuration with its batch size and accumulation, and what decided them; said where they change."""
-    found, names = before.get("batch"), ["batch_size", "gradient_accumulation_steps"]
-    if not (isinstance(found, dict) and [*found] == names and all(type(v) is int and v > 0 for v in found.values())):
-        fitting = None
-        if config.train.auto_batch_size:
-            effective = sizes(dataclasses.replace(config.train, batch_size=1), 1)[1] * config.train.batch_size
-            steps = steps_of(config, study, device)
-            fitting = max(largest_batch(steps, memory_limit(device, config.train.max_memory_fraction), effective))
-        size, once = sizes(config.train, fitting)
-        found = dict(zip(names, (size, once), strict=True))
-        if fitting is not None:
-            log.info("batches of %d, %d for each step of %d samples", size, once, size * once)
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, **found)), found
+    train, names = config.train, ["batch_size", "gradient_accumulation_steps"]
+    effective = train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
+    fitting, found = None, before.get("batch", {})
+    known = (
+        isinstance(found, dict) and [*found] == names and all(type(each) is int and each > 0 for each in found.values())
+    )
+    if not train.auto_batch_size or not known or math.prod(found.values()) != effective:
+        if train.auto_batch_size:
+            limit = memory_limit(device, train.max_memory_fraction)
+            fitting = max(largest_batch(steps_of(config, study, device), limit, effective))
+        found = dict(zip(names, sizes(train, fitting), strict=True))
+    if train.auto_batch_size:
+        log.info("batches of %d, %d for each step of %d samples", *found.values(), effective)
+    return dataclasses.replace(config, train=dataclasses.replace(train, **found)), found

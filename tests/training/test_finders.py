@@ -148,6 +148,10 @@ def test_training_with_a_batch_size_that_was_found(study, tmp_path, capsys, monk
     (tmp_path / "run" / "metrics.json").unlink()
     monkeypatch.setattr(finders, "_peak", lambda *_: pytest.fail("sought again"))
     assert main([*words, "--resume-from", "auto"]) == 0
+    assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
+    said = capsys.readouterr().err
+    assert "config.train.batch_size was 4 and is 8" in said
+    assert "config.train.auto_batch_size was True and is False" in said
 
 
 # --- learning rates ------------------------------------------------------------------------------------------
