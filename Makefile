@@ -8,7 +8,7 @@
 # ROUTE        definition, or layer where you may not build (empty: found out)
 # TABLE TREE METADATA     what a job on a cluster reads
 # COLUMN MODEL OUT        metadata columns to predict, model folder, where it writes (below VAST)
-# SITE NODES TIME ACCOUNT cluster (cosmos, or a profile), nodes, HH:MM:SS, account
+# SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), how many nodes, HH:MM:SS, account
 # IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container
 # SUBMIT       0: only print the script
 # ARGS         more options of the tool that a target calls

@@ -26,7 +26,7 @@ stage_in() {   # on each node: the inputs, and the run so far from VAST, so that
     if [ -z "$FILE" ] && [ -f "$OUT/run.json" ]; then
         (cd "$OUT" && find . -mindepth 1 -maxdepth 1 ! -name '.*' ! -name slurm \
             -exec cp -rp -t "$WORK/.partial-run" {} +) || return
-        find "$WORK/.partial-run" -name '.partial-*' -prune -exec rm -rf {} +
+        find "$WORK/.partial-run" -mindepth 1 -name '.partial-*' -prune -exec rm -rf {} +
     fi
     mv -T "$WORK/.partial-run" "$WORK/run"
 }
@@ -50,7 +50,7 @@ put() {   # put PATH: copy a file or folder of run/ to VAST, unless the same is 
 
 put_all() {   # files, then whole folders, then metrics.json, which says that a run is finished
     local path
-    mkdir -p "$OUT" && find "$OUT" -name '.partial-*' -prune -exec rm -rf {} + || return
+    mkdir -p "$OUT" && find "$OUT" -mindepth 1 -name '.partial-*' -prune -exec rm -rf {} + || return
     while IFS= read -r -d '' path; do put "${path#./}" || return; done < <(
         find . -mindepth 1 -name '.*' -prune -o -type d -exec test -e '{}/manifest.json' \; -prune \
             -o -type f ! -name metrics.json -print0

@@ -1,0 +1,332 @@
+"""Job scripts on a cluster of two pretended Cosmos nodes: trained, warned, killed, crashed, requeued, chained."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import HERE, ROOT, environment
+
+pytestmark = pytest.mark.cluster
+SMALL = ["--rarefy-depth", "300", "--embedding-dim", "16", "--attention-layers", "1", "--attention-heads", "2"]
+SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
+# About half a minute of training, so that there is something to interrupt.
+LONG = [*SMALL, "--epochs", "60", "--patience", "0", "--checkpoint-minutes", "0.05"]
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+
+
+def local_slurm():
+    """The module of tests/cluster/local-slurm."""
+    loader = importlib.machinery.SourceFileLoader("local_slurm", str(HERE / "local-slurm"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("local_slurm", loader))
+    sys.modules["local_slurm"] = module
+    loader.exec_module(module)
+    return module
+
+
+class Site:
+    """The cluster, a login node with nothing on it, and what jobs have written."""
+
+    def __init__(self, cluster, folder: Path) -> None:
+        self.cluster, self.folder, self.vast = cluster, folder, folder / "vast"
+        self.vast.mkdir(parents=True)
+        self.study = folder / "study"
+        login = folder / "login"
+        login.mkdir()
+        for name in ("make", "python3"):
+            (login / name).symlink_to(shutil.which("make") if name == "make" else os.path.realpath(sys.executable))
+        # A job gets the environment of whoever submits it; a real login node has the usual tools for the job to use.
+        (login / "sbatch").write_text(f'#!/bin/sh\nPATH="{os.environ["PATH"]}:/usr/sbin"\nexec sbatch "$@"\n')
+        (login / "sbatch").chmod(0o755)
+        self.variables = {"PATH": str(login), "HOME": str(folder), "AAM_PYTHON": sys.executable, "LANG": "C.UTF-8"}
+        self.variables |= {"AAM_SITE_VAST": str(self.vast), "AAM_SITE": str(HERE / "site.toml"), **cluster.environment}
+
+    def login(self, *words: object, status: int | None = 0, cwd: Path = ROOT, **variables: str):
+        """Run a command as on a login node."""
+        given = {**self.variables, **variables}
+        done = subprocess.run(list(map(str, words)), cwd=cwd, env=given, capture_output=True, text=True)
+        assert status is None or done.returncode == status, done.stdout + done.stderr
+        return done
+
+    def submit(self, job: str, *words: object, before: tuple[object, ...] = (), **variables: str) -> str:
+        """Submit a job; returns its id."""
+        done = self.login(
+            "python3",
+            ROOT / "slurm" / "generate",
+            job,
+            "--data",
+            self.study,
+            "--submit",
+            *before,
+            "--",
+            *words,
+            **variables,
+        )
+        return done.stdout.split()[-1]
+
+    def facts(self, job: str) -> dict[str, str]:
+        """What SLURM says of a job."""
+        told = self.cluster.call("scontrol", "show", "job", "-o", job).splitlines()[0]
+        return dict(word.split("=", 1) for word in told.split() if "=" in word)
+
+    def log(self, out: str) -> str:
+        """All that the jobs of a run have said."""
+        return "".join(path.read_text() for path in sorted((self.vast / out / "slurm").glob("*.log")))
+
+    def until(self, what: Callable[[], object], seconds: float = 120, said: Callable[[], str] = str) -> None:
+        """Wait for something to be so."""
+        end = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < end, said()
+            time.sleep(0.2)
+
+    def until_said(self, out: str, *what: str) -> None:
+        """Wait until the log of a run holds some words."""
+        self.until(lambda: all(each in self.log(out) for each in what), said=lambda: self.log(out))
+
+    def wait(self, job: str, out: str, seconds: float = 240) -> tuple[str, int]:
+        """Wait for the end of a job; its state and exit status."""
+        self.until(lambda: self.facts(job)["JobState"] in ENDED, seconds, lambda: f"{self.facts(job)}\n{self.log(out)}")
+        facts = self.facts(job)
+        return facts["JobState"], int(facts["ExitCode"].split(":")[0])
+
+    def finish(self, job: str, out: str) -> None:
+        """Wait for a job that must succeed."""
+        assert self.wait(job, out) == ("COMPLETED", 0), self.log(out)
+
+    def weights(self, out: str) -> dict[str, bytes]:
+        """The weights of all models of a run."""
+        folder = self.vast / out
+        found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("model/*.safetensors")}
+        assert found, self.log(out)
+        return found
+
+    def clean(self, out: str) -> None:
+        """A finished run has no checkpoint, no half copy and no writer; its job left nothing on a node."""
+        left = [path for path in (self.vast / out).rglob("*") if re.search(r"step-|\.partial|writer", path.name)]
+        assert left == []
+
+
+@pytest.fixture(scope="session")
+def site(workshop: Path) -> Iterator[Site]:
+    module = local_slurm()
+    module.install()
+    cluster = module.Cluster(workshop / "cluster")
+    cluster.folder.mkdir()
+    try:
+        cluster.start()
+        made = Site(cluster, workshop / "site")
+        words = ["simulate", "--output-dir", made.study, "--samples", "60", "--asvs", "120", "--length", "60"]
+        aam(*words, "--depth", "2000", cwd=workshop)
+        yield made
+    finally:
+        cluster.stop()
+
+
+def aam(*words: object, cwd: Path, **variables: str) -> None:
+    """Run aam without SLURM."""
+    given = environment(PYTHONPATH=str(ROOT), **variables)
+    done = subprocess.run(
+        [sys.executable, "-m", "aam", *map(str, words)], cwd=cwd, env=given, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(site: Site) -> dict[str, bytes]:
+    """The weights of LONG, trained without SLURM and without interruption."""
+    words = ["pretrain", "--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
+    aam(*words, "--output-dir", site.vast / "plain", cwd=site.folder)
+    return site.weights("plain")
+
+
+def start_long(site: Site, out: str) -> str:
+    """Submit LONG and wait until a checkpoint of it is on VAST."""
+    job = site.submit("pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out)
+    there = site.vast / out / "checkpoints"
+    site.until(lambda: there.is_dir() and any(path.name.startswith("step-") for path in there.iterdir()),
+               said=lambda: site.log(out))  # fmt: skip
+    return job
+
+
+def test_the_warning_before_the_time_limit(site, uninterrupted):
+    job = start_long(site, "warned")
+    site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+    site.finish(job, "warned")
+    assert site.weights("warned") == uninterrupted
+    log = site.log("warned")
+    assert "USR2: checkpoint, copy, requeue" in log
+    assert "start 2 of at most 4" in log
+    assert "goes on after step" in log
+    assert re.search(
+        r"summary: status 85, start 1, waited \d+ s, ran \d+ s, [\d.]+ samples/s, peak memory of a task \d", log
+    )
+    assert "summary: status 0, start 2" in log
+    site.clean("warned")
+
+
+def test_a_node_that_crashes(site, uninterrupted):
+    job = start_long(site, "crashed")
+    node = site.facts(job)["NodeList"]
+    site.cluster.crash(node)
+    try:
+        site.until(lambda: site.facts(job)["Restarts"] == "1", said=lambda: str(site.facts(job)))
+    finally:
+        site.cluster.boot(node)
+    site.finish(job, "crashed")
+    assert site.weights("crashed") == uninterrupted
+    assert "goes on after step" in site.log("crashed")
+    site.clean("crashed")
+    site.cluster.wait_for_nodes()
+
+
+def tasks_of(out: str) -> list[int]:
+    """Processes of aam that a job of this cluster runs for an output."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            variables = (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"--resume-from" in words and f"/{out}/".encode() in variables:
+            found.append(int(path.name))
+    return found
+
+
+def test_a_task_that_is_killed(site, uninterrupted):
+    job = start_long(site, "killed")
+    (task,) = tasks_of("killed")
+    os.kill(task, signal.SIGKILL)
+    site.finish(job, "killed")
+    assert site.weights("killed") == uninterrupted
+    assert "summary: status 137, start 1" in site.log("killed")
+
+
+def test_requeues_are_bounded(site):
+    job = site.submit("pretrain_single", "--table", "table.biom", *LONG, "--output-dir", "bounded",
+                      AAM_SITE_MOST_REQUEUES="1")  # fmt: skip
+    for start in ("start 1", "start 2"):
+        site.until_said("bounded", f"{start} of at most 2", "epoch 1/60" if start == "start 1" else "goes on after")
+        site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+        site.until_said("bounded", f"summary: status 85, {start}")
+    assert site.wait(job, "bounded") == ("FAILED", 85)
+    assert "not requeued again after 1 times" in site.log("bounded")
+    assert list((site.vast / "bounded" / "checkpoints").glob("step-*"))
+
+
+def test_a_cancelled_job_keeps_what_it_saved_and_stays_cancelled(site):
+    job = start_long(site, "cancelled")
+    site.cluster.call("scancel", job)
+    assert site.wait(job, "cancelled")[0] == "CANCELLED"
+    assert list((site.vast / "cancelled" / "checkpoints").glob("step-*"))
+    assert site.facts(job)["Restarts"] == "0"
+
+
+def test_a_failing_stage_in(site):
+    table = site.folder / "table.biom"
+    shutil.copy(site.study / "table.biom", table)
+    job = site.submit(
+        "pretrain_single", "--table", table, *SMALL, "--output-dir", "unstaged", before=("--time", "1:00:00")
+    )
+    table.unlink()
+    assert site.wait(job, "unstaged") == ("FAILED", 1)
+    assert f"stage-in: {table} is missing" in site.log("unstaged")
+    assert "nothing was trained" in site.log("unstaged")
+    assert not (site.vast / "unstaged" / "run.json").exists()
+
+
+def test_two_jobs_do_not_write_one_run(site):
+    job = start_long(site, "twice")
+    other = site.submit(
+        "pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", "twice"
+    )
+    assert site.wait(other, "twice") == ("FAILED", 2)
+    assert f"job {job} writes" in site.log("twice")
+    site.cluster.call("scancel", job)
+    site.wait(job, "twice")
+
+
+def test_hostile_names(site):
+    names = ["a b", "quo'te", 'dou"ble', "new\nline", "$(touch x)", "`y`;*"]
+    folder = site.folder / "hostile"
+    folder.mkdir()
+    table = folder / ("".join(names) + ".biom")
+    shutil.copy(site.study / "table.biom", table)
+    variables = {"OUT": "a b", "TABLE": str(table), "ARGS": " ".join([*SMALL, "--epochs 1"])}
+    done = site.login("make", "pretrain-single", **variables)
+    job = done.stdout.split()[-1]
+    site.finish(job, "a b")
+    assert list(ROOT.glob("x")) == []
+    assert json.loads((site.vast / "a b" / "run.json").read_text())["inputs"]["table"]["path"].endswith(".biom")
+
+
+def test_folds_as_an_array_and_what_depends_on_them(site):
+    data = ["--table", "table.biom", "--metadata", "metadata.tsv", "--group-column", "subject", "--threads", "1"]
+    data += ["--rarefy-depth", "300", "--device", "cpu"]
+    words = [
+        *data,
+        "--cv",
+        "fold",
+        "--output-dir",
+        "flow",
+        "pretrain:",
+        *SMALL[2:8],
+        "--tree",
+        "tree.nwk",
+        "--epochs",
+        "2",
+    ]
+    words += ["train:", "--metadata-column", "ph", "--epochs", "2", "predict:", "--table", "table.biom"]
+    generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
+    done = site.login(*generate, "--", *words)
+    assert "after pretrain" in done.stderr
+    assert not (site.vast / "flow").exists(), "nothing is submitted unless asked for"
+    done = site.login(*generate, "--submit", "--", *words, AAM_SITE_DEVICES_PER_NODE="1")
+    numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
+    folds = [name.removeprefix("predict-") for name in numbers if name.startswith("predict-")]
+    assert f"afterok:{numbers['pretrain']}" in site.facts(numbers["train"])["Dependency"]
+    for name in ("pretrain", "evaluate", *(f"predict-{fold}" for fold in folds)):
+        out = {"pretrain": "flow/pre", "evaluate": "flow"}.get(name, "flow/predictions")
+        assert site.wait(numbers[name], out, 400) == ("COMPLETED", 0), site.log(out) + site.log("flow/tune")
+    assert (site.vast / "flow" / "evaluation" / "report.html").exists()
+    assert len(list((site.vast / "flow" / "predictions").glob("*.tsv"))) == len(folds)
+    plain = [word if not word.endswith((".biom", ".tsv")) else site.study / word for word in data]
+    aam("train", *plain, "--metadata-column", "ph", "--epochs", "2", "--cv", "fold", "--pretrained-encoder",
+        site.vast / "flow" / "pre", "--output-dir", site.vast / "process", cwd=site.folder)  # fmt: skip
+    one, other = site.weights("process"), site.weights("flow/tune")
+    assert len(one) == len(folds)
+    assert one == other
+
+
+def test_a_failed_parent_cancels_its_children(site):
+    words = ["--table", "table.biom", "--metadata", "metadata.tsv", "--cv", "fold", "--output-dir", "broken"]
+    words += [*SMALL[:2], "pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]
+    done = site.login(
+        "python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study, "--submit", "--", *words
+    )
+    numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
+    assert site.wait(numbers["pretrain"], "broken/pre") == ("FAILED", 2)
+    for name in ("train", "evaluate"):
+        assert site.wait(numbers[name], "broken/pre")[0] == "CANCELLED"
+
+
+def test_staging_to_vast(site):
+    words = ("stage", "--table", "table.biom", "--tree", "tree.nwk", "--output-dir", "staged")
+    site.finish(site.submit(*words), "staged")
+    for name in ("table.biom", "tree.nwk"):
+        assert (site.vast / "staged" / name).read_bytes() == (site.study / name).read_bytes()
+    site.finish(site.submit(*words), "staged")
+    assert "is there already" in site.log("staged")
