@@ -47,7 +47,7 @@ module purge || fail 1 'module purge'
 module use /opt/modulefiles || fail 1 'module use /opt/modulefiles'
 module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
 { mkdir -p "$KEPT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $KEPT and $WORK"
-[ -f "$IMAGE" ] || part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
+[ "$IMAGE" != "$AAM/containers/aam-rocm.sif" ] || part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
 part tests "$PYTHON" "$AAM/containers/session.py" rocm --image "$IMAGE"
 cp -r "$AAM/results/rocm/." "$KEPT/"
 part doctor inside doctor --json doctor.json

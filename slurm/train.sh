@@ -103,7 +103,7 @@ fetch() {   # fetch FROM TO: copy a file or folder and compare checksums; what i
 room() {   # room FOLDER BYTES PATH...: whether a disk holds these paths and so many bytes more
     local folder=$1 need=$2 free size
     shift 2
-    for size in $(du -sLB1 --apparent-size "$@" | cut -f 1); do need=$((need + size)); done
+    while IFS=$'\t' read -r -d '' size _; do need=$((need + size)); done < <(du -0sLB1 --apparent-size -- "$@")
     free=$(df -B1 --output=avail "$folder" | tail -n 1)
     (( free >= need )) || { say "stage-in: $folder has $free bytes free, $need are needed" >&2; return 1; }
 }
@@ -126,13 +126,15 @@ stage_in() {   # on each node: the inputs, and the run so far from VAST, so that
     mv -T "$WORK/.partial-run" "$WORK/run"
 }
 
+clean() { rm -rf "$WORK"; }   # for a site that does not empty its disks itself
+
 # --- stage-out: checkpoints and models are copied to VAST when they are whole --------------------------------------
 
 put() {   # put PATH: copy a file or folder of run/ to VAST, unless the same is there
     local to=$OUT/$1 part seal=$1
     part=${to%/*}/.partial-$SLURM_JOB_ID-${to##*/}
     [ ! -e "$1/manifest.json" ] || seal=$1/manifest.json
-    ! cmp -s "$seal" "$OUT/$seal" || return 0
+    ! cmp -s "$seal" "$OUT/$seal" 2>/dev/null || return 0
     if ! { mkdir -p "${to%/*}" && rm -rf "$part" && cp -rp "$1" "$part"; } || [ ! -e "$seal" ]; then
         rm -rf "$part"
         [ ! -e "$seal" ] && return 0   # it was removed meanwhile: an old checkpoint
@@ -179,8 +181,8 @@ watch() {   # beside the run: memory of its tasks, and every COPY_SECONDS what i
 # --- the run -------------------------------------------------------------------------------------------------------
 
 task() {   # one for each device: what differs from node to node is found out here, then the container is entered
-    local path found=()
     cd "$WORK" || exit 1
+    local path found=()
     for path in /sys/class/net/hsn*; do [ ! -e "$path" ] || found+=("${path##*/}"); done
     if (( ${#found[@]} )); then
         export GLOO_SOCKET_IFNAME=${found[0]} NCCL_SOCKET_IFNAME
@@ -204,7 +206,7 @@ claim() {   # one job at a time writes a run
 each_node() {   # run a function of this script on every node
     srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1 \
         bash -c "set -uo pipefail; $(declare -p SOURCES PLACES RESERVE WORK OUT FILE)
-            $(declare -f say listing sums fetch room stage_in); $1" &
+            $(declare -f say listing sums fetch room stage_in clean); $1" &
     wait_for "$!"
 }
 
@@ -227,13 +229,13 @@ launch() {   # one task for each device; sets status
     wait_for "$step"
     status=$?
     step=
-    kill "$watching"
+    kill "$watching" 2>/dev/null
     wait_for "$watching"
 }
 
 summary() {
     local told submitted started rate memory
-    told=$(scontrol show job -o "$SLURM_JOB_ID")
+    told=$(scontrol show job -o "$ME")
     submitted=$(date -d "$(grep -o ' SubmitTime=[^ ]*' <<<"$told" | cut -d = -f 2)" +%s)
     started=$(date -d "$(grep -o ' StartTime=[^ ]*' <<<"$told" | cut -d = -f 2)" +%s)
     rate=$(cat "$WORK"/run/metrics.jsonl "$WORK"/run/fold-*/metrics.jsonl 2>/dev/null |

@@ -168,6 +168,7 @@ def fabric(site: Site) -> str:
     lines = []
     if site.interfaces:
         place = f"/sys/class/net/{shlex.quote(site.interfaces)}*"
+        lines += ["local path found=()"]
         lines += [f'for path in {place}; do [ ! -e "$path" ] || found+=("${{path##*/}}"); done']
         lines += ["if (( ${#found[@]} )); then", "    export GLOO_SOCKET_IFNAME=${found[0]} NCCL_SOCKET_IFNAME"]
         lines += ['    NCCL_SOCKET_IFNAME=$(IFS=,; printf %s "${found[*]}")', "fi"]
@@ -206,7 +207,7 @@ def render(job: Job) -> str:
     values |= {"OUT": shlex.quote(str(job.out)), "IMAGE": shlex.quote(str(job.image or "none"))}
     values |= {"ENTER": shlex.join(job.enter)}
     values |= {"FABRIC": fabric(site), "SRUN": srun(job), "ELEMENT": element(job), "PREPARE": job.prepare}
-    values |= {"CLEAN": "" if site.nvme_purged else '[ -z "$copied" ] || each_node \'rm -rf "$WORK"\''}
+    values |= {"CLEAN": "" if site.nvme_purged else '[ -z "$copied" ] || each_node clean'}
     return fill(job.template, values)
 
 
@@ -219,8 +220,9 @@ def opening(text: str) -> str:
 
 def srun_words(site: Site, time: str) -> list[str]:
     """What runs a command on one node of a site now."""
-    words = {"partition": site.partition, "account": site.account, "qos": site.qos, "gres": site.gres}
-    found = [f"--{name}={value}" for name, value in words.items() if value]
+    named = {"partition": site.partition, "account": site.account, "qos": site.qos, "gres": site.gres}
+    found = [f"--{name}={value}" for name, value in named.items() if value]
     found += [f"--cpus-per-task={site.cpus_per_device * site.devices_per_node}"] if site.cpus_per_device else []
     found += ["--exclusive", "--mem=0"] if site.exclusive else []
-    return ["srun", "--job-name=aam", "--nodes=1", "--ntasks=1", *found, f"--time={time or '01:00:00'}"]
+    words = ["srun", "--job-name=aam", "--nodes=1", "--ntasks=1", *found, f"--time={time or '01:00:00'}"]
+    return [*words, "bash", "-lc", " && ".join([*site.setup, 'exec "$@"']), "reach"] if site.setup else words

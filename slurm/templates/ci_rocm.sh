@@ -22,7 +22,7 @@ inside() { "$PYTHON" "$AAM/containers/run" {{ ENTER }} "$IMAGE" aam "$@"; }
 
 {{ SETUP }}
 { mkdir -p "$KEPT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $KEPT and $WORK"
-[ -f "$IMAGE" ] || part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
+[ "$IMAGE" != "$AAM/containers/aam-rocm.sif" ] || part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
 part tests "$PYTHON" "$AAM/containers/session.py" rocm --image "$IMAGE"
 cp -r "$AAM/results/rocm/." "$KEPT/"
 part doctor inside doctor --json doctor.json

@@ -274,22 +274,28 @@ def test_hostile_names(site):
 
 
 def test_folds_as_an_array_and_what_depends_on_them(site):
-    data = ["--table", "table.biom", "--metadata", "metadata.tsv", "--group-column", "subject", "--threads", "1"]
+    rows = (site.study / "metadata.tsv").read_text().splitlines()
+    at = rows[0].split("\t").index("fold")
+    halves = [
+        [*row.split("\t"), f"h{int(row.split(chr(9))[at]) % 2}" if row[0] != "#" else "categorical"] for row in rows[1:]
+    ]
+    table = [[*rows[0].split("\t"), "half"], *halves]
+    (site.study / "halves.tsv").write_text("".join("\t".join(row) + "\n" for row in table))
+    data = ["--table", "table.biom", "--metadata", "halves.tsv", "--group-column", "subject", "--threads", "1"]
     data += ["--rarefy-depth", "300", "--device", "cpu"]
-    words = [
-        *data,
-        "--cv",
-        "fold",
-        "--output-dir",
-        "flow",
-        "pretrain:",
-        *SMALL[2:8],
-        "--tree",
-        "tree.nwk",
+    words = [*data, "--cv", "half", "--output-dir", "flow", "pretrain:", *SMALL[2:8], "--tree", "tree.nwk"]
+    words += [
         "--epochs",
         "2",
+        "train:",
+        "--metadata-column",
+        "ph",
+        "--epochs",
+        "2",
+        "predict:",
+        "--table",
+        "table.biom",
     ]
-    words += ["train:", "--metadata-column", "ph", "--epochs", "2", "predict:", "--table", "table.biom"]
     generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
     done = site.login(*generate, "--", *words)
     assert "after pretrain" in done.stderr
@@ -304,10 +310,10 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
     assert (site.vast / "flow" / "evaluation" / "report.html").exists()
     assert len(list((site.vast / "flow" / "predictions").glob("*.tsv"))) == len(folds)
     plain = [word if not word.endswith((".biom", ".tsv")) else site.study / word for word in data]
-    aam("train", *plain, "--metadata-column", "ph", "--epochs", "2", "--cv", "fold", "--pretrained-encoder",
+    aam("train", *plain, "--metadata-column", "ph", "--epochs", "2", "--cv", "half", "--pretrained-encoder",
         site.vast / "flow" / "pre", "--output-dir", site.vast / "process", cwd=site.folder)  # fmt: skip
     one, other = site.weights("process"), site.weights("flow/tune")
-    assert len(one) == len(folds)
+    assert len(one) == 2 * len(folds) == 4
     assert one == other
 
 

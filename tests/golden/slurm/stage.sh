@@ -66,7 +66,7 @@ fetch() {   # fetch FROM TO: copy a file or folder and compare checksums; what i
 room() {   # room FOLDER BYTES PATH...: whether a disk holds these paths and so many bytes more
     local folder=$1 need=$2 free size
     shift 2
-    for size in $(du -sLB1 --apparent-size "$@" | cut -f 1); do need=$((need + size)); done
+    while IFS=$'\t' read -r -d '' size _; do need=$((need + size)); done < <(du -0sLB1 --apparent-size -- "$@")
     free=$(df -B1 --output=avail "$folder" | tail -n 1)
     (( free >= need )) || { say "stage-in: $folder has $free bytes free, $need are needed" >&2; return 1; }
 }
