@@ -175,7 +175,9 @@ def test_in(session: nox.Session, flavour: str, *before: str) -> None:
 def images(session: nox.Session) -> None:
     """Build, break and check images for real, the slow tests too: root on Debian 12, 10 minutes, 8 GB of disk."""
     python = environment(session, here())
-    session.run(python, "-m", "pytest", "-m", "cluster", "tests/cluster/test_images.py", *session.posargs, external=True)
+    session.run(
+        python, "-m", "pytest", "-m", "cluster", "tests/cluster/test_images.py", *session.posargs, external=True
+    )
 
 
 @nox.session(venv_backend="none")
