@@ -152,9 +152,11 @@ def uninterrupted(site: Site) -> dict[str, bytes]:
     return site.weights("plain")
 
 
-def start_long(site: Site, out: str) -> str:
+def start_long(site: Site, out: str, **variables: str) -> str:
     """Submit LONG and wait until a checkpoint of it is on VAST."""
-    job = site.submit("pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out)
+    job = site.submit(
+        "pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out, **variables
+    )
     there = site.vast / out / "checkpoints"
     site.until(lambda: there.is_dir() and any(path.name.startswith("step-") for path in there.iterdir()),
                said=lambda: site.log(out))  # fmt: skip
@@ -336,3 +338,81 @@ def test_staging_to_vast(site):
         assert (site.vast / "staged" / name).read_bytes() == (site.study / name).read_bytes()
     site.finish(site.submit(*words), "staged")
     assert "is there already" in site.log("staged")
+
+
+def ranks(site: Site, words: list[object], out: str, count: int, port: int) -> None:
+    """Run `count` processes of aam as torchrun would, without SLURM."""
+    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "aam", *map(str, words), "--distributed", "--output-dir", str(site.vast / out)]
+    running = [
+        subprocess.Popen(command, cwd=site.folder, env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **shared))
+        for rank in range(count)
+    ]
+    assert [each.wait(timeout=300) for each in running] == [0] * count
+
+
+def losses(site: Site, out: str) -> list[tuple[float, float]]:
+    """Training and validation losses of the epochs of a run."""
+    lines = map(json.loads, (site.vast / out / "metrics.jsonl").read_text().splitlines())
+    return [(line["train_loss"], line["val_loss"]) for line in lines if line["event"] == "epoch" and line["epoch"]]
+
+
+def test_a_node_of_four_tasks_gives_what_four_processes_give(site):
+    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL, "--epochs", "2"]
+    variables = {"TABLE": str(words[1]), "TREE": str(words[3]), "OUT": "node", "ARGS": " ".join([*SMALL, "--epochs 2"])}
+    job = site.login("make", "pretrain-node", **variables).stdout.split()[-1]
+    site.finish(job, "node")
+    ranks(site, ["pretrain", *words], "four", 4, 14321)
+    assert site.weights("node") == site.weights("four")
+    assert len(losses(site, "node")) == 2
+    site.clean("node")
+
+
+def test_two_nodes_give_what_one_gives(site):
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
+    multi = site.submit("pretrain_multi", *words, "--output-dir", "multi", before=("--devices", "1"))
+    site.finish(multi, "multi")
+    assert site.facts(multi)["NumNodes"] == "2"
+    one = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
+    site.finish(one, "one")
+    assert losses(site, "multi") == losses(site, "one")
+    assert site.weights("multi") == site.weights("one")
+
+
+def test_two_nodes_are_warned(site):
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG]
+    job = site.submit("pretrain_multi", *words, "--output-dir", "pair", before=("--devices", "1"))
+    site.until_said("pair", "epoch 3/")
+    site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+    site.finish(job, "pair")
+    assert "summary: status 85, start 1" in site.log("pair")
+    assert "goes on after step" in site.log("pair")
+
+
+def test_in_an_image(site, image):
+    """The same job on two nodes through Apptainer and a SIF, and without a container."""
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
+    inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
+    job = site.submit("pretrain_multi", *words, "--output-dir", "sif", before=("--devices", "1"), **inside)
+    site.finish(job, "sif")
+    other = site.submit("pretrain_multi", *words, "--output-dir", "none", before=("--devices", "1"))
+    site.finish(other, "none")
+    assert site.weights("sif") == site.weights("none")
+    said = json.loads(image.with_name(image.name + ".json").read_text())
+    assert json.loads((site.vast / "sif" / "run.json").read_text())["image"] == f"sha256:{said['image']['sha256']}"
+
+
+def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
+    inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
+    job = start_long(site, "warned-sif", **inside)
+    site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+    site.finish(job, "warned-sif")
+    assert "summary: status 85, start 1" in site.log("warned-sif")
+    assert site.weights("warned-sif") == uninterrupted
+
+
+def test_scripts_pass_shellcheck(site):
+    scripts = [*(ROOT / "slurm").glob("*.sh"), *(ROOT / "tests" / "golden" / "slurm").glob("*.sh")]
+    done = subprocess.run(["shellcheck", *map(str, scripts)], capture_output=True, text=True)
+    assert done.stdout == ""
+    assert len(scripts) == 16
