@@ -248,6 +248,7 @@ say "job $ME on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1)) of
 module purge || fail 1 'module purge'
 module use /opt/modulefiles || fail 1 'module use /opt/modulefiles'
 module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
+"$PYTHON" -c 'import tomllib' || fail 1 "$PYTHON on this node is no Python 3.11 or newer: write the script with one that is"
 claim
 each_node stage_in || fail 1 "stage-in: see above; nothing was trained"
 [ -n "$warned" ] || launch

@@ -117,7 +117,7 @@ def header(job: Job) -> str:
     nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
     tasks = "1 task" if job.tasks == 1 else f"{job.tasks} tasks, one for each device"
     lines = [f"aam {job.name}: {job.title}, {nodes} of {job.site.title} with {tasks}" + (" each" * (job.nodes > 1))]
-    lines += ["", f"written by  {job.written_by}"]
+    lines += ["", f"written by  {shown(job.written_by)}"]
     for each in job.inputs:
         lines += [f"reads       {shown(each.path)}" + ("" if each.size is None else f" ({human(each.size)})")]
     lines += [f"writes      {shown(job.out / job.file if job.file else job.out)}"]

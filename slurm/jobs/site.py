@@ -15,6 +15,8 @@ from parts.whole import ROOT, InputError, refuse
 
 SITES = ROOT / "slurm" / "sites"
 VARIABLE = "AAM_SITE_"
+# Keys that stand on #SBATCH lines.
+WORDS = ("partition", "account", "qos", "gres")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def _checked(key: str, value: object, origin: str) -> Any:
     kind = KINDS[key]
     lists = isinstance(value, list) and kind.startswith("tuple")
     text = isinstance(value, str)
+    if key in WORDS and not re.fullmatch(r"[\w.:,=@+/*-]*", str(value)):
+        raise InputError(f"{origin}: {key} is {value!r}, which is no name of SLURM's")
     if kind == "str" and text:
         if re.search(r"[\x00-\x1f\x7f]", str(value)):
             raise InputError(f"{origin}: {key} holds a control character")

@@ -152,6 +152,7 @@ trap 'ended=yes; say "TERM: cancelled, or out of time; what is saved is copied"'
 say "job $ME on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1)) of at most $((MOST_REQUEUES + 1))"
 (( ${SLURM_RESTART_COUNT:-0} <= MOST_REQUEUES )) || fail 85 "started too often; look at the log, then submit again"
 {{ SETUP }}
+"$PYTHON" -c 'import tomllib' || fail 1 "$PYTHON on this node is no Python 3.11 or newer: write the script with one that is"
 {{ ELEMENT }}
 claim
 each_node stage_in || fail 1 "stage-in: see above; nothing was trained"

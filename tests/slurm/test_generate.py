@@ -105,6 +105,12 @@ def test_a_line_appears_only_when_set(script, name):
     assert f"#SBATCH --{name}=abc" in script(f"--{name}", "abc")
 
 
+@pytest.mark.parametrize("word", ["a b", 'a" --uid=0', "a\nb", "$(x)"])
+def test_a_line_holds_one_word(login, tmp_path, word):
+    said = login("pretrain_node", "--data", tmp_path, "--account", word, "--", "--table", "table.biom", status=2).stderr
+    assert "which is no name of SLURM's" in said
+
+
 def test_make_says_what_it_submits(login, tmp_path, vast):
     variables = {"TABLE": str(tmp_path / "table.biom"), "TREE": str(tmp_path / "tree.nwk"), "OUT": "pre"}
     done = login("pretrain-node", program="make", **variables)
@@ -152,7 +158,17 @@ def test_files_that_are_not_a_run_are_left_alone(login, tmp_path, vast):
 def test_hostile_names_reach_bash_unharmed(login, tmp_path):
     table = tmp_path / HOSTILE
     table.write_text("x")
-    words = ["pretrain_node", "--", f"--table={table}", "--metadata-column", HOSTILE, "--output-dir", "pre"]
+    words = [
+        "pretrain_node",
+        "--data",
+        HOSTILE,
+        "--",
+        f"--table={table}",
+        "--metadata-column",
+        HOSTILE,
+        "--output-dir",
+        "pre",
+    ]
     text = login(*words, PATH=f"{tmp_path}/login:{os.environ['PATH']}").stdout
     head, _, rest = text.partition("set -uo pipefail")
     assert all(line.startswith("#") for line in head.strip().splitlines()), "no name breaks out of the header"
