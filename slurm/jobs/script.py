@@ -205,7 +205,8 @@ def render(job: Job) -> str:
     values = {"HEADER": header(job), "SBATCH": sbatch(job), "FACTS": facts(job)}
     values |= {"DISK": (TEMPLATES / "disk.sh").read_text(encoding="utf-8").strip(), "SETUP": "\n".join(setup)}
     values |= {"OUT": shlex.quote(str(job.out)), "IMAGE": shlex.quote(str(job.image or "none"))}
-    values |= {"ENTER": shlex.join(job.enter)}
+    program = [job.python_inside, "-m", "aam"] if job.python_inside else ["aam"]
+    values |= {"ENTER": shlex.join(job.enter), "PROGRAM": shlex.join(program)}
     values |= {"FABRIC": fabric(site), "SRUN": srun(job), "ELEMENT": element(job), "PREPARE": job.prepare}
     values |= {"CLEAN": "" if site.nvme_purged else '[ -z "$copied" ] || each_node clean'}
     return fill(job.template, values)

@@ -18,7 +18,7 @@ part() {   # part NAME COMMAND...: run it, and keep what it says
     if "$@" > >(tee "$KEPT/$name.log") 2>&1; then say "$name: passed in $((SECONDS - began)) s"
     else failed+=("$name"); say "$name: FAILED after $((SECONDS - began)) s"; fi
 }
-inside() { "$PYTHON" "$AAM/containers/run" {{ ENTER }} "$IMAGE" aam "$@"; }
+inside() { "$PYTHON" "$AAM/containers/run" {{ ENTER }} "$IMAGE" {{ PROGRAM }} "$@"; }
 
 {{ SETUP }}
 { mkdir -p "$KEPT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $KEPT and $WORK"

@@ -33,13 +33,14 @@ WORK=$AAM_NVME/profile
 
 say() { printf '%(%F %T)T %s\n' -1 "$*"; }
 fail() { local status=$1; shift; say "failed: $*" >&2; exit "$status"; }
+aam=(aam)
 inside() { "$PYTHON" "$AAM/containers/run" --engine apptainer --nv "$IMAGE" "$@"; }
 
 { mkdir -p "$KEPT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $KEPT and $WORK"
-inside aam doctor --json "$KEPT/doctor.json" || fail 1 "doctor: see above"
-inside aam bench --output "$KEPT/bench.json" || fail 1 "bench: see above"
-inside aam simulate --output-dir study --samples 300 || fail 1 "simulate: see above"
-run=(aam pretrain --table study/table.biom --tree study/tree.nwk --epochs 2 --output-dir)
+inside "${aam[@]}" doctor --json "$KEPT/doctor.json" || fail 1 "doctor: see above"
+inside "${aam[@]}" bench --output "$KEPT/bench.json" || fail 1 "bench: see above"
+inside "${aam[@]}" simulate --output-dir study --samples 300 || fail 1 "simulate: see above"
+run=("${aam[@]}" pretrain --table study/table.biom --tree study/tree.nwk --epochs 2 --output-dir)
 inside "${run[@]}" warm || fail 1 "pretrain: see above"   # kernels are compiled and tuned by a first run
 if inside sh -c 'command -v rocprofv3' >/dev/null; then
     inside rocprofv3 --kernel-trace --stats --output-directory "$KEPT/rocprof" -- "${run[@]}" traced ||
