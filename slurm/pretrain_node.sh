@@ -217,7 +217,7 @@ launch() {   # one task for each device; sets status
     watch &
     local watching=$!
     srun --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=48 \
-        --kill-on-bad-exit=1 --export=ALL \
+        --kill-on-bad-exit=0 --wait=120 --export=ALL \
         --cpu-bind=mask_cpu:0xffffff000000000000000000ffffff,0xffffff000000000000000000ffffff000000,0xffffff000000000000000000ffffff000000000000,0xffffff000000000000000000ffffff000000000000000000 \
         bash -c "$(declare -p AAM PYTHON IMAGE WORK ENTER COMMAND); $(declare -f task); task" &
     step=$!

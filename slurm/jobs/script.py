@@ -14,6 +14,8 @@ from jobs.job import Job
 from jobs.site import Site
 
 TEMPLATES = ROOT / "slurm" / "templates"
+# For the other tasks to end after one has: aam ends them within a minute when a rank fails.
+LAST_RANK_SECONDS = 120
 FIELD = re.compile(r"\{\{ ([A-Z_]+) \}\}")
 
 
@@ -184,7 +186,8 @@ def srun(job: Job) -> str:
     site = job.site
     words = [f"--nodes={job.nodes}", f"--ntasks={job.nodes * job.tasks}", f"--ntasks-per-node={job.tasks}"]
     words += [f"--cpus-per-task={site.cpus_per_device}"] if site.cpus_per_device else []
-    lines = ["srun " + " ".join(words), "--kill-on-bad-exit=1 --export=ALL"]
+    # Ranks exit together, one a moment before another: to kill on the first 85 would turn the others' into 143.
+    lines = ["srun " + " ".join(words), f"--kill-on-bad-exit=0 --wait={LAST_RANK_SECONDS} --export=ALL"]
     if site.cpu_sets and job.tasks == len(site.cpu_sets):
         lines += [f"--cpu-bind=mask_cpu:{masks(site)}"]
     return " \\\n        ".join(lines)

@@ -379,14 +379,20 @@ def test_two_nodes_give_what_one_gives(site):
     assert site.weights("multi") == site.weights("one")
 
 
-def test_two_nodes_are_warned(site):
+def test_two_nodes_are_warned_and_lose_a_rank(site):
     words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG]
     job = site.submit("pretrain_multi", *words, "--output-dir", "pair", before=("--devices", "1"))
     site.until_said("pair", "epoch 3/")
     site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+    site.until_said("pair", "goes on after step")
+    site.until(lambda: len(tasks_of("pair")) == 2)
+    os.kill(tasks_of("pair")[-1], signal.SIGKILL)
     site.finish(job, "pair")
-    assert "summary: status 85, start 1" in site.log("pair")
-    assert "goes on after step" in site.log("pair")
+    for start, status in enumerate((85, 137, 0), start=1):
+        assert f"summary: status {status}, start {start}," in site.log("pair")
+    plain = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
+    ranks(site, ["pretrain", *plain], "two", 2, 14322)
+    assert site.weights("pair") == site.weights("two")
 
 
 def test_in_an_image(site, image):

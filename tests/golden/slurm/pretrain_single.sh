@@ -210,7 +210,7 @@ launch() {   # one task for each device; sets status
     watch &
     local watching=$!
     srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=8 \
-        --kill-on-bad-exit=1 --export=ALL \
+        --kill-on-bad-exit=0 --wait=120 --export=ALL \
         bash -c "$(declare -p AAM PYTHON IMAGE WORK ENTER COMMAND); $(declare -f task); task" &
     step=$!
     [ -z "$warned" ] || kill -USR2 "$step"
