@@ -218,7 +218,7 @@ def render(job: Job) -> str:
 def opening(text: str) -> str:
     """The header and the #SBATCH lines of a script."""
     lines = text.splitlines()[1:]
-    end = next(i for i, line in enumerate(lines) if not line.startswith("#"))
+    end = next(i for i, line in enumerate(lines) if not line.startswith("#") or line.startswith("# shellcheck"))
     return "\n".join(lines[:end])
 
 
