@@ -32,8 +32,8 @@ class TreeConfig:
 
 
 @dataclass(frozen=True)
-class DataConfig(TreeConfig):
-    """Table, tree, metadata and how samples are drawn and divided"""
+class StudyConfig(TreeConfig):
+    """Table, tree, metadata and how samples are divided"""
 
     sequences: Path | None = option(None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.")
     metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).")
@@ -42,11 +42,6 @@ class DataConfig(TreeConfig):
     )
     rarefy_depth: int | None = option(
         None, "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class."
-    )
-    trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
-    token_limit: int = option(1024, "Most ASVs of a sample that the model reads.")
-    asv_sampling: Literal["abundance", "random", "first"] = option(
-        "abundance", "Which ASVs are read when a sample has more than --token-limit."
     )
     missing: Literal["error", "drop"] = option(
         "error", "Samples without metadata or with a missing target: refuse or leave out."
@@ -61,8 +56,25 @@ class DataConfig(TreeConfig):
     batch_column: str | None = option(
         None, "Metadata column (study, run, plate) reported beside the pooled figures.", metavar="COLUMN"
     )
+    stratify: str | None = option(
+        None,
+        "Metadata column whose classes (numbers: quintiles) are spread evenly over the sides and folds that are drawn.",
+        rare=True,
+        metavar="COLUMN",
+    )
     test_size: float = option(0.0, "Share of the groups (samples without --group-column) held out as the test side.")
     validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.")
+
+
+@dataclass(frozen=True)
+class DataConfig(StudyConfig):
+    """Table, tree, metadata and how samples are drawn and divided"""
+
+    trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
+    token_limit: int = option(1024, "Most ASVs of a sample that the model reads.")
+    asv_sampling: Literal["abundance", "random", "first"] = option(
+        "abundance", "Which ASVs are read when a sample has more than --token-limit."
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ class TrainConfig:
     """Objective and optimization"""
 
     epochs: int = option(40, "Passes over the training samples.")
-    batch_size: int = option(64, "Samples per step.")
+    batch_size: int = option(64, "Samples per batch on each device; pairs are those of the batches of all devices.")
     lr: float = option(5e-4, "Peak learning rate.")
     weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
     warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
@@ -162,6 +174,10 @@ class TargetConfig:
     )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
     val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.")
+    ensemble: bool = option(False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.")
+    rf_baseline: bool = option(
+        False, "Fit forests and nearest neighbours, as `aam rf-baseline`, on the same splits for the report."
+    )
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
         "val_loss", "What decides which epoch is best."
     )
@@ -195,6 +211,18 @@ class RunConfig(RuntimeConfig):
 
     resume_from: str | None = option(
         None, "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint."
+    )
+    distributed: bool = option(
+        False, "One of several processes, one per device, that srun or torchrun started; DDP makes them train as one."
+    )
+    data_parallel: bool = option(
+        False, "Start one process per visible GPU of this node; on CPU one for every --threads cores."
+    )
+    fsdp: bool = option(
+        False, "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.", rare=True
+    )
+    fsdp_sharded_checkpoint: bool = option(
+        False, "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.", rare=True
     )
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.")
     keep_checkpoints: int = option(2, "How many of the newest checkpoints are kept while the run lasts.", rare=True)
@@ -241,7 +269,11 @@ class UnifracConfig(TreeConfig):
 class ApplyConfig:
     """A trained model and the table it is applied to"""
 
-    model: Path | None = option(None, "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote.")
+    model: tuple[Path, ...] = option(
+        (),
+        "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together.",
+        metavar="PATH ...",
+    )
     table: Path | None = option(None, "Feature table of the samples; no tree is needed.")
     sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
     trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
@@ -274,8 +306,42 @@ class EvaluateConfig(ApplyConfig):
     split: Path | None = option(
         None, "split.tsv of the run: only its test samples count, and baselines learn from the rest."
     )
+    baselines: Path | None = option(None, "Predictions of `aam rf-baseline` on the same split, to compare with.")
     group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
     batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
+    by_columns: tuple[str, ...] = option(
+        (), "Metadata columns each category of which is reported.", metavar="COLUMN ..."
+    )
+
+
+@dataclass(frozen=True)
+class ForestConfig:
+    """Random forest and extra trees"""
+
+    n_estimators: int = option(500, "Trees of a forest.")
+    max_features: str | None = option(
+        None,
+        "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training side by groups.",
+    )
+    n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.")
+
+
+@dataclass(frozen=True)
+class RfBaselineConfig:
+    """Predict held-out samples with forests, nearest neighbours on UniFrac (with --tree) and trivial baselines."""
+
+    data: StudyConfig = StudyConfig()
+    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
+    classifier: bool = option(False, "Treat a numeric column as classes.")
+    train_samples: Path | None = option(None, "File of the samples to learn from, one id per line, instead of a split.")
+    val_samples: Path | None = option(None, "File of the samples to predict, with --train-samples.")
+    output: Path | None = option(
+        None, "Predictions to write (.tsv), for `aam evaluate --baselines`; the figures stand beside them (.json)."
+    )
+    forest: ForestConfig = ForestConfig()
+    seed: int = option(0, "Seed of the rarefaction, the split and the forests.")
+    overwrite: bool = option(False, "Replace the output if it exists.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 
 @dataclass(frozen=True)

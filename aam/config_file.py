@@ -25,7 +25,8 @@ RANGES = (
     (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
     (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
     (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints scheduler_t0 scheduler_t_mult"),
-    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps"),
+    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps n_estimators"),
+    (-1, sys.maxsize, "-1 or more", "n_jobs"),
     (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers checkpoint_minutes"),
     (0, sys.maxsize, "0 or more", "scheduler_eta_min scheduler_patience scheduler_min_lr"),
     (0, 1 - 2**-53, "from 0 to below 1", "ema_decay"),
@@ -46,7 +47,7 @@ def to_dict(config: Any) -> dict[str, Any]:
         if dataclasses.is_dataclass(value)
         else str(value)
         if isinstance(value, Path)
-        else list(value)
+        else [str(item) if isinstance(item, Path) else item for item in value]
         if isinstance(value, tuple)
         else value
         for name, value in values.items()

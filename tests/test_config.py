@@ -30,13 +30,17 @@ PRETRAIN = [
     "--count-mask-ratio",
     "--count-penalty",
     "--cv",
+    "--data-parallel",
     "--debug",
     "--deterministic",
     "--device",
+    "--distributed",
     "--dropout",
     "--ema-decay",
     "--embedding-dim",
     "--epochs",
+    "--fsdp",
+    "--fsdp-sharded-checkpoint",
     "--gradient-accumulation-steps",
     "--gradient-checkpointing",
     "--group-column",
@@ -76,6 +80,7 @@ PRETRAIN = [
     "--shallow-draws",
     "--split",
     "--split-column",
+    "--stratify",
     "--table",
     "--test-fold",
     "--test-size",
@@ -94,6 +99,7 @@ TRAIN_ONLY = [
     "--best-metric",
     "--class-weights",
     "--classifier",
+    "--ensemble",
     "--freeze-base",
     "--label-share",
     "--loss-type",
@@ -101,6 +107,7 @@ TRAIN_ONLY = [
     "--normalize-by",
     "--over-penalty",
     "--pretrained-encoder",
+    "--rf-baseline",
     "--target-penalty",
     "--target-transform",
     "--under-penalty",
@@ -155,7 +162,9 @@ def other(hint, value):
         return next(choice for choice in typing.get_args(hint) if choice != value)
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
-        return (other(item, None),) if typing.get_origin(item) is typing.Literal else ("pH (1:5)", 'quo"ted', "Ünï")
+        if item is Path or typing.get_origin(item) is typing.Literal:
+            return (other(item, None),)
+        return ("pH (1:5)", 'quo"ted', "Ünï")
     if type(None) in typing.get_args(hint):
         return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
     return {

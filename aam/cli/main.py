@@ -26,6 +26,7 @@ from aam.config import (
     FineTuneConfig,
     PredictConfig,
     PretrainConfig,
+    RfBaselineConfig,
     SimulateConfig,
     UnifracConfig,
 )
@@ -87,7 +88,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on an
     option it does not know.
     """
-    rest, config_file = _take_config(list(arguments))
+    rest, config_file = _take_config([_respelled(word) for word in arguments])
     if config_file is not None:
         default = read_config(config_file, default)
     help_short = "--help" in rest or "-h" in rest
@@ -105,6 +106,15 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
         config=(tyro.conf.OmitArgPrefixes,),
     )
     return _real(default, parsed)  # type: ignore[no-any-return]
+
+
+# Spellings of earlier programs, and ours.
+ALIASES = {"--random-seed": "--seed"}
+
+
+def _respelled(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return ALIASES.get(name, name) + equals + value
 
 
 def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:
@@ -153,6 +163,9 @@ COMMANDS = {
     "predict": Command(PredictConfig(), "aam.training.apply:predict_table", "predict new samples"),
     "embed": Command(EmbedConfig(), "aam.training.apply:embed_table", "vectors of samples and ASVs"),
     "evaluate": Command(EvaluateConfig(), "aam.training.apply:evaluate_table", "compare predictions with the truth"),
+    "rf-baseline": Command(
+        RfBaselineConfig(), "aam.training.forest:rf_baseline", "forests, nearest neighbours and trivial baselines"
+    ),
     "compare": Command(CompareConfig(), "aam.training.record:compare", "what differs between two runs"),
     "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }
@@ -162,7 +175,7 @@ RESUMABLE = ("pretrain", "train")
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {command.help}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<11} {command.help}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: aam COMMAND [OPTIONS]    (aam COMMAND --help lists the options)", "", *lines])
 
 

@@ -165,6 +165,22 @@ class RegionProfile:
         return cls(**{name: arrays[name] for name in shapes})
 
 
+GOLDEN = -7046029254386353131
+
+
+def mixed(x: Tensor) -> Tensor:
+    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014) on int64, whose products wrap."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def asv_keys(tokens: Tensor) -> Tensor:
+    """A hash ``int64 [U]`` of each row of `tokens` that padding does not change."""
+    position = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    return mixed((tokens.long() * (mixed(position * GOLDEN) | 1)).sum(dim=1))
+
+
 @dataclass(frozen=True)
 class Batch:
     """Samples that are trained or predicted together, each distinct ASV held once.
@@ -172,13 +188,14 @@ class Batch:
     Attributes
     ----------
     tokens : uint8 [U, L]
-        The distinct ASVs, padded to the longest of them.
+        The distinct ASVs, padded to the longest of them; with several ranks those that this one encodes.
     asv : int64 [B, S]
-        Row of `tokens` for each ASV of each sample; 0 where `counts` is 0.
+        Which of the distinct ASVs each ASV of each sample is; 0 where `counts` is 0.
     counts : float32 [B, S]
         Rarefied reads; 0 is padding.
     distance : float32 or float64 [B, B], optional
-        UniFrac between the samples, from the rarefied counts of this very batch.
+        UniFrac between the samples, from the rarefied counts of this very batch; with several ranks between its own
+        samples and those of all ranks.
     faith_pd : float32 [B], optional
         Faith PD of the same draw.
     target : float32 [B, T], optional
@@ -187,12 +204,16 @@ class Batch:
         Class columns, -1 where missing.
     category, covariate, weight : int64 [B, C], float32 [B, N], float32 [B], optional
         Conditioning and loss weights; category 0 is unknown.
-    column : int64 [U], optional
-        Column of each distinct ASV in the table, for vectors that were computed beforehand.
+    column, key : int64 [U], optional
+        Column of each distinct ASV in the table, for vectors that were computed beforehand, and its `asv_keys`;
+        with several ranks of the ASVs of all.
     sizes : tuple of int
         ASVs of each sample, known on the host; samples stand in descending order of it.
     padded : bool
         Whether a row of `tokens` is shorter than L.
+    rank : int
+    samples_by_rank, asvs_by_rank : tuple of int
+        Samples and distinct ASVs of each rank, one rank after the other; empty for a batch that is whole.
     sample_ids : tuple of str
     """
 
@@ -207,9 +228,24 @@ class Batch:
     covariate: Tensor | None = None
     weight: Tensor | None = None
     column: Tensor | None = None
+    key: Tensor | None = None
     sizes: tuple[int, ...] = ()
     padded: bool = False
     sample_ids: tuple[str, ...] = ()
+    rank: int = 0
+    samples_by_rank: tuple[int, ...] = ()
+    asvs_by_rank: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """Where its first sample stands among those of all ranks."""
+        return sum(self.samples_by_rank[: self.rank])
+
+    @property
+    def own(self) -> slice:
+        """Which of the distinct ASVs `tokens` holds."""
+        start = sum(self.asvs_by_rank[: self.rank])
+        return slice(start, start + len(self.tokens))
 
     def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.readers import MOST_PROBLEMS, decoded, parse_rows, read_bytes
+from aam.data.table import SampleTable
 from aam.errors import InputError, Problems, shown
 from aam.runtime.device import generator
 from aam.runtime.files import write_text
@@ -42,6 +43,16 @@ class Split:
     def ids(self, side: Side) -> tuple[str, ...]:
         """Samples of one side, sorted."""
         return tuple(sample for sample, at in zip(self.sample_ids, self.sides, strict=True) if at == side)
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """Samples that are reported: the test side or, where there is none, the validation side."""
+        return self.ids("test") or self.ids("validation")
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Samples that baselines learn from: all others."""
+        return self.ids("train") + (self.ids("validation") if self.ids("test") else ())
 
     @property
     def test_fold(self) -> str:
@@ -260,6 +271,22 @@ def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
         )
 
 
+def twins_apart(table: SampleTable, split: Split) -> tuple[str, ...]:
+    """What is said of samples with the very same reads, under different ids, that stand on both sides of a split."""
+    held_out, found = set(split.held_out), dict[bytes, list[str]]()
+    for row, name in enumerate(table.sample_ids):
+        columns, reads = table.row(row)
+        found.setdefault(columns.tobytes() + reads.tobytes(), []).append(name)
+    apart = [same for same in found.values() if 0 < len(held_out.intersection(same)) < len(same)]
+    if not apart:
+        return ()
+    fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    return (
+        f"{sum(len(held_out.intersection(same)) for same in apart)} held-out samples{fold} have the very reads of "
+        f"others that were learned from: {shown(apart[0])}; one sample under two ids? --group-column keeps it together",
+    )
+
+
 def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
     """The split of the samples that a table has; those that only the split names are left out.
 
@@ -310,7 +337,8 @@ def read_split(path: Path) -> Split:
         elif cells[1] not in SIDES:
             problems.add(f"{where}: side is {cells[1]!r}, expected {' or '.join(SIDES)}")
         elif not cells[0] or cells[0] in rows:
-            problems.add(f"{where}: sample-id {cells[0]!r} is empty or stands there twice")
+            both = shown(sorted({cells[1], rows.get(cells[0], (cells[1], ""))[0]}))
+            problems.add(f"{where}: sample-id {cells[0]!r} is empty or stands there twice, on the side {both}")
         else:
             rows[cells[0]] = (next(side for side in SIDES if side == cells[1]), cells[2])
     folded = [sample for sample, (_, fold) in rows.items() if fold]
@@ -321,3 +349,16 @@ def read_split(path: Path) -> Split:
     problems.raise_if_any()
     ids = sorted(rows)
     return Split(tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] for name in ids))
+
+
+def read_sides(train: Path, test: Path) -> Split:
+    """The split of two files of sample ids, one per line; `InputError` where one is empty or they share a sample."""
+    lines = [decoded(read_bytes(path), path).split("\n") for path in (train, test)]
+    learned, held_out = ({line.strip() for line in each} - {""} for each in lines)
+    problems = [f"{path}: no sample id in it" for path, ids in ((train, learned), (test, held_out)) if not ids]
+    if both := sorted(learned & held_out):
+        problems.append(f"{train} and {test}: {len(both)} samples are in both, expected none: {shown(both)}")
+    if problems:
+        raise InputError(*problems)
+    ids = tuple(sorted(learned | held_out))
+    return Split(ids, tuple("test" if name in held_out else "train" for name in ids), ("",) * len(ids))

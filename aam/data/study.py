@@ -1,8 +1,10 @@
-"""A study ready to learn from: table, tree, metadata and targets aligned sample by sample, and its draws."""
+"""A study ready to learn from: table, tree, metadata and targets aligned, its draws, and how it is divided."""
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,32 +13,24 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.config import DataConfig
-from aam.data.batch import Batch, encode
+from aam.config import DataConfig, StudyConfig
+from aam.data.batch import encode
 from aam.data.distances import DistanceMatrix, read_distances
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.phylogeny import Phylogeny
-from aam.data.table import (
-    SampleTable,
-    check_length,
-    choose_depth,
-    deep_enough,
-    rarefied_row,
-    read_table,
-    select_samples,
-    trim,
-)
-from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd, pruned_tree
+from aam.data.split import Split, check_groups, from_column, kfold, make_split, read_split, restricted
+from aam.data.table import SampleTable, check_length, choose_depth, deep_enough, read_table, select_samples, trim
+from aam.data.unifrac import pruned_tree
 from aam.errors import InputError, Problems, shown
-from aam.runtime.device import generator
 
 log = logging.getLogger("aam")
 
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
+Rows = npt.NDArray[np.int64]
 
 EVALUATION = -1
-# A draw below the depth keeps at least this share of it.
-SHALLOWEST = 0.25
+# A fold names a folder.
+FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +80,14 @@ class Study:
     def metric(self) -> str | None:
         """The distance that batches carry, if any."""
         return self.config.unifrac_metric if self.tree is not None or self.matrix is not None else None
+
+    @functools.cached_property
+    def richness(self) -> npt.NDArray[np.float64]:
+        """ASVs that each sample is expected to keep at the depth, float64 [N] (Hurlbert 1971, with replacement)."""
+        counts = self.table.counts.tocsr()
+        share = np.repeat(self.depth / np.maximum(self.table.depths, 1), np.diff(counts.indptr)) * counts.data
+        kept = sparse.csr_matrix((-np.expm1(-share), counts.indices, counts.indptr), counts.shape)
+        return np.asarray(kept.sum(axis=1)).ravel()
 
     def rows(self, sample_ids: Sequence[str]) -> npt.NDArray[np.int64]:
         """Rows of the table of the samples named."""
@@ -185,99 +187,58 @@ def load_study(
     )
 
 
-def _limited(study: Study, row: Row, name: str, draw: int) -> Row:
-    """At most `token_limit` ASVs of a rarefied sample, chosen as configured, columns ascending."""
-    columns, reads = row
-    limit = study.config.token_limit
-    if len(columns) <= limit:
-        return row
-    if study.config.asv_sampling == "abundance":
-        kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
-    elif study.config.asv_sampling == "random":
-        kept = np.sort(generator(study.seed, "limit", draw, name).permutation(len(columns))[:limit])
-    else:
-        kept = np.arange(limit)
-    return columns[kept], reads[kept]
+# --- dividing ----------------------------------------------------------------------------------------------
+def fold_column(data: StudyConfig) -> str | None:
+    """The metadata column that holds the folds, if one does."""
+    return data.split_column if data.cv is None else None if data.cv.isdigit() else data.cv
 
 
-def _sparse(study: Study, drawn: Sequence[Row]) -> sparse.csr_matrix:
-    starts = np.cumsum([0, *(len(columns) for columns, _ in drawn)])
-    columns = np.concatenate([columns for columns, _ in drawn])
-    reads = np.concatenate([reads for _, reads in drawn])
-    return sparse.csr_matrix((reads, columns, starts), shape=(len(drawn), len(study.table.feature_ids)))
+def division_problems(data: StudyConfig) -> list[str]:
+    """Options that cannot divide samples together."""
+    problems = []
+    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
+        problems.append(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
+    chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
+    given = [name for name, value in chosen.items() if value is not None]
+    if len(given) > 1:
+        problems.append(f"{' and '.join(given)} all choose the split; give one of them")
+    if (data.split_column is None) != (data.test_fold is None):
+        problems.append("--split-column and --test-fold need each other")
+    return problems
 
 
-def _distances(study: Study, drawn: Sequence[Row], rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-    """UniFrac or Faith PD of the rarefied rows, before any token limit."""
-    config = study.config
-    if study.matrix is not None:
-        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows, rows)].astype(np.float32))}
-    if study.tree is None or study.tips is None:
-        return {}
-    counts = _sparse(study, drawn)
-    if config.unifrac_metric == "faith_pd":
-        diversity = faith_pd(study.tree, study.tips, counts, config.root_length)
-        return {"faith_pd": torch.from_numpy(diversity.astype(np.float32))}
-    metric: Metric = config.unifrac_metric
-    options = UnifracOptions(metric, config.alpha, config.root_length)
-    return {"distance": torch.from_numpy(batch_unifrac(study.tree, study.tips, counts, options))}
+def division_columns(data: StudyConfig) -> list[str]:
+    """Metadata columns that dividing and reporting need of every sample."""
+    return [name for name in (data.group_column, data.batch_column, fold_column(data)) if name is not None]
 
 
-def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
-    """Reads of one draw: the depth or, in a share `shallow` of the draws, less, down to `SHALLOWEST` of it."""
-    rng = generator(study.seed, "shallow", draw, name)
-    return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
-
-
-def draw_batch(
-    study: Study,
-    rows: npt.NDArray[np.int64],
-    draw: int,
-    tokens: bool = True,
-    distances: bool = True,
-    shallow: float = 0.0,
-) -> Batch:
-    """Rarefy the samples at `rows` and put them into one batch, largest first.
-
-    Parameters
-    ----------
-    study : Study
-    rows : int64 [B]
-    draw : int
-        Epoch of the draw; `EVALUATION` and below are draws outside training.
-    tokens : bool
-        Fill `tokens`; without it the caller has the ASV vectors already.
-    distances : bool
-        Compute the UniFrac target.
-    shallow : float
-        Share of the samples that get fewer reads than the depth; which ones, and how many, depends on `draw`.
-    """
-    names = study.table.sample_ids
-    drawn = [
-        rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
-        for row in rows.tolist()
-    ]
-    limited = [_limited(study, row, names[at], draw) for row, at in zip(drawn, rows, strict=True)]
-    order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
-    rows, drawn, limited = rows[order], [drawn[i] for i in order], [limited[i] for i in order]
-    sizes = tuple(len(columns) for columns, _ in limited)
-    unique, inverse = np.unique(np.concatenate([columns for columns, _ in limited]), return_inverse=True)
-    slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
-    asv = np.zeros(slot.shape, np.int64)
-    counts = np.zeros(slot.shape, np.float32)
-    asv[slot] = inverse
-    counts[slot] = np.concatenate([reads for _, reads in limited])
-    longest = int(study.lengths[unique].max()) if tokens else 0
-    column = torch.from_numpy(unique.astype(np.int64))
-    return Batch(
-        tokens=study.tokens[column, :longest],
-        asv=torch.from_numpy(asv),
-        counts=torch.from_numpy(counts),
-        column=column,
-        sizes=sizes,
-        padded=bool(tokens and study.lengths[unique].min() < longest),
-        target=None if study.target is None else torch.from_numpy(study.target[rows]),
-        label=None if study.label is None else torch.from_numpy(study.label[rows]),
-        sample_ids=tuple(names[row] for row in rows),
-        **(_distances(study, drawn, rows) if distances else {}),
-    )
+def divided(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:
+    """The split of the study's samples, or one for each fold; `InputError` where they cannot be divided so."""
+    ids, size, metadata = study.table.sample_ids, data.validation_size, study.metadata
+    groups = strata = None
+    if metadata is not None and data.group_column is not None:
+        groups = metadata.values(data.group_column, ids)
+    if data.stratify is not None:
+        if metadata is None:
+            raise InputError(f"--stratify {data.stratify}: a metadata column, and no --metadata is given")
+        numeric = metadata.kinds.get(data.stratify) == "numeric"
+        strata = (metadata.numbers if numeric else metadata.values)(data.stratify, ids)
+    if data.split is not None:
+        split = restricted(read_split(data.split), ids)
+        if groups is not None:
+            check_groups(split, dict(zip(ids, groups, strict=True)))
+        return (split,)
+    column = fold_column(data)
+    if column is not None and metadata is not None:
+        folds = metadata.values(column, ids)
+        if unsafe := sorted({fold for fold in folds if fold is not None and not FOLD.fullmatch(fold)}):
+            raise InputError(
+                f"{data.metadata}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
+                "letters, digits and .,_+=- and spaces inside"
+            )
+        wanted = sorted({fold for fold in folds if fold is not None}) if data.cv else [str(data.test_fold)]
+        return tuple(from_column(ids, folds, fold, groups, size, strata=strata, seed=seed) for fold in wanted)
+    if data.cv is not None:
+        return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
+    split = make_split(ids, groups=groups, strata=strata, test_size=data.test_size, validation_size=size, seed=seed)
+    return (split,)

@@ -233,14 +233,13 @@ def _generalized(length: Floats, p: Floats, q: Floats, alpha: float) -> Floats:
 def _tile(
     branches: Branches,
     counts: sparse.csr_matrix,
-    first: int,
+    left: slice,
+    right: slice,
     options: UnifracOptions,
     device: torch.device | None = None,
 ) -> Matrix:
-    """Distances between the first samples and the rest, or among all where `first` is their number."""
+    """Distances between the samples at `left` and those at `right`."""
     length, reads, total = _reads_below(branches, counts)
-    whole = first == counts.shape[0]
-    left, right = (slice(None), slice(None)) if whole else (slice(first), slice(first, None))
     if options.metric == "unifrac":
         present = reads > 0
         result = _unweighted(length, present[:, left], present[:, right], device)
@@ -251,7 +250,7 @@ def _tile(
             result = _generalized(length, p, q, options.alpha)
         else:
             result = _weighted(length, p, q, options.metric == "weighted-normalized")
-    if whole:
+    if left == right:
         result = np.triu(result, 1)
         result += result.T
     np.maximum(result, 0.0, out=result)
@@ -259,9 +258,13 @@ def _tile(
 
 
 def batch_unifrac(
-    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = UnifracOptions()
+    phylogeny: Phylogeny,
+    tips: Ints,
+    counts: Counts,
+    options: UnifracOptions = UnifracOptions(),
+    rows: slice = slice(None),
 ) -> Matrix:
-    """Distances between all samples of one batch.
+    """Distances between all samples of one batch, or of those at `rows` to all.
 
     Parameters
     ----------
@@ -271,10 +274,11 @@ def batch_unifrac(
     counts : [B, F]
         Reads, dense or CSR.
     options : UnifracOptions
+    rows : slice
 
     Returns
     -------
-    float32 or float64 [B, B]
+    float32 or float64 [B, B], or as many rows of it
         Symmetric, zero diagonal. As in scikit-bio a sample without reads on the tree is at distance 1 from
         any other (for ``weighted``: at the other's mean height) and at 0 from another such sample.
 
@@ -284,7 +288,7 @@ def batch_unifrac(
         Counts that are not whole numbers of 0 or more.
     """
     branches, placed = _on_tree(phylogeny, tips, counts, options.root_length)
-    return _tile(branches, placed, placed.shape[0], options)
+    return _tile(branches, placed, rows, slice(None), options)
 
 
 def faith_pd(phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include") -> Floats:
@@ -357,8 +361,11 @@ def unifrac_tiles(
         rows = slice(i, min(i + size, samples))
         for j in range(i, samples, size):
             columns = slice(j, min(j + size, samples))
-            pair = placed[rows] if i == j else sparse.vstack([placed[rows], placed[columns]], format="csr")
-            tile = _tile(branches, pair, rows.stop - i, options, where)
+            pair, left, right = placed[rows], slice(None), slice(None)
+            if i != j:
+                pair = sparse.vstack([pair, placed[columns]], format="csr")
+                left, right = slice(rows.stop - i), slice(rows.stop - i, None)
+            tile = _tile(branches, pair, left, right, options, where)
             yield rows, columns, tile
             done += tile.size if i == j else 2 * tile.size
             if progress:

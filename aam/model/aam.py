@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,11 @@ from aam.model.heads import DistanceHead, HeadConfig, Readout
 SIZE_GROUPS = 4
 # Of one ASV among about 50 in a sample.
 TYPICAL_LOG_SHARE = -4.0
+Gather = Callable[[Tensor, tuple[int, ...]], Tensor]
+
+
+def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    return rows
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Masks:
     rows : int64 [M]
         ASVs of the batch of which a masked copy is read.
     tokens : uint8 [M, L]
-        The masked copies.
+        The masked copies; L is 0 where none are wanted.
     where : bool [M, L]
         The masked positions.
     counts : bool [B, S], optional
@@ -47,7 +53,8 @@ class Outputs:
 
     `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4] (logits
     of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
-    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column.
+    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column. `spread` is the standard
+    deviation of the distance, the unit of its loss.
     """
 
     samples: Tensor
@@ -58,12 +65,14 @@ class Outputs:
     counts: Tensor | None = None
     target: Tensor | None = None
     labels: tuple[Tensor, ...] = ()
+    spread: float = 1.0
 
 
 class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
 
-    `bound_memory`, called from outside, changes no result.
+    `bound_memory`, called from outside, changes no result; `gather`, set from outside, puts the rows of other ranks
+    beside one's own.
 
     Parameters
     ----------
@@ -86,6 +95,7 @@ class Aam(nn.Module):
         self.target = Readout(width, heads.n_targets) if heads.n_targets else None
         self.labels = nn.ModuleList(Readout(width, n) for n in heads.n_classes)
         self.bound_memory(None, False)
+        self.gather: Gather = _alone
 
     def bound_memory(self, asv_chunk: int | None, recompute: bool) -> None:
         """Encode at most `asv_chunk` ASVs at a time; with `recompute` keep no activations for backward.
@@ -143,25 +153,32 @@ class Aam(nn.Module):
         n_unique = len(batch.tokens)
         nucleotides = None
         if asvs is None:
-            tokens = batch.tokens if masks is None else torch.cat([batch.tokens, masks.tokens])
+            copied = masks is not None and masks.tokens.shape[1] > 0
+            tokens = torch.cat([batch.tokens, masks.tokens]) if masks is not None and copied else batch.tokens
             patches, vectors = self.encode_asvs(tokens, batch.padded)
-            asvs = vectors[:n_unique]
-            if masks is not None:
+            asvs = self.gather(vectors[:n_unique], batch.asvs_by_rank)
+            if masks is not None and copied:
                 logits = self.asv.nucleotide_logits(patches[n_unique:], batch.tokens.shape[1])
                 nucleotides = logits[masks.where]
         hidden = None if masks is None else masks.counts
         context, samples = self.encode_samples(asvs, batch, hidden)
-        projected = None if self.distance is None else self.distance.vectors(samples)
         return Outputs(
             samples=samples,
             asvs=asvs,
-            distance=None if projected is None else self.distance(projected, projected),  # type: ignore[misc]
+            distance=self._apart(samples, batch),
             faith_pd=self._diversity(samples),
             nucleotides=nucleotides,
             counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
             target=None if self.target is None else self.target(samples),
             labels=tuple(head(samples) for head in self.labels),
+            spread=self.scale[1],
         )
+
+    def _apart(self, samples: Tensor, batch: Batch) -> Tensor | None:
+        if self.distance is None:
+            return None
+        own = self.distance.vectors(samples)
+        return self.distance(own, self.gather(own, batch.samples_by_rank))  # type: ignore[no-any-return]
 
     def _diversity(self, samples: Tensor) -> Tensor | None:
         if self.faith_pd is None:

@@ -18,7 +18,8 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.project = nn.Linear(width, 3 * width)
+        # A bias of the keys would change nothing but by rounding, which Adam scales up.
+        self.project = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -80,7 +81,7 @@ class AttentionPool(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.score = nn.Linear(width, heads)
+        self.score = nn.Linear(width, heads, bias=False)
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -249,6 +250,10 @@ class SampleEncoder(nn.Module):
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)
         self.contents = Contents(width, config.count_embedding)
+        # They center the sample vectors and are not learned: distances do not see them, targets have a bias of their
+        # own, and what rounding leaves of their gradient Adam would scale up.
+        for layer in (self.pool.out, self.contents.composition, self.contents.presence):
+            layer.bias.requires_grad_(False)
 
     @torch.no_grad()
     def standardize(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> None:

@@ -34,9 +34,9 @@ class DistanceHead(nn.Module):
     def __init__(self, width: int, bounded: bool) -> None:
         super().__init__()
         self.bounded = bounded
-        self.project = nn.Linear(width, width)
-        self.log_scale = nn.Parameter(torch.tensor(float(2 * width)).log() / 2)
-        self.log_power = nn.Parameter(torch.zeros(()))
+        self.project = nn.Linear(width, width, bias=False)
+        self.log_scale = nn.Parameter(torch.tensor([float(2 * width)]).log() / 2)
+        self.log_power = nn.Parameter(torch.zeros(1))
 
     def vectors(self, samples: Tensor) -> Tensor:
         """The vectors ``[B, D]`` whose distances are meant."""
@@ -54,7 +54,8 @@ class DistanceHead(nn.Module):
     @staticmethod
     def _apart(rows: Tensor, columns: Tensor) -> Tensor:
         # Differences first: as squares and a product, near samples would differ by rounding alone.
-        return torch.cdist(rows.float(), columns.float(), compute_mode="donot_use_mm_for_euclid_dist")
+        kind = torch.promote_types(rows.dtype, torch.float32)
+        return torch.cdist(rows.to(kind), columns.to(kind), compute_mode="donot_use_mm_for_euclid_dist")
 
     def forward(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Distances ``[R, C]`` between projected vectors ``[R, D]`` and ``[C, D]``."""

@@ -15,15 +15,17 @@ import numpy.typing as npt
 from aam.config import ApplyConfig, DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig
 from aam.config_file import out_of_range
 from aam.data.metadata import Metadata, align, read_metadata
-from aam.data.split import Split, read_split
+from aam.data.split import Split, check_groups, read_split
 from aam.data.study import Study, load_study
 from aam.errors import InputError
 from aam.runtime.device import prepare
 from aam.runtime.files import check_writable, whole_file, whole_folder, write_text
-from aam.training.checkpoint import SavedModel, load_model
-from aam.training.evaluate import Columns, evaluate_targets, write_results
+from aam.training.checkpoint import SavedModel, load_models
+from aam.training.evaluate import Rivals, evaluate_targets, write_results
+from aam.training.forest import Columns
 from aam.training.inference import (
     PredictionTable,
+    combined,
     encode_table,
     predict_rows,
     read_predictions,
@@ -36,22 +38,23 @@ from aam.training.report import ReportData
 log = logging.getLogger("aam")
 
 
-def _needed(config: ApplyConfig, **options: Path | None) -> tuple[Path, ...]:
+def _needed(config: ApplyConfig, **options: Path | tuple[Path, ...] | None) -> tuple[Path, ...]:
     """The paths given; `InputError` names every option that was not, and every number out of range."""
-    missing = [f"--{name.replace('_', '-')}: not given" for name, path in options.items() if path is None]
+    missing = [f"--{name.replace('_', '-')}: not given" for name, path in options.items() if not path]
     if problems := missing + out_of_range(config):
         raise InputError(*problems)
-    return tuple(path for path in options.values() if path is not None)
+    return tuple(path for path in options.values() if isinstance(path, Path))
 
 
-def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
-    """The model, the table drawn as the model was trained, and warnings about its ASVs.
+def _load(config: ApplyConfig) -> tuple[list[SavedModel], Study, list[str]]:
+    """The models, the table drawn as the first was trained, and warnings about its ASVs.
 
     Raises `InputError` where no sample reaches the model's depth: there is nothing to apply it to.
     """
-    model, table = _needed(config, model=config.model, table=config.table)
-    saved = load_model(model, prepare(config.runtime))
-    wanted = {spec.normalize_by for spec in saved.targets.specs if spec.normalize_by is not None}
+    (table,) = _needed(config, model=config.model, table=config.table)
+    models = load_models(config.model, prepare(config.runtime))
+    saved = models[0]
+    wanted = {spec.normalize_by for one in models for spec in one.targets.specs if spec.normalize_by is not None}
     data = DataConfig(
         table=table,
         sequences=config.sequences,
@@ -65,15 +68,16 @@ def _load(config: ApplyConfig) -> tuple[SavedModel, Study, list[str]]:
     warnings = saved.profile.compare(study.table.sequences)
     for warning in warnings:
         log.warning("warning: %s", warning)
-    return saved, study, warnings
+    return models, study, warnings
 
 
-def _predict(saved: SavedModel, study: Study, passes: int, runtime: RuntimeConfig) -> PredictionTable:
-    """One row per sample of the file; those below the depth are empty and say why."""
-    if not saved.targets.specs:
+def _predict(models: Sequence[SavedModel], study: Study, passes: int, runtime: RuntimeConfig) -> PredictionTable:
+    """One row per sample of the file, the mean of all models; those below the depth are empty and say why."""
+    if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
-    device = next(saved.network.parameters()).device
-    table = predict_rows(saved, study, study.table.sample_ids, runtime, device, passes)
+    device = next(models[0].network.parameters()).device
+    ids, draws = study.table.sample_ids, [(saved, replace(study, seed=saved.seed)) for saved in models]
+    table = combined([predict_rows(saved, own, ids, runtime, device, passes) for saved, own in draws])
     notes = {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
     return table.with_rows(study.all_sample_ids, notes)
 
@@ -88,8 +92,8 @@ def predict_table(config: PredictConfig) -> None:
     """
     *_, output = _needed(config, model=config.model, table=config.table, output=config.output)
     check_writable(output, config.runtime.overwrite)
-    saved, study, _ = _load(config)
-    table = _predict(saved, study, config.prediction_passes, config.runtime)
+    models, study, _ = _load(config)
+    table = _predict(models, study, config.prediction_passes, config.runtime)
     write_predictions(output, table)
     log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.dropped))
 
@@ -111,7 +115,10 @@ def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth, and of every ASV."""
     *_, folder = _needed(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
     check_output(folder, config.runtime.overwrite)
-    saved, study, _ = _load(config)
+    models, study, _ = _load(config)
+    if len(models) > 1:
+        raise InputError(f"--model: {len(models)} models, each with vectors of its own; name one of them")
+    (saved,) = models
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
     rows = np.arange(len(study.table.sample_ids))
@@ -133,7 +140,7 @@ def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write metrics.json, report.html and predictions.tsv."""
     metadata_path, folder = _needed(config, metadata=config.metadata, output_dir=config.runtime.output_dir)
-    if (config.model is None) == (config.predictions is None):
+    if (not config.model) == (config.predictions is None):
         raise InputError("give --model and --table, or --predictions; one of the two")
     check_output(folder, config.runtime.overwrite)
     metadata = read_metadata(metadata_path)
@@ -144,26 +151,28 @@ def evaluate_table(config: EvaluateConfig) -> None:
     if config.predictions is not None:
         table = read_predictions(config.predictions)
     else:
-        saved, study, warnings = _load(config)
-        table = _predict(saved, study, config.prediction_passes, config.runtime)
+        models, study, warnings = _load(config)
+        table = _predict(models, study, config.prediction_passes, config.runtime)
         study = replace(study, metadata=metadata)
-        seen = set(saved.notes["seen_samples"])
-    metadata.require([n for n in (config.group_column, config.batch_column) if n is not None])
-    wanted = table.sample_ids if split is None else split.ids("test") or split.ids("validation")
-    table = _with_truth(table, metadata, wanted)
+        seen = {name for saved in models for name in saved.notes["seen_samples"]}
+    columns = Columns(config.group_column, config.batch_column, config.by_columns)
+    metadata.require([n for n in (columns.group, columns.batch, *columns.categories) if n is not None])
+    if split is not None and columns.group is not None:
+        check_groups(split, {name: metadata.values(columns.group, [name])[0] for name in metadata.ids})
+    table = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
     if known := seen.intersection(table.sample_ids):
         warnings.append(
             f"{len(known)} of {len(table.sample_ids)} samples were seen in training, labelled or not; figures "
             "are too good: --split RUN/split.tsv leaves the test side only"
         )
-    columns = Columns(config.group_column, config.batch_column)
-    splits = () if split is None or study is None else (split,)
+    given = None if config.baselines is None else read_predictions(config.baselines)
+    rivals = Rivals(study, () if split is None or study is None else (split,), given=given)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none: every sample counts, those of training too"},
-        targets=evaluate_targets(table, metadata, columns, study, splits),
+        targets=evaluate_targets(table, metadata, columns, rivals),
         warnings=tuple(warnings),
     )
     with whole_folder(folder) as new:

@@ -28,8 +28,6 @@ TYING_SHARE = 0.9
 SOLVED = {"auroc": 0.9, "accuracy": 0.9, "r2": 0.8}
 # At most these figures inside the batches are next to nothing.
 NOTHING = {"auroc": 0.55, "r2": 0.05}
-# Percentile intervals over fewer groups are too narrow to be read as 95 %.
-FEW_GROUPS = 20
 
 Mask = npt.NDArray[np.bool_]
 Outcome = Literal["beats", "nearly ties", "ties", "loses", "untested"]
@@ -48,7 +46,7 @@ class Task:
 
     `truth` is as in `Predictions`; test sides of `folds` do not overlap; `depth` int [N] are reads before
     rarefaction, `richness` int [N] ASVs after; `levels` str [N] are group and batch columns whose own median
-    or classes are a baseline.
+    or classes are a baseline; samples of one of `groups` [N] are never parted when a baseline is tuned.
     """
 
     truth: Array
@@ -57,6 +55,7 @@ class Task:
     depth: Array
     richness: Array
     levels: Mapping[str, Array] = field(default_factory=dict)
+    groups: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +73,7 @@ class Baseline:
 
 
 # --- predicting --------------------------------------------------------------------------------------------
-def _held_out(task: Task, predict: Callable[[Array, Array], Array]) -> Array:
+def by_folds(task: Task, predict: Callable[[Array, Array], Array]) -> Array:
     """Predictions [N] or [N, K] of `predict(train rows, test rows)` on the test side of every fold."""
     result = np.full((len(task.truth), len(task.labels)) if task.labels else len(task.truth), math.nan)
     known = task.truth >= 0 if task.labels else np.isfinite(task.truth)
@@ -103,14 +102,20 @@ def _of_level(task: Task, levels: Array, train: Array, test: Array) -> Array:
     return result
 
 
-def _forest(task: Task, inputs: Array, trees: BaseEstimator, train: Array, test: Array) -> Array:
-    """Predictions of `trees`, fitted anew to the rows `train` of `inputs` [N, F]."""
-    model = clone(trees).fit(inputs[train], task.truth[train])
+def predicted_by(task: Task, model: BaseEstimator, own: Any, other: Any, train: Array) -> Array:
+    """Predictions for the inputs `other` of a model, fitted anew to the inputs `own` of the rows `train`."""
+    # Threads would add the trees up in any order, which shows in the last bits.
+    fitted = clone(model).fit(own, task.truth[train]).set_params(n_jobs=1)
     if not task.labels:
-        return np.asarray(model.predict(inputs[test]))
-    result = np.zeros((len(test), len(task.labels)))
-    result[:, model.classes_] = model.predict_proba(inputs[test])
+        return np.asarray(fitted.predict(other))
+    probabilities = np.asarray(fitted.predict_proba(other))
+    result = np.zeros((len(probabilities), len(task.labels)))
+    result[:, fitted.classes_] = probabilities
     return result
+
+
+def _forest(task: Task, inputs: Array, trees: BaseEstimator, train: Array, test: Array) -> Array:
+    return predicted_by(task, trees, inputs[train], inputs[test], train)
 
 
 def _ordered(task: Task, values: Array, train: Array, test: Array) -> Array:
@@ -133,7 +138,7 @@ def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
     """
 
     def of(name: str, predict: Callable[..., Array], *given: Any) -> Baseline:
-        return Baseline(name, _held_out(task, lambda train, test: predict(task, *given, train, test)))
+        return Baseline(name, by_folds(task, lambda train, test: predict(task, *given, train, test)))
 
     kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
     trees = kind(n_estimators=100, max_features=1.0, min_samples_leaf=10, random_state=seed)
@@ -235,7 +240,7 @@ def number(value: float) -> str:
 
 def _does(name: str, verb: str) -> str:
     """`Depth alone separates`, `The study's classes separate`."""
-    plural = " and " in name or name.endswith("classes")
+    plural = " and " in name or name.endswith(("classes", "trees")) or name.startswith("nearest neighbours")
     return f"{name[0].upper()}{name[1:]} {verb}{'' if plural else 's'}"
 
 
@@ -325,6 +330,6 @@ def verdict(predictions: Predictions, comparisons: Sequence[Comparison], batch_n
         said += _solved(comparisons, predictions.labels)
     said += _batches(known, batch_name)
     groups = len(np.unique(known.resampled))
-    if groups < FEW_GROUPS:
+    if groups < metrics.FEW_GROUPS:
         said.append(f"Intervals and tests rest on {groups} groups only: read them as rough.")
     return tuple(said)

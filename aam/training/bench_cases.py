@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import aam.data.study
+import aam.data.loader
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, RuntimeConfig
 from aam.data.batch import Batch, RegionProfile
 from aam.data.loader import Loader
@@ -59,7 +59,14 @@ def every_slot(batch: Batch) -> Batch:
     samples, slots = batch.asv.shape
     rows = batch.asv.flatten()
     asv = torch.arange(len(rows), device=rows.device).view(samples, slots)
-    return replace(batch, tokens=batch.tokens[rows], asv=asv, column=None, sizes=(slots,) * samples)
+    return replace(
+        batch,
+        tokens=batch.tokens[rows],
+        key=None if batch.key is None else batch.key[rows],
+        asv=asv,
+        column=None,
+        sizes=(slots,) * samples,
+    )
 
 
 class PlainObjective(Objective):
@@ -107,7 +114,7 @@ class Steps:
         stages = Stages(self.device)
         places = [
             (Loader, "draw", "data wait"),
-            (aam.data.study, "batch_unifrac", "UniFrac"),
+            (aam.data.loader, "batch_unifrac", "UniFrac"),
             (Batch, "to", "transfer"),
             (self.model, "encode_asvs", "ASV encoder"),
             (self.model, "encode_samples", "sample encoder"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -21,24 +23,26 @@ import torch
 from torch import Tensor
 
 import aam
-from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, RunConfig
 from aam.config_file import from_dict, to_dict
 from aam.data.batch import RegionProfile
 from aam.data.targets import Targets
-from aam.errors import FAILED, CallAgain, InputError
+from aam.errors import FAILED, CallAgain, InputError, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.runtime.distributed import ALONE, World, own_parts, whole
 from aam.runtime.files import MANIFEST, read_json, remove, verify_manifest, whole_folder, write_manifest
 
 log = logging.getLogger("aam")
 
 FORMAT = 1
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
-FACTS, TENSORS = "state.json", "state.safetensors"
+FACTS, TENSORS, SHARD = "state.json", "state.safetensors", "shard-{}.safetensors"
 STEP, DAMAGED = "step-", "damaged-"
 # All records of the losses are in a state; two million steps write 64 MiB of them.
 MOST_FACTS = 1 << 30
 WARNINGS = ("SIGTERM", "SIGUSR2", "SIGINT")
+ELSEWHERE = "a signal to another rank"
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     if not (path / MANIFEST).is_file():
         hint = " (a .pt file of the predecessor cannot be loaded: retrain with `aam train`)"
         raise InputError(f"{path}: no {MANIFEST}; expected a model folder{hint}")
+    if not (path / DESCRIPTION).is_file() and (members := _members(path)):
+        raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
     verify_manifest(path)
     try:
         description: Any = read_json(path / DESCRIPTION)
@@ -125,6 +131,45 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         raise InputError(f"{path}: not a model this aam can read ({error})") from error
 
 
+def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
+    """Write copies of model folders, by name, into the folder `path`, whole or not at all."""
+    with whole_folder(path) as folder:
+        for name, source in members.items():
+            shutil.copytree(source, folder / name)
+        write_manifest(folder)
+
+
+def _members(path: Path) -> list[Path]:
+    """The model folders that an ensemble holds, in the order of their names."""
+    return sorted(found.parent for found in path.glob(f"*/{DESCRIPTION}"))
+
+
+def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
+    """Read model folders, and all members of those that are ensembles.
+
+    Raises
+    ------
+    InputError
+        As `load_model`, or the models draw their input in different ways or predict different targets.
+    """
+    folders: list[Path] = []
+    for path in paths:
+        if members := _members(path):
+            verify_manifest(path)
+        folders += members or [path]
+    models = [load_model(folder, device) for folder in folders]
+
+    def meant(saved: SavedModel) -> tuple[object, ...]:
+        targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
+        return saved.depth, saved.model.max_bp, saved.data.token_limit, saved.data.asv_sampling, targets
+
+    first, names = meant(models[0]), ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
+    for folder, saved in zip(folders, models, strict=True):
+        if apart := [name for name, one, other in zip(names, first, meant(saved), strict=True) if one != other]:
+            raise InputError(f"--model: {folder} and {folders[0]} differ in {shown(apart)}; predict with each alone")
+    return models
+
+
 # --- checkpoints -------------------------------------------------------------------------------------------
 
 
@@ -140,12 +185,51 @@ class State:
         return {name[len(prefix) + 1 :]: value for name, value in self.tensors.items() if name.startswith(f"{prefix}.")}
 
 
-def write_state(path: Path, state: State) -> None:
-    """Write a state to the folder `path`, whole or not at all."""
-    with whole_folder(path) as folder:
-        _write_tensors(state.tensors, folder / TENSORS)
-        (folder / FACTS).write_text(json.dumps({"format": FORMAT, **state.facts}) + "\n", encoding="utf-8")
-        write_manifest(folder)
+def write_state(path: Path, state: State, world: World = ALONE, sharded: bool = False) -> None:
+    """Write a state to the folder `path`, whole or not at all; an `OSError` on one rank is one on all.
+
+    The leading rank writes, or with `sharded` each rank its own part of the tensors.
+    """
+    failed = None
+    tensors = state.tensors if sharded else {name: whole(value) for name, value in state.tensors.items()}
+    try:
+        if sharded:
+            _write_shards(path, state, world)
+        elif world.lead:
+            with whole_folder(path) as folder:
+                _write_tensors(tensors, folder / TENSORS)
+                _seal(folder, state.facts)
+    except OSError as error:
+        failed = error
+    if world.any(failed is not None):
+        raise failed or OSError(f"{path}: another rank could not write")
+
+
+def _seal(folder: Path, facts: dict[str, Any]) -> None:
+    (folder / FACTS).write_text(json.dumps({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
+    write_manifest(folder)
+
+
+def _write_shards(path: Path, state: State, world: World) -> None:
+    """One file of each rank in a folder that the leading rank makes, and renames when all are written."""
+    own, folder, failed = own_parts(state.tensors, world), b"", None
+    with contextlib.ExitStack() as stack:
+        if world.lead:
+            try:
+                folder = os.fsencode(stack.enter_context(whole_folder(path)))
+            except OSError as error:
+                failed = error
+        folder = world.told(folder)
+        try:
+            if folder:
+                _write_tensors(own, Path(os.fsdecode(folder)) / SHARD.format(world.rank))
+        except OSError as error:
+            failed = error
+        if world.any(failed is not None):
+            raise failed or OSError(f"{path}: another rank could not write")
+        if world.lead:
+            shapes = {name: list(value.shape) for name, value in state.tensors.items()}
+            _seal(Path(os.fsdecode(folder)), {**state.facts, "shards": {"ranks": world.size, "shapes": shapes}})
 
 
 def read_state(path: Path) -> State:
@@ -155,9 +239,26 @@ def read_state(path: Path) -> State:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise InputError(f"{path}: not a checkpoint that this aam can read")
     try:
-        return State(safetensors.torch.load_file(path / TENSORS), facts)
-    except (OSError, safetensors.SafetensorError) as error:
+        if "shards" not in facts:
+            return State(safetensors.torch.load_file(path / TENSORS), facts)
+        layout = facts.pop("shards")
+        files = [safetensors.torch.load_file(path / SHARD.format(rank)) for rank in range(layout["ranks"])]
+        tensors = {
+            name: torch.cat([file[name] for file in files if name in file]) if shape else files[0][name]
+            for name, shape in layout["shapes"].items()
+        }
+        return State(tensors, facts)
+    except (OSError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
         raise InputError(f"{path}: not a checkpoint that this aam can read ({error})") from error
+
+
+def state_of_all(state: State | None, world: World) -> State | None:
+    """The state that the leading rank read, on every rank."""
+    if world.size == 1:
+        return state
+    facts = world.told(b"" if state is None else json.dumps(state.facts).encode())
+    tensors = world.told(b"" if state is None else safetensors.torch.save(state.tensors))
+    return State(safetensors.torch.load(tensors), json.loads(facts)) if facts else None
 
 
 def newest_state(folder: Path) -> State | None:
@@ -224,10 +325,10 @@ class Signals:
             for name, before in self._before.items():
                 signal.signal(getattr(signal, name), before)
 
-    def pause(self) -> None:
-        """Raise `CallAgain` where a signal came during training that ended by itself."""
-        if self.caught:
-            raise CallAgain(f"{self.caught} came, what is trained is saved")
+    def pause(self, world: World = ALONE) -> None:
+        """Raise `CallAgain` where a signal came, to any rank, during training that ended by itself."""
+        if world.any(bool(self.caught)):
+            raise CallAgain(f"{self.caught or ELSEWHERE} came, what is trained is saved")
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
@@ -245,13 +346,14 @@ class Signals:
 class Keeper:
     """Decides at each safe moment of the loop whether to save, and keeps the newest checkpoints.
 
-    One is written to ``folder/step-N`` every `minutes`, and when a signal came; then `CallAgain` is raised.
+    One is written to ``folder/step-N`` every `minutes`, and when a signal came; then `CallAgain` is raised, on all
+    ranks together.
     """
 
     folder: Path
-    minutes: float
-    kept: int
+    runtime: RunConfig
     signals: Signals
+    world: World = ALONE
     saved: float = field(default_factory=time.monotonic)
 
     def offer(self, step: int, state: Callable[[], State]) -> None:
@@ -264,19 +366,24 @@ class Keeper:
         OSError
             After a signal, when the state could not be saved; at other times that is logged and training goes on.
         """
-        caught = self.signals.caught
-        if not caught and time.monotonic() - self.saved < 60 * self.minutes:
+        caught, waited = self.signals.caught, time.monotonic() - self.saved
+        asked = self.world.most(
+            2 if caught else int(self.world.lead and waited >= 60 * self.runtime.checkpoint_minutes)
+        )
+        if not asked:
             return
+        if asked > 1:
+            caught = caught or ELSEWHERE
         path, now = self.folder / f"{STEP}{step}", state()
         try:
-            write_state(path, now)
+            write_state(path, now, self.world, self.runtime.fsdp_sharded_checkpoint)
         except OSError as error:
             if caught:
                 raise
             last = max(map(str, _steps(self.folder)[-1:]), default="none")
             log.warning("%s: not saved (%s); training goes on, the last whole checkpoint: %s", path, error, last)
         else:
-            for old in _steps(self.folder)[: -self.kept]:
+            for old in _steps(self.folder)[: -self.runtime.keep_checkpoints] if self.world.lead else ():
                 if old != path:
                     remove(old)
         self.saved = time.monotonic()

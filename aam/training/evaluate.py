@@ -14,22 +14,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
+from scipy.spatial.distance import squareform
 
-from aam.config import RuntimeConfig, TrainConfig
+from aam.config import ForestConfig, RuntimeConfig, TrainConfig
 from aam.data.batch import MASK, PAD, N
+from aam.data.loader import draw_batch
 from aam.data.metadata import Metadata
-from aam.data.split import Split
-from aam.data.study import EVALUATION, Study, draw_batch
-from aam.data.table import rarefied_row
+from aam.data.split import Split, kfold
+from aam.data.study import EVALUATION, Study
 from aam.data.targets import TargetSpec
 from aam.model.aam import Aam
 from aam.runtime.files import write_text
 from aam.training import report
-from aam.training.baselines import Baseline, Fold, Task, trivial_baselines
+from aam.training.baselines import Baseline
 from aam.training.checkpoint import SavedModel
+from aam.training.forest import Columns, baselines_in, baselines_of, laid_out, levels, truth_of
 from aam.training.inference import PredictionTable, run_model
-from aam.training.metrics import Array, Interval, Predictions, mantel, neighbours_recovered, partial_mantel
-from aam.training.report import ReportData, Table, TargetResult
+from aam.training.metrics import LEVEL, Array, Conformal, Interval, Predictions, pearson
+from aam.training.report import ReportData, Table, TargetResult, plain_json
 
 log = logging.getLogger("aam")
 
@@ -40,59 +42,7 @@ NEIGHBOURS = 10
 KNOWN_AT_ONCE = 256
 
 
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """Metadata columns that group the samples of a report."""
-
-    group: str | None = None
-    batch: str | None = None
-
-
 # --- targets -----------------------------------------------------------------------------------------------
-def _truth(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
-    if spec.kind == "numeric":
-        return metadata.numbers(spec.name, ids)
-    place = {label: index for index, label in enumerate(spec.labels)}
-    return np.array([place.get(value or "", -1) for value in metadata.values(spec.name, ids)], np.int64)
-
-
-def _levels(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
-    return None if column is None else np.array([value or "" for value in metadata.values(column, ids)])
-
-
-def _sides(split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Samples learned from and held out; validation is held out where there is no test side."""
-    test, validation = split.ids("test"), split.ids("validation")
-    return (split.ids("train") + validation, test) if test else (split.ids("train"), validation)
-
-
-def _baselines(
-    study: Study, splits: Sequence[Split], spec: TargetSpec, metadata: Metadata, columns: Columns
-) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
-    """Samples of the study that have metadata, and trivial baselines on the training side of each split."""
-    ids = tuple(name for name in study.table.sample_ids if name in metadata)
-    rows = study.rows(ids)
-    drawn = [rarefied_row(study.table, row, study.depth, study.seed, EVALUATION) for row in rows.tolist()]
-    levels = {name: _levels(metadata, name, ids) for name in (columns.group, columns.batch) if name}
-    folds = (Fold(*(np.isin(ids, side) for side in _sides(split))) for split in splits)
-    task = Task(
-        truth=_truth(metadata, spec, ids),
-        labels=spec.labels,
-        folds=tuple(folds),
-        depth=study.table.depths[rows],
-        richness=np.array([len(present) for present, _ in drawn]),
-        levels={name: values for name, values in sorted(levels.items()) if values is not None},
-    )
-    return ids, trivial_baselines(task, study.seed)
-
-
-def _laid_out(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
-    """Rows for `wanted` in their order; those that the baseline lacks are NaN."""
-    place = {name: row for row, name in enumerate(ids)}
-    padded = np.concatenate([baseline.predicted, np.full_like(baseline.predicted[:1], math.nan)])
-    return dataclasses.replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])
-
-
 def _losses(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tuple[int, int]]:
     """Samples of each class in the metadata of the table, and those that reach the depth."""
     kept, dropped = (
@@ -102,36 +52,139 @@ def _losses(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tup
     return {label: (kept[label] + dropped[label], kept[label]) for label in spec.labels}
 
 
-def evaluate_targets(
-    table: PredictionTable,
-    metadata: Metadata,
-    columns: Columns,
-    study: Study | None = None,
-    splits: Sequence[Split] = (),
-) -> tuple[TargetResult, ...]:
-    """Figures of every target; with `study` and `splits`, the trivial baselines beside them."""
-    results = []
+def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns) -> Predictions:
+    return Predictions(
+        sample_ids=table.sample_ids,
+        truth=truth_of(metadata, spec, table.sample_ids),
+        predicted=table.values[spec.name] if spec.kind == "numeric" else table.probabilities[spec.name],
+        labels=spec.labels,
+        fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
+        groups=levels(metadata, columns.group, table.sample_ids),
+        batch=levels(metadata, columns.batch, table.sample_ids),
+        limits=table.limits(spec.name),
+    )
+
+
+def with_intervals(
+    table: PredictionTable, metadata: Metadata, columns: Columns, seed: int
+) -> tuple[PredictionTable, dict[str, Conformal]]:
+    """Held-out predictions with conformal intervals, and by target what makes those of new samples.
+
+    All of these samples were held out of training and of early stopping. The interval of each comes from samples of
+    other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. Where
+    that would be fewer than `metrics.FEW_GROUPS` groups there are none, which is logged.
+    """
+    fitted = {}
     for spec in table.specs:
-        found: tuple[Baseline, ...] = ()
-        if study is not None and splits:
-            ids, found = _baselines(study, splits, spec, metadata, columns)
-            found = tuple(_laid_out(one, ids, table.sample_ids) for one in found)
+        if spec.kind != "numeric":
+            continue
+        predictions = _predictions(table, spec, metadata, columns)
+        known = predictions.known()
+        limits, fit = _held_out_limits(known, _parts(known, seed)), Conformal.fit(known)
+        if limits is None or fit is None:
+            drawn = len(np.unique(known.resampled))
+            log.warning("%s: no %.0f %% intervals, %d held-out groups are too few", spec.name, 100 * LEVEL, drawn)
+            continue
+        every = np.full((len(table.sample_ids), 2), math.nan)
+        every[predictions.complete] = limits
+        table, fitted[spec.name] = table.with_limits(spec.name, every), fit
+    return table, fitted
+
+
+def _held_out_limits(known: Predictions, parts: Array) -> Array | None:
+    """Limits [N, 2] of each sample's interval, fitted on the samples of the other `parts` [N] of whole groups."""
+    limits = np.empty((len(parts), 2))
+    for part in np.unique(parts):
+        fitted = Conformal.fit(known.at(parts != part))
+        if fitted is None:
+            return None
+        limits[parts == part] = fitted.limits(known.predicted[parts == part])
+    return limits
+
+
+def _parts(known: Predictions, seed: int) -> Array:
+    """Folds or, without them, five parts of whole groups, [N]."""
+    if known.fold is not None or len(np.unique(known.resampled)) < 5:
+        return np.zeros(len(known.truth)) if known.fold is None else known.fold
+    splits = kfold(known.sample_ids, 5, None if known.groups is None else known.groups.tolist(), seed=seed)
+    place = dict(zip(splits[0].sample_ids, splits[0].folds, strict=True))
+    return np.array([place[name] for name in known.sample_ids])
+
+
+@dataclasses.dataclass(frozen=True)
+class Rivals:
+    """Baselines of a report: trivial ones on the `splits` of a study, with `forest` learned ones, those of a file."""
+
+    study: Study | None = None
+    splits: Sequence[Split] = ()
+    forest: ForestConfig | None = None
+    given: PredictionTable | None = None
+
+    def of(
+        self, spec: TargetSpec, metadata: Metadata, columns: Columns, table: PredictionTable
+    ) -> tuple[Baseline, ...]:
+        """Baselines of one target, laid out like the predictions `table`; those of the file come first."""
+        found: dict[str, Baseline] = {}
+        if self.study is not None and self.splits:
+            ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest)
+            found = {one.name: laid_out(one, ids, table.sample_ids) for one in fitted}
+        if self.given is not None:
+            found |= {one.name: one for one in baselines_in(self.given, spec, table)}
+        return tuple(found.values())
+
+
+def evaluate_targets(
+    table: PredictionTable, metadata: Metadata, columns: Columns, rivals: Rivals | None = None
+) -> tuple[TargetResult, ...]:
+    """Figures of every target beside those of its `rivals`."""
+    results, rivals = [], rivals or Rivals()
+    ids = table.sample_ids
+    for spec in table.specs:
+        predictions = _predictions(table, spec, metadata, columns)
         names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample")
-        losses = {} if study is None else _losses(study, spec, metadata)
-        predictions = Predictions(
-            sample_ids=table.sample_ids,
-            truth=_truth(metadata, spec, table.sample_ids),
-            predicted=table.values[spec.name] if spec.kind == "numeric" else table.probabilities[spec.name],
-            labels=spec.labels,
-            fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
-            groups=_levels(metadata, columns.group, table.sample_ids),
-            batch=_levels(metadata, columns.batch, table.sample_ids),
-        )
-        results.append(report.target_result(names, predictions, found, losses))
+        losses = {} if rivals.study is None else _losses(rivals.study, spec, metadata)
+        asked = [*columns.categories, *([] if columns.group is None else [columns.group])]
+        parts = {name: values for name in asked if (values := levels(metadata, name, ids)) is not None}
+        found = rivals.of(spec, metadata, columns, table)
+        results.append(report.target_result(names, predictions, found, losses, parts))
     return tuple(results)
 
 
 # --- encoder -----------------------------------------------------------------------------------------------
+def _pairs(matrix: Array) -> Array:
+    """Upper triangle of a symmetric matrix."""
+    return np.asarray(squareform(matrix.astype(np.float64), checks=False))
+
+
+def mantel(first: Array, second: Array) -> float:
+    """Pearson correlation of the upper triangles of two distance matrices [N, N]."""
+    return pearson(_pairs(first), _pairs(second))
+
+
+def partial_mantel(first: Array, second: Array, given: Sequence[Array]) -> float:
+    """Correlation of two distance matrices [N, N] given others: Smouse, Long and Sokal 1986."""
+    pair = np.stack([_pairs(first), _pairs(second)], axis=1)
+    known = np.stack([np.ones(len(pair)), *map(_pairs, given)], axis=1)
+    rest = pair - known @ np.linalg.lstsq(known, pair, rcond=None)[0]
+    if (np.abs(rest).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)).any():
+        return math.nan
+    return pearson(rest[:, 0], rest[:, 1])
+
+
+def neighbours_recovered(predicted: Array, truth: Array, k: int = 10) -> float:
+    """Mean share of a sample's k nearest by predicted distance [N, N] that are among its k nearest in truth.
+
+    True ties at the k-th place all count. Chance is k / (N - 1).
+    """
+    if not 0 < k < len(truth):
+        return math.nan
+    apart = np.eye(len(truth), dtype=bool)
+    nearest = np.argsort(np.where(apart, np.inf, predicted), axis=1, kind="stable")[:, :k]
+    true = np.where(apart, np.inf, truth)
+    reach = np.partition(true, k - 1, axis=1)[:, k - 1 : k]
+    return float((np.take_along_axis(true, nearest, axis=1) <= reach).mean())
+
+
 def _jaccard(presence: Array) -> Array:
     """Jaccard distances between the rows of a 0/1 matrix ``[N, F]``."""
     shared, total = presence @ presence.T, presence.sum(axis=1)
@@ -224,9 +277,8 @@ def evaluate_encoder(
     saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device
 ) -> Sequence[Table]:
     """Tables for the report of `aam pretrain`: held-out distances and masked bases of unseen ASVs."""
-    learned, held_out = _sides(split)
-    rows = study.rows(held_out[:MOST_SAMPLES])
-    sides = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(learned), rows))
+    rows = study.rows(split.held_out[:MOST_SAMPLES])
+    sides = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(split.learned), rows))
     seen, met = map(np.unique, sides)
     new, tables = np.setdiff1d(met, seen), []
     if saved.network.distance is not None and len(rows) > 2:
@@ -238,13 +290,6 @@ def evaluate_encoder(
 
 
 # --- writing -----------------------------------------------------------------------------------------------
-def _json(value: object) -> object:
-    """What JSON can hold of nested dicts of numbers: NaN becomes null."""
-    if isinstance(value, dict):
-        return {name: _json(one) for name, one in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
 def write_results(folder: Path, results: ReportData) -> None:
     """Write report.html and metrics.json, and log what matters."""
     write_text(folder / "report.html", report.report_html(results))
@@ -256,13 +301,19 @@ def write_results(folder: Path, results: ReportData) -> None:
         result.names.target: {
             "pooled": {name: dataclasses.asdict(figure) for name, figure in result.pooled.items()},
             "folds": {fold: plain(values) for fold, (_, values) in result.folds.items()},
+            "parts": {
+                column: {level: {"samples": n, **plain(values)} for level, (n, values) in part.items()}
+                for column, part in {result.names.batch: result.batches, **result.parts}.items()
+                if part
+            },
+            "intervals": {name: dataclasses.asdict(figure) for name, figure in result.coverage.items()},
             "baselines": {one.name: plain(one.figures) for one in result.comparisons},
             "verdict": list(result.sentences),
         }
         for result in results.targets
     }
     tables = {t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables}
-    text = json.dumps(_json({"targets": targets, "tables": tables}), indent=1) + "\n"
+    text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1) + "\n"
     write_text(folder / "metrics.json", text)
     for line in report.summary_lines(results):
         log.info("%s", line)

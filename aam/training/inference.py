@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +22,18 @@ from aam.data.targets import TargetSpec
 from aam.errors import InputError
 from aam.model.aam import Aam, Outputs
 from aam.runtime.device import autocast
+from aam.runtime.distributed import World
 from aam.runtime.files import write_text
 from aam.training.checkpoint import SavedModel
+from aam.training.metrics import Conformal, classification_metrics, regression_metrics
 
 Array = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
 
 ASVS_AT_ONCE = 1024
 SAMPLES_AT_ONCE = 128
+# Columns TARGET.SUFFIX: standard deviation over the models of an ensemble, limits of the conformal interval.
+MEMBERS, LOW, HIGH = "member-sd", "low", "high"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +85,17 @@ class Predicted:
             np.concatenate([part.samples for part in parts]),
         )
 
+    def of_all(self, world: World, study: Study) -> Predicted:
+        """Those of all ranks."""
+        if world.size == 1:
+            return self
+        rows = np.concatenate(world.arrays(study.rows(self.sample_ids)))
+        target, samples, *probabilities = (
+            np.concatenate(world.arrays(values)) for values in (self.target, self.samples, *self.probabilities)
+        )
+        names = tuple(study.table.sample_ids[row] for row in rows)
+        return Predicted(names, target, tuple(probabilities), samples)
+
     def ordered(self, sample_ids: Sequence[str]) -> Predicted:
         """In the order of `sample_ids`."""
         place = {name: row for row, name in enumerate(self.sample_ids)}
@@ -97,6 +113,26 @@ def collect(outputs: Outputs, batch: Batch) -> Predicted:
     target = np.zeros((len(batch.sample_ids), 0)) if outputs.target is None else host(outputs.target)
     probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
     return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples))
+
+
+def mean_scores(
+    target: npt.NDArray[np.float32] | None, label: Rows | None, rows: Rows, predicted: Predicted
+) -> dict[str, float]:
+    """The figures that choose an epoch, each the mean over the columns that have it, in transformed units.
+
+    `target` [N, T] and `label` [N, K] are those of a study, `rows` those of the samples that were predicted.
+    """
+    collected: dict[str, list[float]] = {}
+    for truth, values in () if target is None else zip(target[rows].T, predicted.target.T, strict=True):
+        known = np.isfinite(truth)
+        scores = regression_metrics(truth[known], values[known])
+        for name in ("mae", "r2"):
+            collected.setdefault(name, []).append(scores[name])
+    for classes, shares in () if label is None else zip(label[rows].T, predicted.probabilities, strict=True):
+        scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
+        for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
+            collected.setdefault(name, []).append(scores[key])
+    return {name: float(np.mean(values)) for name, values in collected.items()}
 
 
 def run_model(
@@ -138,6 +174,8 @@ class PredictionTable:
         Why a value is missing; empty otherwise.
     folds : tuple of str [N]
         Fold in which the sample was held out; empty without folds.
+    derived : dict of column to float64 [N]
+        What more is said of numeric targets, by name of the column: `MEMBERS`, `LOW` and `HIGH` after a dot.
     """
 
     sample_ids: tuple[str, ...]
@@ -147,6 +185,17 @@ class PredictionTable:
     probabilities: dict[str, Array]
     notes: tuple[str, ...]
     folds: tuple[str, ...]
+    derived: dict[str, Array] = field(default_factory=dict)
+
+    def limits(self, target: str) -> Array | None:
+        """Limits of the conformal intervals of a target, [N, 2], if there are any."""
+        low, high = (self.derived.get(f"{target}.{suffix}") for suffix in (LOW, HIGH))
+        return None if low is None or high is None else np.stack([low, high], axis=1)
+
+    def with_limits(self, target: str, limits: Array) -> PredictionTable:
+        """The table with the conformal intervals [N, 2] of a target."""
+        ends = {f"{target}.{suffix}": limits[:, at] for at, suffix in enumerate((LOW, HIGH))}
+        return replace(self, derived={**self.derived, **ends})
 
     def with_rows(self, sample_ids: Sequence[str], notes: dict[str, str]) -> PredictionTable:
         """Rows for `sample_ids` in their order; those without a prediction are empty and say why."""
@@ -164,36 +213,67 @@ class PredictionTable:
             values={name: laid_out(column) for name, column in self.values.items()},
             spreads={name: laid_out(column) for name, column in self.spreads.items()},
             probabilities={name: laid_out(columns) for name, columns in self.probabilities.items()},
+            derived={name: laid_out(column) for name, column in self.derived.items()},
             notes=tuple(notes.get(name, "") for name in sample_ids),
             folds=tuple(self.folds[row] if row >= 0 else "" for row in rows),
         )
 
 
+def _of_same_labels(tables: Sequence[PredictionTable]) -> tuple[tuple[TargetSpec, ...], list[dict[str, Array]]]:
+    """Targets and probabilities of each table over the labels of all; a label that one never saw gets 0."""
+    specs, probabilities = [], [dict[str, Array]() for _ in tables]
+    for column, versions in enumerate(zip(*(table.specs for table in tables), strict=True)):
+        every = {label for each in versions for label in each.labels}
+        labels = next((each.labels for each in versions if set(each.labels) == every), tuple(sorted(every)))
+        specs.append(spec := replace(versions[0], labels=labels))
+        for table, found in zip(tables, probabilities, strict=True):
+            if spec.kind == "class":
+                found[spec.name] = np.zeros((len(table.sample_ids), len(spec.labels)))
+                places = [spec.labels.index(label) for label in table.specs[column].labels]
+                found[spec.name][:, places] = table.probabilities[spec.name]
+    return tuple(specs), probabilities
+
+
 def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """The tables one below the other; labels of a class that a fold never saw get probability 0."""
-    specs = []
-    for versions in zip(*(table.specs for table in tables), strict=True):
-        labels = tuple(sorted({label for spec in versions for label in spec.labels}))
-        specs.append(replace(versions[0], labels=labels))
-    probabilities = {}
-    for column, spec in enumerate(specs):
-        if spec.kind == "class":
-            parts = []
-            for table in tables:
-                part = np.zeros((len(table.sample_ids), len(spec.labels)))
-                part[:, [spec.labels.index(name) for name in table.specs[column].labels]] = table.probabilities[
-                    spec.name
-                ]
-                parts.append(part)
-            probabilities[spec.name] = np.concatenate(parts)
+    """The tables one below the other."""
+    specs, probabilities = _of_same_labels(tables)
+
+    def below(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
     return PredictionTable(
         sum((table.sample_ids for table in tables), ()),
-        tuple(specs),
-        {name: np.concatenate([table.values[name] for table in tables]) for name in tables[0].values},
-        {name: np.concatenate([table.spreads[name] for table in tables]) for name in tables[0].spreads},
-        probabilities,
+        specs,
+        below([table.values for table in tables]),
+        below([table.spreads for table in tables]),
+        below(probabilities),
         sum((table.notes for table in tables), ()),
         sum((table.folds for table in tables), ()),
+    )
+
+
+def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
+    """What several models predict of the same samples: means of values, limits and probabilities.
+
+    The spread over draws is that within a model; the one between the models stands beside it.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    specs, probabilities = _of_same_labels(tables)
+
+    def mean(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+        shared = [name for name in parts[0] if all(name in part for part in parts)]
+        return {name: np.mean([part[name] for part in parts], axis=0) for name in shared}
+
+    squares = mean([{name: spread**2 for name, spread in table.spreads.items()} for table in tables])
+    between = {f"{name}.{MEMBERS}": np.std([one.values[name] for one in tables], axis=0) for name in tables[0].values}
+    return replace(
+        tables[0],
+        specs=specs,
+        values=mean([table.values for table in tables]),
+        spreads={name: np.sqrt(square) for name, square in squares.items()},
+        probabilities=mean(probabilities),
+        derived={**between, **mean([table.derived for table in tables])},
     )
 
 
@@ -208,7 +288,8 @@ def predict_rows(
 ) -> PredictionTable:
     """Predict samples of `study` from `passes` rarefied draws each; every ASV is encoded once.
 
-    Numbers are means over the draws, spreads their standard deviation, probabilities their mean.
+    Numbers are means over the draws, spreads their standard deviation, probabilities their mean; intervals are there
+    where the model holds what makes them.
     """
     rows = study.rows(sample_ids)
     asvs = encode_table(saved.network, study, device, config)
@@ -218,7 +299,7 @@ def predict_rows(
     numbers = np.stack([saved.targets.decode(draw.target, study.metadata, sample_ids) for draw in draws])
     numeric = [spec.name for spec in saved.targets.numeric]
     classes = [spec.name for spec in saved.targets.classes]
-    return PredictionTable(
+    table = PredictionTable(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
         values={name: numbers.mean(axis=0)[:, column] for column, name in enumerate(numeric)},
@@ -229,6 +310,9 @@ def predict_rows(
         notes=("",) * len(sample_ids),
         folds=(fold,) * len(sample_ids),
     )
+    for name, fitted in saved.notes.get("intervals", {}).items():
+        table = table.with_limits(name, Conformal.from_json(fitted).limits(table.values[name]))
+    return table
 
 
 def _number(value: float) -> str:
@@ -236,7 +320,7 @@ def _number(value: float) -> str:
 
 
 def write_predictions(path: Path, table: PredictionTable) -> None:
-    """Write ``sample-id``, one column per target (with TARGET.sd, TARGET=LABEL), ``fold`` and ``note``."""
+    """Write ``sample-id``, one column per target (with TARGET.sd and others, TARGET=LABEL), ``fold`` and ``note``."""
     header, columns = ["sample-id"], [list(table.sample_ids)]
     for spec in table.specs:
         if spec.kind == "numeric":
@@ -245,6 +329,10 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
             if spec.name in table.spreads:
                 header.append(f"{spec.name}.sd")
                 columns.append([_number(value) for value in table.spreads[spec.name]])
+            for name in (f"{spec.name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)):
+                if name in table.derived:
+                    header.append(name)
+                    columns.append([_number(value) for value in table.derived[name]])
             continue
         probabilities = table.probabilities[spec.name]
         header.append(spec.name)
@@ -294,7 +382,7 @@ def read_predictions(path: Path) -> PredictionTable:
         "sample-id",
         "fold",
         "note",
-        *(f"{name}.sd" for name in header),
+        *(f"{name}.{suffix}" for name in header for suffix in ("sd", MEMBERS, LOW, HIGH)),
         *(f"{t}={x}" for t in labels for x in labels[t]),
     }
     targets = [name for name in header if name not in derived]
@@ -319,4 +407,5 @@ def read_predictions(path: Path) -> PredictionTable:
         {t: np.stack([numbers(f"{t}={label}") for label in labels[t]], axis=1) for t in labels},
         tuple(columns.get("note", empty)),
         tuple(columns.get("fold", empty)),
+        {f"{t}.{x}": numbers(f"{t}.{x}") for t in targets for x in (MEMBERS, LOW, HIGH) if f"{t}.{x}" in columns},
     )

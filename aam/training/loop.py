@@ -8,7 +8,6 @@ import itertools
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,10 @@ from aam.errors import RunError
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.runtime.device import autocast, random_state, set_random_state
+from aam.runtime.distributed import ALONE, World, exchanging, parallelize, placed, whole
 from aam.runtime.timing import Watch
 from aam.training.checkpoint import State, write_state
-from aam.training.inference import AsvVectors, Predicted, collect
+from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
 from aam.training.losses import (
     ClassWeights,
     Means,
@@ -37,12 +37,12 @@ from aam.training.losses import (
     class_weights,
     draw_masks,
     loss_counts,
+    loss_names,
     loss_terms,
     penalties,
     total_loss,
 )
-from aam.training.metrics import classification_metrics, regression_metrics
-from aam.training.optim import learning_rate, make_optimizer
+from aam.training.optim import learning_rate, make_optimizer, moments, take_moments
 
 log = logging.getLogger("aam")
 
@@ -64,29 +64,31 @@ class Objective:
     depth: int
     device: torch.device
     weights: ClassWeights = ()
+    world: World = ALONE
 
     def masks(self, batch: Batch, step: int) -> Masks | None:
         """What is withheld in `step`."""
         return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, step)
 
-    def run(self, model: Aam, batch: Batch, masks: Masks | None, asvs: Tensor | None) -> tuple[Outputs, Terms]:
+    def run(self, model: nn.Module, batch: Batch, masks: Masks | None, asvs: Tensor | None) -> tuple[Outputs, Terms]:
         """Outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         with autocast(self.config.runtime, self.device):
             outputs = model(batch, masks, asvs)
-        spread = model.scale[1]
-        return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, spread, self.weights)
+        return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, self.weights)
 
     def total(self, terms: Terms, counts: dict[str, Tensor] | None = None) -> Tensor:
-        """The weighted sum of the mean losses, or this batch's share of it."""
-        return total_loss(terms, penalties(self.config.train, self.config.targets), counts)
+        """The weighted sum of the mean losses, or this batch's share, times the ranks whose gradients are averaged."""
+        return self.world.size * total_loss(terms, penalties(self.config.train, self.config.targets), counts)
 
     def counts(self, window: Sequence[tuple[Batch, Masks | None]]) -> dict[str, Tensor] | None:
         """What each loss counts in all batches of a step; nothing where there is one, which counts its own."""
-        if len(window) == 1:
+        if len(window) * self.world.size == 1:
             return None
         every = [loss_counts(batch, masks, self.weights) for batch, masks in window]
-        names = dict.fromkeys(name for counts in every for name in counts)
-        return {name: torch.stack([c[name] for c in every if name in c]).sum() for name in names}
+        label, zero = window[0][0].label, torch.zeros((), device=self.device)
+        names = loss_names(0 if label is None else label.shape[1])
+        found = [torch.stack([counts.get(name, zero).to(zero) for counts in every]).sum() for name in names]
+        return dict(zip(names, self.world.summed(torch.stack(found)), strict=True))
 
 
 class Micro(NamedTuple):
@@ -104,7 +106,9 @@ class Step(NamedTuple):
     broken: Tensor
 
 
-def train_step(model: Aam, window: Sequence[Micro], objective: Objective, optimizer: torch.optim.Optimizer) -> Step:
+def train_step(
+    model: nn.Module, window: Sequence[Micro], objective: Objective, optimizer: torch.optim.Optimizer
+) -> Step:
     """One step of the optimizer on the batches of `window`, as if they were one but for pairs across them.
 
     Where loss or gradient are not finite, the weights stay as they are.
@@ -113,14 +117,16 @@ def train_step(model: Aam, window: Sequence[Micro], objective: Objective, optimi
     masked = [(micro.batch, objective.masks(micro.batch, micro.number)) for micro in window]
     counts, parts, losses = objective.counts(masked), [], []
     for micro, (batch, masks) in zip(window, masked, strict=True):
-        _, terms = objective.run(model, batch, masks, micro.asvs)
-        loss = objective.total(terms, counts)
-        loss.backward()
+        with exchanging(model, micro is window[-1]):
+            _, terms = objective.run(model, batch, masks, micro.asvs)
+            loss = objective.total(terms, counts)
+            loss.backward()
         parts.append(terms)
         losses.append(loss.detach())
     trained = [p for p in model.parameters() if p.grad is not None]
-    norm = nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm)
-    broken = ~(torch.isfinite(norm) & torch.isfinite(torch.stack(losses).sum()))
+    norm = whole(nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm))
+    finite = torch.isfinite(norm) & torch.isfinite(torch.stack(losses).sum())
+    broken = objective.world.summed((~finite).float()) > 0
     # As torch's GradScaler does it: fused optimizers leave out the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, broken.float()  # type: ignore[attr-defined]
     optimizer.step()
@@ -172,12 +178,15 @@ class Trainer:
     asvs: AsvVectors | None = None
     folder: Path = Path()
     offer: Callable[[Trainer], object] = id
+    world: World = ALONE
 
     def __post_init__(self) -> None:
+        self.model.gather = self.world.rows
+        self.parallel = parallelize(self.model, self.config.runtime, self.world)
         study, sizes = self.train.study, [len(h.linear.bias) for h in self.model.labels if isinstance(h, Readout)]
         labels = np.zeros((0, 0), np.int64) if study.label is None else study.label[self.train.rows]
         weights = class_weights(self.config.targets.class_weights, labels, sizes)
-        self.objective = Objective(self.config, study.depth, self.device, weights)
+        self.objective = Objective(self.config, study.depth, self.device, weights, self.world)
         self.optimizer = make_optimizer(self.model, self.config.train)
         self.weights = penalties(self.config.train, self.config.targets)
         self.at_once = self.config.train.gradient_accumulation_steps
@@ -194,30 +203,32 @@ class Trainer:
         self.resumed = False
 
     def state(self) -> State:
-        """All that `restore` needs for the rest of the run to be as if it had never stopped."""
+        """All that `restore` needs for the rest of the run to be as if it had never stopped; every rank must ask."""
         self._settle()
-        kinds = {"model": self.model.state_dict(), "best": self.best_weights, "random": random_state(self.device)}
-        kinds |= {"average": self.average, "means": self.means.tensors(), "recent": self.recent.tensors()}
-        moments = self.optimizer.state_dict()["state"]
-        kinds["optimizer"] = {f"{i}.{name}": value for i, values in moments.items() for name, value in values.items()}
+        kinds = {"model": self.model.state_dict(), "best": self.best_weights, "average": self.average}
+        kinds |= {"means": self._of_all(self.means).tensors(), "recent": self._of_all(self.recent).tensors()}
+        for name, value in random_state(self.device).items():
+            for rank, own in enumerate(self.world.arrays(value.cpu().numpy())):
+                kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(own)
+        kinds["optimizer"] = moments(self.optimizer)
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
         return State(tensors, {"progress": dataclasses.asdict(self.progress)})
 
     def restore(self, state: State) -> None:
         """Stand where `state` was taken."""
-        self.model.load_state_dict(state.part("model"))
-        self.best_weights, self.average = (
-            {name: value.to(self.device) for name, value in state.part(kind).items()} for kind in ("best", "average")
+        own = self.model.state_dict()
+        weights, self.best_weights, self.average = (
+            {name: placed(value, own[name]) for name, value in state.part(kind).items()}
+            for kind in ("model", "best", "average")
         )
-        self.means, self.recent = (Means.of(state.part(name), self.device) for name in ("means", "recent"))
-        moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
-        for name, value in state.part("optimizer").items():
-            place, _, kind = name.partition(".")
-            moments[int(place)][kind] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": dict(moments), "param_groups": groups})
+        self.model.load_state_dict(weights)
+        if self.world.lead:
+            self.means, self.recent = (Means.of(state.part(name), self.device) for name in ("means", "recent"))
+        take_moments(self.optimizer, state.part("optimizer"))
         self.progress, self.resumed = Progress(**state.facts["progress"]), True
-        set_random_state(state.part("random"), self.device)
+        # A rank that the run did not have before goes on as it began.
+        if random := state.part(f"random{self.world.rank}"):
+            set_random_state(random, self.device)
 
     def fit(self) -> None:
         """Train until the last epoch or until patience runs out, then take the best weights back."""
@@ -232,8 +243,11 @@ class Trainer:
                 )
                 self.means = Means()
                 self._judge(figures)
-        self.last_weights = copy.deepcopy(self.average or self.model.state_dict())
-        self.model.load_state_dict(self.best_weights or self.last_weights)
+        last = self.average or self.model.state_dict()
+        both = last, self.best_weights or last
+        self.last_weights, self.best_weights = ({n: whole(v).clone() for n, v in one.items()} for one in both)
+        own = self.model.state_dict()
+        self.model.load_state_dict({name: placed(value, own[name]) for name, value in self.best_weights.items()})
 
     def _batches(self, loader: Loader, draw: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor | None]]:
         for batch in loader.epoch(draw, skip):
@@ -252,7 +266,7 @@ class Trainer:
             )
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-            outcome = train_step(self.model, window, self.objective, self.optimizer)
+            outcome = train_step(self.parallel, window, self.objective, self.optimizer)
             self._average()
             for means in (self.means, self.recent):
                 means.add(*outcome)
@@ -262,22 +276,28 @@ class Trainer:
             self.pending = Pending(window, outcome, place)
             progress.step += 1
             progress.position += len(window)
-            progress.samples += sum(len(micro.batch.counts) for micro in window)
+            progress.samples += sum(sum(micro.batch.samples_by_rank) for micro in window)
             progress.seconds = before + time.perf_counter() - started
             self._log(rate)
             self.offer(self)
             self.watch.beat("the next batch")
         self._settle()
         self.watch.rest(f"epoch {progress.epoch + 1}")
-        result = {f"train_{name}": value for name, value in self.means.read(self.weights).items()}
+        result = {f"train_{name}": value for name, value in self._read(self.means).items()}
         return {**result, "samples_per_s": progress.samples / progress.seconds, **self._validate()}
+
+    def _of_all(self, means: Means) -> Means:
+        return means.summed(loss_names(len(self.model.labels)), self.world)
+
+    def _read(self, means: Means) -> Figures:
+        return self._of_all(means).read(self.weights)
 
     def _log(self, rate: float) -> None:
         """Report a step, and every `LOG_STEPS` the mean losses since the last time."""
         record: dict[str, float | int | str] = {"event": "step", "step": self.progress.step, "lr": rate}
         if self.progress.step % LOG_STEPS == 0:
             self._settle()
-            record |= {f"train_{name}": value for name, value in self.recent.read(self.weights).items()}
+            record |= {f"train_{name}": value for name, value in self._read(self.recent).items()}
             self.recent = Means()
         self.report(record)
 
@@ -338,42 +358,25 @@ class Trainer:
         self.model.eval()
         means, parts = Means(), []
         supervised = self.model.target is not None or len(self.model.labels) > 0
-        with torch.inference_mode():
+        with torch.no_grad():
             for batch, asvs in self._batches(self.validation, EVALUATION):
                 masks = self.objective.masks(batch, EVALUATION)
                 terms: Terms = {}
                 if masks is not None or not supervised:
-                    _, terms = self.objective.run(self.model, batch, masks, asvs)
+                    _, terms = self.objective.run(self.parallel, batch, masks, asvs)
                 if supervised:
                     # Targets are judged as they are predicted, with no count withheld.
-                    outputs, judged = self.objective.run(self.model, batch, None, asvs)
+                    outputs, judged = self.objective.run(self.parallel, batch, None, asvs)
                     parts.append(collect(outputs, batch))
                     terms |= judged
                 means.add(terms)
-        figures = {f"val_{name}": value for name, value in means.read(self.weights).items()}
+        figures = {f"val_{name}": value for name, value in self._read(means).items()}
         if parts:
-            figures.update(self._scores(Predicted.joined(parts)))
+            predicted = Predicted.joined(parts).of_all(self.world, study := self.validation.study)
+            scores = mean_scores(study.target, study.label, study.rows(predicted.sample_ids), predicted)
+            figures |= {f"val_{name}": value for name, value in scores.items()}
             figures["val_loss"] = sum(v for n, v in figures.items() if n.startswith(("val_target", "val_label")))
         return figures
-
-    def _scores(self, predicted: Predicted) -> Figures:
-        """Mean figures over the target columns, numeric ones in transformed units."""
-        study = self.validation.study
-        rows = study.rows(predicted.sample_ids)
-        collected: dict[str, list[float]] = defaultdict(list)
-        if study.target is not None:
-            for column in range(study.target.shape[1]):
-                truth = study.target[rows, column]
-                known = np.isfinite(truth)
-                scores = regression_metrics(truth[known], predicted.target[known, column])
-                for name in ("mae", "r2"):
-                    collected[name].append(scores[name])
-        for column, probabilities in enumerate(predicted.probabilities):
-            truth = study.label[rows, column]  # type: ignore[index]
-            scores = classification_metrics(truth[truth >= 0], probabilities[truth >= 0])
-            for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
-                collected[name].append(scores[key])
-        return {f"val_{name}": float(np.mean(values)) for name, values in collected.items()}
 
     def _judge(self, figures: Figures) -> None:
         """Compare the epoch with the best so far and report it."""

@@ -12,31 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import TargetConfig, TrainConfig
-from aam.data.batch import MASK, PAD, Batch
+from aam.data.batch import GOLDEN, MASK, PAD, Batch, mixed
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.encoders import N_BASES
+from aam.runtime.distributed import World
 
 SPAN = 6
-_GOLDEN = -7046029254386353131
-
-
-def _mix(x: Tensor) -> Tensor:
-    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014) on int64, whose products wrap."""
-    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
-    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
-    return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
 def _uniform(x: Tensor) -> Tensor:
     """Uniform numbers in [0, 1) named by the int64 `x`."""
-    return ((_mix(x) >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
-
-
-def asv_keys(tokens: Tensor) -> Tensor:
-    """A hash ``int64 [U]`` of each row of `tokens` that padding does not change."""
-    position = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
-    return _mix((tokens.long() * (_mix(position * _GOLDEN) | 1)).sum(dim=1))
+    return ((mixed(x) >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
 
 
 def _text_keys(texts: Sequence[str], device: torch.device) -> Tensor:
@@ -49,7 +36,7 @@ def _positions(keys: Tensor, tokens: Tensor, config: TrainConfig, patch: int) ->
     index = torch.arange(tokens.shape[1], device=tokens.device)
     if config.nuc_mask_strategy == "patch":
         index = index // patch
-    draw = _uniform(keys[:, None] + (index + 1) * _GOLDEN)
+    draw = _uniform(keys[:, None] + (index + 1) * GOLDEN)
     if config.nuc_mask_strategy == "span":
         start = draw < 1 - (1 - config.nuc_mask_ratio) ** (1 / SPAN)
         reach = start.cumsum(dim=1)
@@ -78,14 +65,19 @@ def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
     if not (nucleotides or counts) or not batch.tokens.shape[1]:
         return None
     device = batch.tokens.device
-    keys = asv_keys(batch.tokens) + _text_keys([f"{seed}/{step}"], device)
+    if batch.key is None:
+        raise ValueError("the batch does not name its ASVs")
+    keys = batch.key + _text_keys([f"{seed}/{step}"], device)
     hidden = None
     if counts:
         samples = _text_keys(batch.sample_ids, device)
-        draw = _uniform(_mix(keys)[batch.asv] + samples[:, None])
+        draw = _uniform(mixed(keys)[batch.asv] + samples[:, None])
         hidden = (draw < config.count_mask_ratio) & (batch.counts > 0)
-    share = config.nuc_mask_asvs if nucleotides else 0.0
-    rows = (_uniform(keys) < share).nonzero().squeeze(1)
+    if not nucleotides:
+        none = batch.tokens[:0, :0]
+        return Masks(torch.zeros(0, dtype=torch.int64, device=device), none, none.bool(), hidden)
+    keys = keys[batch.own]
+    rows = (_uniform(keys) < config.nuc_mask_asvs).nonzero().squeeze(1)
     tokens = batch.tokens[rows]
     where = _positions(keys[rows], tokens, config, patch)
     return Masks(rows, tokens.masked_fill(where, MASK), where, hidden)
@@ -98,10 +90,21 @@ Array = npt.NDArray[np.int64]
 LEAST = 1e-6
 
 
-def unifrac_loss(predicted: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared error over the pairs of samples above the diagonal; counts finite pairs."""
-    rows, columns = torch.triu_indices(len(distance), len(distance), 1, device=distance.device)
-    return target_loss(predicted[rows, columns], distance[rows, columns], "mse")
+def _pairs(distance: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the pairs in ``[B, B]``, or in the rows of it from `first` on, each pair once."""
+    rows, columns = torch.triu_indices(len(distance), distance.shape[1], 1 + first, device=distance.device)
+    return rows, columns
+
+
+def unifrac_loss(predicted: Tensor, distance: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
+    """Squared error over the pairs of samples, those of rows from `first` on; counts finite pairs."""
+    pairs = _pairs(distance, first)
+    return target_loss(predicted[pairs], distance[pairs], "mse")
+
+
+def _full(logits: Tensor) -> Tensor:
+    """In float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _masked_sum(values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,7 +131,7 @@ def target_loss(
 
 
 def _count_loss(log_share: Tensor, batch: Batch, hidden: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-    truth = torch.log(batch.counts.clamp_min(1) / depth)
+    truth = torch.log(batch.counts.clamp_min(1) / depth).to(log_share)
     return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), hidden)
 
 
@@ -171,30 +174,24 @@ def _known_weights(label: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def loss_terms(
-    outputs: Outputs,
-    batch: Batch,
-    masks: Masks | None,
-    targets: TargetConfig,
-    depth: int,
-    spread: float,
-    weights: ClassWeights = (),
+    outputs: Outputs, batch: Batch, masks: Masks | None, targets: TargetConfig, depth: int, weights: ClassWeights = ()
 ) -> Terms:
     """Every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``; `weights` are those of the classes.
 
-    The UniFrac loss is in units of the distance's variance, `spread` squared, so that it weighs alike for
+    The UniFrac loss is in units of the distance's variance, `outputs.spread` squared, so that it weighs alike for
     every metric: 1 is what a constant prediction reaches.
     """
     terms: Terms = {}
     if outputs.distance is not None and batch.distance is not None:
-        error, pairs = unifrac_loss(outputs.distance, batch.distance.to(outputs.distance.dtype))
-        terms["unifrac"] = error / spread**2, pairs
+        error, pairs = unifrac_loss(outputs.distance, batch.distance.to(outputs.distance.dtype), batch.first)
+        terms["unifrac"] = error / outputs.spread**2, pairs
     if outputs.faith_pd is not None and batch.faith_pd is not None:
         error, samples = target_loss(outputs.faith_pd, batch.faith_pd, "mse")
-        terms["unifrac"] = error / spread**2, samples
-    # Masks without counts are there for the nucleotides: even when none was drawn, the step needs a loss.
-    if masks is not None and outputs.nucleotides is not None and (len(masks.rows) or masks.counts is None):
+        terms["unifrac"] = error / outputs.spread**2, samples
+    # Even where no ASV was masked: all ranks of a step have the same losses.
+    if masks is not None and outputs.nucleotides is not None:
         truth = batch.tokens[masks.rows][masks.where].long() - 1
-        error = F.cross_entropy(outputs.nucleotides.float(), truth, reduction="sum")
+        error = F.cross_entropy(_full(outputs.nucleotides), truth, reduction="sum")
         terms["nucleotide"] = error, masks.where.sum()
     if masks is not None and masks.counts is not None and outputs.counts is not None:
         terms["count"] = _count_loss(outputs.counts, batch, masks.counts, depth)
@@ -205,7 +202,7 @@ def loss_terms(
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
             counted = _known_weights(label, weights[column] if weights else None)
-            error = F.cross_entropy(logits.float(), label, ignore_index=-1, reduction="none")
+            error = F.cross_entropy(_full(logits), label, ignore_index=-1, reduction="none")
             terms[f"label{column}"] = (error * counted).sum(), counted.sum()
     return terms
 
@@ -221,12 +218,16 @@ def penalties(train: TrainConfig, targets: TargetConfig) -> dict[str, float]:
     }
 
 
+def loss_names(columns: int) -> tuple[str, ...]:
+    """Every loss that there may be with so many class columns."""
+    return "unifrac", "nucleotide", "count", "target", *(f"label{at}" for at in range(columns))
+
+
 def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
     """The counts of `loss_terms` for a batch, known before the network has run; terms that have none are missing."""
     found: dict[str, Tensor] = {}
     if batch.distance is not None:
-        rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1, device=batch.distance.device)
-        found["unifrac"] = torch.isfinite(batch.distance[rows, columns]).sum()
+        found["unifrac"] = torch.isfinite(batch.distance[_pairs(batch.distance, batch.first)]).sum()
     elif batch.faith_pd is not None:
         found["unifrac"] = torch.isfinite(batch.faith_pd).sum()
     if masks is not None:
@@ -292,8 +293,22 @@ class Means:
             (means.sums if kind == "sum" else means.counts)[term] = value.to(device)
         return means
 
+    def summed(self, names: Sequence[str], world: World) -> Means:
+        """Those of all ranks together, of losses called `names`; every rank must ask."""
+        if world.size == 1:
+            return self
+        pairs = [(self.sums.get(name, 0.0), self.counts.get(name, 0.0)) for name in names]
+        values = world.summed(torch.tensor(pairs, dtype=torch.float64))
+        means = Means()
+        means.sums, means.counts = (
+            {name: value for name, value, count in zip(names, column, values[:, 1], strict=True) if count > 0}
+            for column in values.T
+        )
+        return means
+
     def read(self, weights: dict[str, float]) -> dict[str, float]:
         """Mean of each term and, as ``loss``, their weighted sum."""
-        means = {name: float(self.sums[name] / self.counts[name].clamp_min(LEAST)) for name in sorted(self.sums)}
-        loss = sum(weights[name.rstrip("0123456789")] * value for name, value in means.items())
+        counted = [name for name in sorted(self.sums) if self.counts[name] > 0]
+        means = {name: float(self.sums[name] / self.counts[name].clamp_min(LEAST)) for name in counted}
+        loss = sum((weights[name.rstrip("0123456789")] * value for name, value in means.items()), 0.0)
         return {"loss": loss, **means}

@@ -1,7 +1,6 @@
-"""Figures of merit of held-out predictions, with intervals and paired tests that resample groups.
+"""Figures of merit of held-out predictions, intervals and paired tests that resample groups, conformal intervals.
 
-Resamples are rows of whole-number weights, and every figure is computed for all rows at once: 1,000 resamples
-of 700 samples take 0.1 s, where calling scikit-learn, the oracle of the tests, for each takes seconds.
+Resamples are rows of whole-number weights, all computed at once: 1,000 of 700 samples in 0.1 s, not in seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.distance import squareform
 
 from aam.runtime.device import generator
 
@@ -22,12 +20,19 @@ Array = npt.NDArray[Any]
 # Figures [R] of truth and prediction under each row of weights [R, N].
 Measure = Callable[[Array, Array, Array], dict[str, Array]]
 
-LOWER_IS_BETTER = frozenset({"mae", "rmse", "nrmse"})
+LOWER_IS_BETTER = frozenset({"mae", "rmse", "nrmse", "ece"})
 NAMES = ("MAE", "RMSE", "R2", "Pearson", "Spearman", "NRMSE", "accuracy", "balanced accuracy", "macro F1",
-         "AUROC", "AUPRC", "precision", "recall", "F1")  # fmt: skip
+         "AUROC", "AUPRC", "ECE", "precision", "recall", "F1", "coverage", "width", "confidence")  # fmt: skip
 TITLES = {name.lower().replace(" ", "_"): name for name in NAMES}
 # Weights held at once: 16 MiB stay near the processor.
 WEIGHTS_AT_ONCE = 1 << 21
+# Percentile intervals over fewer groups are too narrow to be read as 95 %, and conformal ones too uncertain.
+FEW_GROUPS = 20
+# Share of new samples that a conformal interval is to hold; their scale is that of so many quantiles of the prediction.
+LEVEL, SCALES = 0.9, 5
+# No part of the predictions counts as this much surer than all of them.
+SMALLEST_SCALE = 0.25
+CONFIDENCES = 10
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class Predictions:
 
     `truth` is float in the column's units, NaN = missing, or the int index into `labels`, -1 = missing;
     `predicted` float or probabilities [N, K], NaN = none was made; `labels` the K classes, none for numbers;
-    each sample was held out in `fold` and belongs to `groups` (subject) and `batch` (study, run, plate).
+    each sample was held out in `fold` and belongs to `groups` (subject) and `batch` (study, run, plate); `limits`
+    float [N, 2] are those of its conformal interval.
     """
 
     sample_ids: tuple[str, ...]
@@ -56,6 +62,7 @@ class Predictions:
     fold: Array | None = None
     groups: Array | None = None
     batch: Array | None = None
+    limits: Array | None = None
 
     def __post_init__(self) -> None:
         size = len(self.sample_ids)
@@ -183,20 +190,40 @@ def _by_class(truth: Array, probabilities: Array, weights: Array) -> dict[str, A
 
 
 def classification_figures(truth: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    """Accuracy, balanced accuracy, macro F1, AUROC and AUPRC [R] of probabilities [N, K], classes int [N].
+    """Accuracy, balanced accuracy, macro F1, AUROC, AUPRC and ECE [R] of probabilities [N, K], classes int [N].
 
     With two classes AUROC and AUPRC are those of the second; with more, the mean over the classes present,
-    each against all others. Balanced accuracy is the mean recall of the classes present, as in scikit-learn.
+    each against all others. Balanced accuracy is the mean recall of the classes present, as in scikit-learn. ECE is
+    how far accuracy and the probability of the chosen class are apart, on average over tenths of that probability.
     """
-    each = _by_class(truth, probabilities, weights)
+    each, total = _by_class(truth, probabilities, weights), weights.sum(axis=1)
     scored = slice(1, None) if probabilities.shape[1] == 2 else slice(None)
-    right = (probabilities.argmax(axis=1) == truth).astype(float)
+    right, sure, level = _confidence(truth, probabilities)
+    apart = np.abs(weights @ (np.eye(CONFIDENCES)[level] * (sure - right)[:, None])).sum(axis=1)
     return {
-        "accuracy": _share(weights @ right, weights.sum(axis=1)),
+        "accuracy": _share(weights @ right, total),
         "balanced_accuracy": mean_known(each["recall"]),
         "macro_f1": mean_known(each["f1"]),
         "auroc": mean_known(each["auroc"][:, scored]),
         "auprc": mean_known(each["auprc"][:, scored]),
+        "ece": _share(apart, total),
+    }
+
+
+def _confidence(truth: Array, probabilities: Array) -> tuple[Array, Array, Array]:
+    """Whether the chosen class is right [N], its probability [N], and which of `CONFIDENCES` equal bins holds that."""
+    sure = probabilities.max(axis=1, initial=0.0)
+    level = np.clip((sure * CONFIDENCES).astype(int), 0, CONFIDENCES - 1)
+    return (probabilities.argmax(axis=1) == truth).astype(float), sure, level
+
+
+def interval_figures(truth: Array, limits: Array, weights: Array) -> dict[str, Array]:
+    """Share of the truths inside their limits [N, 2], and the mean width in the target's units, [R]."""
+    inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
+    total = weights.sum(axis=1)
+    return {
+        "coverage": _share(weights @ inside.astype(float), total),
+        "width": _share(weights @ (limits[:, 1] - limits[:, 0]), total),
     }
 
 
@@ -217,6 +244,18 @@ def per_class(truth: Array, probabilities: Array, labels: Sequence[str]) -> dict
     return {
         label: (int((truth == k).sum()), {name: float(values[0, k]) for name, values in found.items()})
         for k, label in enumerate(labels)
+    }
+
+
+def reliability(truth: Array, probabilities: Array) -> dict[str, tuple[int, dict[str, float]]]:
+    """Samples, mean probability of the chosen class and accuracy, by tenths of that probability."""
+    right, sure, level = _confidence(truth, probabilities)
+    return {
+        f"{number / CONFIDENCES:.1f} to {(number + 1) / CONFIDENCES:.1f}": (
+            int((level == number).sum()),
+            {"confidence": float(sure[level == number].mean()), "accuracy": float(right[level == number].mean())},
+        )
+        for number in np.unique(level).tolist()
     }
 
 
@@ -313,36 +352,49 @@ def figures_by(
     return {level: (len(part.truth), figures(part, seed, repeats)) for level, part in parts.items()}
 
 
-# --- distances ---------------------------------------------------------------------------------------------
-def _pairs(matrix: Array) -> Array:
-    """Upper triangle of a symmetric matrix."""
-    return np.asarray(squareform(matrix.astype(np.float64), checks=False))
+# --- conformal intervals -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Conformal:
+    """An interval's half width: `quantile` times a scale that goes through `scales` at the predictions `knots`.
 
-
-def mantel(first: Array, second: Array) -> float:
-    """Pearson correlation of the upper triangles of two distance matrices [N, N]."""
-    return pearson(_pairs(first), _pairs(second))
-
-
-def partial_mantel(first: Array, second: Array, given: Sequence[Array]) -> float:
-    """Correlation of two distance matrices [N, N] given others: Smouse, Long and Sokal 1986."""
-    pair = np.stack([_pairs(first), _pairs(second)], axis=1)
-    known = np.stack([np.ones(len(pair)), *map(_pairs, given)], axis=1)
-    rest = pair - known @ np.linalg.lstsq(known, pair, rcond=None)[0]
-    if (np.abs(rest).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)).any():
-        return math.nan
-    return pearson(rest[:, 0], rest[:, 1])
-
-
-def neighbours_recovered(predicted: Array, truth: Array, k: int = 10) -> float:
-    """Mean share of a sample's k nearest by predicted distance [N, N] that are among its k nearest in truth.
-
-    True ties at the k-th place all count. Chance is k / (N - 1).
+    It was fitted on so many `samples` and `groups`.
     """
-    if not 0 < k < len(truth):
-        return math.nan
-    apart = np.eye(len(truth), dtype=bool)
-    nearest = np.argsort(np.where(apart, np.inf, predicted), axis=1, kind="stable")[:, :k]
-    true = np.where(apart, np.inf, truth)
-    reach = np.partition(true, k - 1, axis=1)[:, k - 1 : k]
-    return float((np.take_along_axis(true, nearest, axis=1) <= reach).mean())
+
+    knots: tuple[float, ...]
+    scales: tuple[float, ...]
+    quantile: float
+    samples: int
+    groups: int
+
+    @classmethod
+    def fit(cls, known: Predictions, scales: int = SCALES) -> Conformal | None:
+        """Fit residuals of samples held out of training and early stopping, of `FEW_GROUPS` groups at least.
+
+        Scales are mean absolute residuals in so many quantiles of the prediction: Lei et al. 2018, section 5.2.
+        """
+        groups = len(np.unique(known.resampled))
+        if groups < FEW_GROUPS:
+            return None
+        residual = np.abs(known.truth - known.predicted)
+        parts = np.array_split(np.argsort(known.predicted, kind="stable"), scales)
+        least = SMALLEST_SCALE * residual.mean() or 1.0
+        knots = tuple(float(known.predicted[part].mean()) for part in parts)
+        found = cls(
+            knots, tuple(max(float(residual[part].mean()), least) for part in parts), 1.0, len(residual), groups
+        )
+        ranked = np.sort(residual / found.half_width(known.predicted))
+        return replace(found, quantile=float(ranked[math.ceil((len(ranked) + 1) * LEVEL) - 1]))
+
+    @classmethod
+    def from_json(cls, value: Any) -> Conformal:
+        """From what `dataclasses.asdict` gave and JSON kept."""
+        return cls(**{**value, "knots": tuple(value["knots"]), "scales": tuple(value["scales"])})
+
+    def half_width(self, predicted: Array) -> Array:
+        """Half of the interval's width [N] for predictions [N]."""
+        return np.asarray(self.quantile * np.interp(predicted, self.knots, self.scales))
+
+    def limits(self, predicted: Array) -> Array:
+        """Lower and upper limit [N, 2]."""
+        half = self.half_width(predicted)
+        return np.stack([predicted - half, predicted + half], axis=1)

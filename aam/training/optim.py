@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -14,13 +15,15 @@ import numpy.typing as npt
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from aam.config import RuntimeConfig, TrainConfig
 from aam.data.study import Study
 from aam.errors import InputError
 from aam.model.aam import Aam
 from aam.model.heads import Readout
+from aam.runtime.distributed import placed
 from aam.training.inference import encode_table, run_model
 
 Array = npt.NDArray[np.float64]
@@ -145,7 +148,7 @@ def freeze_base(network: Aam) -> None:
         parameter.requires_grad_(name.startswith(("target", "labels")))
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
     """AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay."""
     trainable = [p for p in model.parameters() if p.requires_grad]
     groups = [
@@ -160,6 +163,23 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
         # Left to torch, a first step that is skipped would leave what memory held.
         sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return sgd
+
+
+def moments(optimizer: Optimizer) -> dict[str, Tensor]:
+    """What an optimizer remembers, as ``PARAMETER.NAME``."""
+    state = optimizer.state_dict()["state"]
+    return {f"{place}.{name}": value for place, values in state.items() for name, value in values.items()}
+
+
+def take_moments(optimizer: Optimizer, remembered: dict[str, Tensor]) -> None:
+    """Put back what `moments` gave."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, value in remembered.items():
+        place, _, kind = name.partition(".")
+        like = parameters[int(place)]
+        state[int(place)][kind] = placed(value, like) if value.shape == like.shape else value
+    optimizer.load_state_dict({"state": dict(state), "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def warmup_steps(config: TrainConfig, total: int) -> int:

@@ -25,6 +25,7 @@ import aam
 from aam.config import CompareConfig, FineTuneConfig, RunConfig
 from aam.config_file import to_dict
 from aam.errors import FAILED, FINISHED, InputError, shown
+from aam.runtime.distributed import ALONE, World
 from aam.runtime.files import (
     LOCK,
     MANIFEST,
@@ -39,7 +40,16 @@ from aam.runtime.files import (
     verify_manifest,
     write_text,
 )
-from aam.training.checkpoint import SavedModel, Signals, State, forget_later, load_model, newest_state, read_state
+from aam.training.checkpoint import (
+    SavedModel,
+    Signals,
+    State,
+    forget_later,
+    load_model,
+    newest_state,
+    read_state,
+    state_of_all,
+)
 
 log = logging.getLogger("aam")
 
@@ -50,7 +60,10 @@ TIMES = ("seconds", "samples_per_s")
 RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
 # Options of `runtime` that change no result, and those that may change its last bits.
 HARMLESS = ("output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints")
-LAST_BITS = ("device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic")
+LAST_BITS = (
+    "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic",
+    "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint",
+)  # fmt: skip
 IMAGE = "AAM_IMAGE"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
 HIDDEN = (LOCK, PARTIAL, REPLACED)
@@ -123,6 +136,11 @@ def differences(one: Record, other: Record) -> dict[str, tuple[Any, Any]]:
     return {name: (a.get(name), b.get(name)) for name in names if repr(a.get(name)) != repr(b.get(name))}
 
 
+def _batches(run: Record) -> tuple[int, int]:
+    """Samples of a batch on each device, and devices."""
+    return run["config"]["train"]["batch_size"], run.get("ranks", 1)
+
+
 def check_same(before: Record, now: Record) -> None:
     """Refuse to go on with a run where its meaning would change; log what may change its last bits.
 
@@ -132,7 +150,14 @@ def check_same(before: Record, now: Record) -> None:
         Names every option and input that is not as it was.
     """
     problems = []
-    for name, (was, is_) in differences(before, now).items():
+    found = differences(before, now)
+    (was, had), (is_, has) = _batches(before), _batches(now)
+    if had != has:
+        found.pop("config.train.batch_size", None)
+    if had != has and was * had != is_ * has:
+        same = f"give {was * had / has:g}, so that all together take as many samples"
+        problems.append(f"--batch-size was {was} on each of {had} devices and is {is_} on each of {has}; {same}")
+    for name, (was, is_) in found.items():
         where, _, option = name.rpartition(".")
         meant = where.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
         if meant and not (where == "config.runtime" and option in LAST_BITS):
@@ -190,12 +215,15 @@ class RunFolder:
     runtime: RunConfig
     signals: Signals
     resumed: bool
+    world: World = ALONE
     named: State | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, about: Record, runtime: RunConfig, signals: Signals) -> Iterator[RunFolder]:
+    def opened(cls, about: Record, runtime: RunConfig, signals: Signals, world: World = ALONE) -> Iterator[RunFolder]:
         """Make the directory or, with ``--resume-from``, take up the one that is there, and hold it.
+
+        The leading rank does; the others learn what it found.
 
         Raises
         ------
@@ -206,7 +234,10 @@ class RunFolder:
             raise InputError("--output-dir: not given")
         path, chosen = runtime.output_dir.resolve(), runtime.resume_from
         own = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
-        run = cls(path, about, runtime, signals, own and (path / RUN).is_file())
+        if not world.lead:
+            yield cls(path, about, runtime, signals, bool(world.told(b"")), world)
+            return
+        run = cls(path, about, runtime, signals, own and (path / RUN).is_file(), world)
         if chosen not in (None, "auto"):
             run.named = run._checked(Path(str(chosen)))
         if not run.resumed:
@@ -218,13 +249,14 @@ class RunFolder:
             else:
                 _emptied(path, about["inputs"])
                 write_text(path / RUN, json.dumps(about, indent=1) + "\n")
+            world.told(b"resumed" if run.resumed else b"")
             yield run
 
     def _take_up(self) -> None:
         before = read_record(self.path / RUN)
         check_same(before, self.about)
         sweep(self.path)
-        if not self.finished:
+        if not self._all_there():
             earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
             again = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
             write_text(self.path / RUN, json.dumps({**before, "resumed": again}, indent=1) + "\n")
@@ -243,7 +275,10 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether all that a run writes is there and whole; metrics.json comes last."""
+        """Whether all that a run writes is there and whole, as the leading rank sees it; metrics.json comes last."""
+        return self.world.any(self.world.lead and self._all_there())
+
+    def _all_there(self) -> bool:
         folders = [path.parent for path in self.path.rglob("split.tsv")]
         whole = folders and all(self._whole(folder) for folder in folders)
         return bool(self.resumed and (self.path / "metrics.json").is_file() and whole)
@@ -260,7 +295,10 @@ class RunFolder:
         return True
 
     def state(self, folder: Path) -> State | None:
-        """Where training in `folder`, the run's or that of a fold, stood, if it was begun."""
+        """Where training in `folder`, the run's or that of a fold, stood, if it was begun; every rank must ask."""
+        return state_of_all(self._state(folder) if self.world.lead else None, self.world)
+
+    def _state(self, folder: Path) -> State | None:
         if self.named is not None:
             if self.resumed:
                 forget_later(Path(str(self.runtime.resume_from)))

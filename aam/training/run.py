@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-import re
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,30 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig, PretrainConfig, TargetConfig
+from aam.config import FineTuneConfig, ForestConfig, PretrainConfig, TargetConfig
 from aam.config_file import out_of_range, to_dict
 from aam.data.batch import RegionProfile
-from aam.data.loader import Loader
-from aam.data.split import (
-    SIDES,
-    Split,
-    check_groups,
-    from_column,
-    kfold,
-    make_split,
-    read_split,
-    restricted,
-    write_split,
-)
-from aam.data.study import Study, draw_batch, load_study
+from aam.data.loader import Loader, draw_batch
+from aam.data.split import SIDES, Split, restricted, twins_apart, write_split
+from aam.data.study import Study, divided, division_columns, division_problems, load_study
 from aam.data.targets import Targets, fit_targets
-from aam.errors import InputError, Problems, shown
+from aam.errors import FINISHED, InputError, Problems, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import generator, prepare
+from aam.runtime.distributed import ALONE, World, devices, launched, started, world_of
 from aam.runtime.files import MANIFEST, remove
-from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_model
-from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, write_results
+from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_ensemble, save_model
+from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, with_intervals, write_results
+from aam.training.forest import Columns
 from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
@@ -48,8 +42,6 @@ from aam.training.report import ReportData, Table, TargetResult
 log = logging.getLogger("aam")
 
 SCALE_SAMPLES = 256
-# A fold names a folder.
-FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 Sides = dict[str, npt.NDArray[np.int64]]
 
 
@@ -61,28 +53,18 @@ class Prepared:
     study: Study
     splits: tuple[Split, ...]
     device: torch.device
-
-
-def _fold_column(config: FineTuneConfig) -> str | None:
-    cv = config.data.cv
-    return config.data.split_column if cv is None else None if cv.isdigit() else cv
+    world: World = ALONE
 
 
 def _check_options(config: FineTuneConfig) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
     data, model, problems = config.data, config.model, Problems()
-    problems.found += out_of_range(config)
-    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
-        problems.add(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
-    chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
-    given = [name for name, value in chosen.items() if value is not None]
-    if len(given) > 1:
-        problems.add(f"{' and '.join(given)} all choose the split; give one of them")
-    if (data.split_column is None) != (data.test_fold is None):
-        problems.add("--split-column and --test-fold need each other")
+    problems.found += out_of_range(config) + division_problems(data)
     reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
     if reserved:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
+    if config.targets.ensemble and data.cv is None:
+        problems.add("--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B")
     if config.runtime.output_dir is None:
         problems.add("--output-dir: not given; name the folder of the run")
     if data.cv is not None and config.runtime.resume_from not in (None, "auto"):
@@ -105,7 +87,7 @@ def _encoder_of(config: FineTuneConfig, fold: str) -> Path | None:
     raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first")
 
 
-def load_inputs(config: FineTuneConfig) -> Prepared:
+def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
     """Read every input of a run and divide the samples.
 
     Raises
@@ -122,38 +104,11 @@ def load_inputs(config: FineTuneConfig) -> Prepared:
         depth = data.rarefy_depth or start.depth
         config = dataclasses.replace(config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth))
         data = config.data
-    asked = [*targets.metadata_column, targets.normalize_by, data.group_column, data.batch_column, _fold_column(config)]
-    columns = [name for name in asked if name is not None]
+    columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *division_columns(data)]
     study = load_study(
         data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier
     )
-    return Prepared(config, study, _splits(config, study), device)
-
-
-def _splits(config: FineTuneConfig, study: Study) -> tuple[Split, ...]:
-    data, ids, seed = config.data, study.table.sample_ids, config.runtime.seed
-    groups = None
-    if study.metadata is not None and data.group_column is not None:
-        groups = study.metadata.values(data.group_column, ids)
-    size = data.validation_size
-    if data.split is not None:
-        split = restricted(read_split(data.split), ids)
-        if groups is not None:
-            check_groups(split, dict(zip(ids, groups, strict=True)))
-        return (split,)
-    column = _fold_column(config)
-    if column is not None and study.metadata is not None:
-        folds = study.metadata.values(column, ids)
-        if unsafe := sorted({fold for fold in folds if fold is not None and not FOLD.fullmatch(fold)}):
-            raise InputError(
-                f"{data.metadata}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
-                "letters, digits and .,_+=- and spaces inside"
-            )
-        wanted = sorted({fold for fold in folds if fold is not None}) if data.cv else [str(data.test_fold)]
-        return tuple(from_column(ids, folds, fold, groups, size, seed=seed) for fold in wanted)
-    if data.cv is not None:
-        return tuple(kfold(ids, int(data.cv), groups, None, size, seed=seed))
-    return (make_split(ids, groups=groups, test_size=data.test_size, validation_size=size, seed=seed),)
+    return Prepared(config, study, divided(study, data, config.runtime.seed), device, world)
 
 
 def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
@@ -199,23 +154,29 @@ def _targets(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targe
 
 
 def _check_targets(prepared: Prepared) -> None:
-    """Raise `InputError` for targets that cannot be learned on some split, before anything is written."""
+    """Raise `InputError` for targets and sides that cannot be learned from, before anything is written."""
+    problems, ranks = Problems(), prepared.world.size
     for split in prepared.splits:
+        few = {side: len(split.ids(side)) for side in ("train", "validation") if 0 < len(split.ids(side)) < ranks}
+        problems.found += [
+            f"the {side} side has {n} samples for {ranks} devices; take fewer" for side, n in few.items()
+        ]
         train_ids = _labelled(split.ids("train"), prepared.config)
         study, targets = _targets(prepared, train_ids)
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
             class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)
+    problems.raise_if_any()
 
 
-def _loaders(
-    config: FineTuneConfig, study: Study, sides: Sides, tokens: bool, distances: bool
-) -> tuple[Loader, Loader]:
+def _loaders(prepared: Prepared, study: Study, sides: Sides, tokens: bool, distances: bool) -> tuple[Loader, Loader]:
+    config = prepared.config
     train = Loader(
         study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
         tokens=tokens, distances=distances,
         # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
+        world=prepared.world,
     )  # fmt: skip
     return train, dataclasses.replace(train, rows=sides["validation"], shuffle=False, shallow=0.0)
 
@@ -247,116 +208,119 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
         freeze_base(network)
         asvs = encode_table(network, study, device, config.runtime)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    train, validation = _loaders(config, study, sides, asvs is None, heads.metric is not None)
-    write_split(folder / "split.tsv", split)
+    train, validation = _loaders(prepared, study, sides, asvs is None, heads.metric is not None)
+    if run.world.lead:
+        write_split(folder / "split.tsv", split)
     with run.signals:
-        trainer = _fit(run, Trainer(network, config, train, validation, device, asvs=asvs, folder=folder), state, title)
+        trainer = Trainer(network, config, train, validation, device, asvs=asvs, folder=folder, world=run.world)
+        _fit(run, trainer, state, title)
         seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
         profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
-        notes = {
-            "seen_samples": sorted(seen),
-            "command": run.about["command"],
-            "best_epoch": trainer.progress.best_epoch,
-        }
+        notes = {"seen_samples": sorted(seen), "command": run.about["command"]}
+        notes["best_epoch"] = trainer.progress.best_epoch
+        # Another network: that which was trained may be in shards.
+        network = Aam(config.model, study.depth, heads).to(device)
         saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
-        best = trainer.best_weights or trainer.last_weights
-        for name, weights in (("last", trainer.last_weights), ("model", best)):
+        for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
             network.load_state_dict(weights)
-            save_model(folder / name, saved)
-        remove(folder / CHECKPOINTS)
-    run.signals.pause()
+            if run.world.lead:
+                save_model(folder / name, saved)
+        if run.world.lead:
+            remove(folder / CHECKPOINTS)
+    run.signals.pause(run.world)
     return saved
 
 
-def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> Trainer:
+def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> None:
     """Train, journal, and keep checkpoints."""
-    config, runtime = trainer.config, trainer.config.runtime
+    config, world = trainer.config, run.world
     if state is not None:
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
     train, once = config.train, config.train.gradient_accumulation_steps
-    log.info("%s: %d samples per step (%d batches of %d)", title, once * train.batch_size, once, train.batch_size)
-    keeper = Keeper(trainer.folder / CHECKPOINTS, runtime.checkpoint_minutes, runtime.keep_checkpoints, run.signals)
+    said = f"{once} x {train.batch_size} on each of {world.size} devices"
+    log.info("%s: %d samples per step (%s)", title, once * train.batch_size * world.size, said)
+    keeper = Keeper(trainer.folder / CHECKPOINTS, config.runtime, run.signals, world)
     before = None if state is None else state.facts["journal"]
-    with Journal(trainer.folder, title, trainer.total_steps, config.train.epochs, before) as journal, run.signals:
+    journal = Journal(trainer.folder, title, trainer.total_steps, train.epochs, before) if world.lead else None
+    with journal or contextlib.nullcontext():
 
         def whole(trainer: Trainer) -> State:
-            state = trainer.state()
-            return State(state.tensors, {**state.facts, "journal": journal.facts(), "run": run.about})
+            state, said = trainer.state(), journal.facts() if journal else {}
+            return State(state.tensors, {**state.facts, "journal": said, "run": run.about})
 
-        trainer.report = journal.report
+        trainer.report = journal.report if journal else dict
         trainer.offer = lambda trainer: keeper.offer(trainer.progress.step, lambda: whole(trainer))
         trainer.fit()
     log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
-    return trainer
 
 
-def pretrain(config: PretrainConfig) -> None:
-    """Run `aam pretrain`: an encoder from a table and a tree, without labels."""
-    run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
+def pretrain(config: PretrainConfig) -> int:
+    """Run `aam pretrain`: an encoder from a table and a tree, without labels; the exit status."""
+    return run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
 
 
-def train(config: FineTuneConfig) -> None:
-    """Run `aam train`: a model of metadata columns; `InputError` where none is named."""
+def train(config: FineTuneConfig) -> int:
+    """Run `aam train`: a model of metadata columns; `InputError` where none is named. Returns the exit status."""
     if not config.targets.metadata_column:
         raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
-    run(config, "train")
+    return run(config, "train")
 
 
-def run(config: FineTuneConfig, command: str) -> None:
+def run(config: FineTuneConfig, command: str) -> int:
     """Train on every split of `config` and report on the held-out samples.
 
     Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while it lasts, model/
     (best epoch) and last/, below fold-K/ when cross-validating, then predictions.tsv, report.html and metrics.json.
-    Raises `CallAgain` after a signal, with the state saved.
+    Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
     """
-    with Signals() as signals:
-        prepared = load_inputs(config)
-        study = prepared.study
-        facts = {"device": str(prepared.device), "depth": study.depth, "dropped_samples": study.dropped}
+    if config.runtime.data_parallel and not started(os.environ):
+        return launched(devices(config.runtime), sys.argv[1:])
+    with Signals() as signals, world_of(config.runtime) as world:
+        prepared = load_inputs(config, world)
+        study, where = prepared.study, {"device": str(prepared.device), "ranks": world.size}
+        facts = {**where, "depth": study.depth, "dropped_samples": study.dropped}
         about = describe(command, prepared.config, facts)
         _check_targets(prepared)
-        with RunFolder.opened(about, prepared.config.runtime, signals) as folder:
+        world.wait()
+        with RunFolder.opened(about, prepared.config.runtime, signals, world) as folder:
             if folder.finished:
                 log.info("%s: finished already", folder.path)
-                return
-            _train_all(prepared, folder, command)
+            else:
+                _train_all(prepared, folder, command)
+    return FINISHED
 
 
 def _train_all(prepared: Prepared, run: RunFolder, command: str) -> None:
-    config, study, device = prepared.config, prepared.study, prepared.device
+    config, study, device, lead = prepared.config, prepared.study, prepared.device, run.world.lead
     held_out: list[PredictionTable] = []
     tables: list[Table] = []
+    models: dict[Path, SavedModel] = {}
+    warnings = [said for split in prepared.splits for said in twins_apart(study.table, split)]
+    for said in warnings:
+        log.warning("warning: %s", said)
     transductive, many = False, config.data.cv is not None
     for split in prepared.splits:
         folder = run.path / f"fold-{split.test_fold}" if many else run.path
         title = f"{command} fold {split.test_fold}" if many else command
-        saved = run.trained(folder, device) or train_one(prepared, run, split, folder, title)
-        ids = split.ids("test") or split.ids("validation")
+        saved = run.trained(folder, device) if lead else None
+        if not run.world.any(saved is not None):
+            saved = train_one(prepared, run, split, folder, title)
+        if saved is None or not lead:
+            continue
+        models[folder] = saved
+        ids = split.held_out
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
             passes, fold = config.targets.val_prediction_passes, split.test_fold
             held_out.append(predict_rows(saved, study, ids, config.runtime, device, passes, fold))
         elif ids:
             tables.extend(evaluate_encoder(saved, study, split, config.runtime, device))
-    _report(prepared, command, run.path, held_out, tables, transductive)
-
-
-def _report(
-    prepared: Prepared,
-    command: str,
-    output: Path,
-    held_out: Sequence[PredictionTable],
-    tables: Sequence[Table],
-    transductive: bool,
-) -> None:
-    config, study = prepared.config, prepared.study
-    targets: tuple[TargetResult, ...] = ()
-    if held_out and study.metadata is not None:
-        table = joined(held_out)
-        write_predictions(output / "predictions.tsv", table)
-        columns = Columns(config.data.group_column, config.data.batch_column)
-        targets = evaluate_targets(table, study.metadata, columns, study, prepared.splits)
+    if not lead:
+        return
+    targets = _results(prepared, run.path, held_out, models)
+    if config.targets.ensemble:
+        save_ensemble(run.path / "model", {folder.name: folder / "model" for folder in models})
     sides = {str(side): len(prepared.splits[0].ids(side)) for side in SIDES}
     results = ReportData(
         title=f"aam {command}",
@@ -371,8 +335,39 @@ def _report(
         split={"splits": len(prepared.splits), "held out": "test" if sides["test"] else "validation", **sides},
         targets=targets,
         tables=tuple(tables),
+        warnings=tuple(warnings),
         transductive=transductive,
         configuration=to_dict(config),
     )
-    write_results(output, results)
-    log.info("all tables: %s", output / "report.html")
+    write_results(run.path, results)
+    log.info("all tables: %s", run.path / "report.html")
+
+
+def _labels_used(prepared: Prepared, split: Split) -> Split:
+    """The split without the samples whose labels were not used, from which baselines may not learn either."""
+    used = _labelled(split.ids("train"), prepared.config)
+    return restricted(split, [*used, *split.ids("validation"), *split.ids("test")])
+
+
+def _results(
+    prepared: Prepared, output: Path, held_out: Sequence[PredictionTable], models: Mapping[Path, SavedModel]
+) -> tuple[TargetResult, ...]:
+    """Write predictions.tsv, give the models what makes intervals, and compare with baselines."""
+    config, study = prepared.config, prepared.study
+    if not held_out or study.metadata is None:
+        return ()
+    by = tuple(filter(None, [config.targets.normalize_by]))
+    columns = Columns(config.data.group_column, config.data.batch_column, by)
+    table = joined(held_out)
+    # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
+    if all(split.ids("test") for split in prepared.splits):
+        table, fitted = with_intervals(table, study.metadata, columns, config.runtime.seed)
+        intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
+        for folder, saved in models.items() if intervals else ():
+            save_model(folder / "model", dataclasses.replace(saved, notes={**saved.notes, "intervals": intervals}))
+    elif table.values:
+        log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
+    write_predictions(output / "predictions.tsv", table)
+    forest = ForestConfig(n_jobs=config.runtime.threads or -1) if config.targets.rf_baseline else None
+    splits = [_labels_used(prepared, split) for split in prepared.splits]
+    return evaluate_targets(table, study.metadata, columns, Rivals(study, splits, forest))

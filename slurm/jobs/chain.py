@@ -122,11 +122,10 @@ def workflow(request: Request, site: Site) -> Iterator[Node]:
 
     if not any(name == "--table" for name, _ in grouped(parts.get("predict", []))):
         return
-    for fold in folds:
-        model = f"{whole}/tune/fold-{fold}/model"
-        words = (*shared("predict"), "--model", model, "--output", f"{out}/predictions/fold-{fold}.tsv")
-        job = make_job(replace(ask, job="predict", words=words, nodes=1, devices=1), site)
-        yield Node(f"predict-{fold}", job, ("evaluate",))
+    models = [f"{whole}/tune/fold-{fold}/model" for fold in folds]
+    words = (*shared("predict"), "--model", *models, "--output", f"{out}/predictions.tsv")
+    job = make_job(replace(ask, job="predict", words=words, nodes=1, devices=1), site)
+    yield Node("predict", job, ("evaluate",))
 
 
 def graph(nodes: list[Node]) -> str:

@@ -84,7 +84,7 @@ def test_folds_that_were_done_are_not_trained_again(study, tmp_path, monkeypatch
     assert main(training(study, tmp_path / "whole")) == 0
     words = training(study, tmp_path / "run", "--resume-from auto")
     interrupted(monkeypatch, words, after=8)
-    done = tmp_path / "run" / "fold-0" / "model" / "manifest.json"
+    done = tmp_path / "run" / "fold-0" / "last" / "manifest.json"
     before = done.stat().st_mtime_ns
     assert not (tmp_path / "run" / "predictions.tsv").exists()
     assert main(words) == 0

@@ -21,6 +21,7 @@ from aam.data.split import (
     from_column,
     kfold,
     make_split,
+    read_sides,
     read_split,
     restricted,
     write_split,
@@ -284,3 +285,21 @@ def test_grouped_folds_are_as_even_as_those_of_scikit_learn():
     theirs = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(ids, kinds, fish)
     ours = [split.ids("test") for split in kfold(ids, 5, fish, kinds, seed=0)]
     assert unevenness(ours) <= unevenness([[ids[row] for row in rows] for _, rows in theirs]) + 0.005
+
+
+def test_sides_from_two_files_of_ids(tmp_path):
+    one, other = tmp_path / "train.txt", tmp_path / "val.txt"
+    one.write_text("b\n a \n\n")
+    other.write_bytes(b"c\r\nd\r\n")
+    found = read_sides(one, other)
+    assert (found.ids("train"), found.ids("test"), found.held_out, found.learned) == (
+        ("a", "b"), ("c", "d"), ("c", "d"), ("a", "b")
+    )  # fmt: skip
+    other.write_text("\n")
+    one.write_text("\n")
+    with pytest.raises(InputError, match=r"train.txt: no sample id in it\n.*val.txt: no sample id in it"):
+        read_sides(one, other)
+    one.write_text("x\n")
+    other.write_text("x")
+    with pytest.raises(InputError, match="1 samples are in both, expected none: 'x'"):
+        read_sides(one, other)

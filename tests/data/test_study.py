@@ -14,7 +14,10 @@ from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.config import DataConfig
 from aam.data.distances import write_distances
-from aam.data.study import EVALUATION, Study, draw_batch, load_study
+from aam.data.loader import draw_batch
+from aam.data.metadata import Metadata
+from aam.data.split import Split, twins_apart
+from aam.data.study import EVALUATION, Study, divided, load_study
 from aam.data.table import make_table, rarefied_row, write_biom
 from aam.data.unifrac import batch_unifrac
 from aam.errors import InputError
@@ -58,7 +61,8 @@ def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
     assert list(batch.sizes) == sorted(batch.sizes, reverse=True)
     assert batch.counts.shape == (4, max(batch.sizes))
     assert (batch.asv[batch.counts == 0] == 0).all()
-    assert batch.column.tolist() == sorted(set(batch.column.tolist())), "each distinct ASV once"
+    assert len(batch.column) == len(set(batch.column.tolist())), "each distinct ASV once"
+    assert (np.diff(study.lengths[batch.column.numpy()]) >= 0).all(), "in order of length"
     assert batch.tokens.shape[1] == study.lengths[batch.column.numpy()].max()
     assert batch.padded
     assert batch.tokens.dtype == torch.uint8
@@ -303,3 +307,38 @@ def test_hashed_ids_are_never_silent_padding(tmp_path):
     write_biom(table, tmp_path / "t.biom")
     with pytest.raises(InputError, match="--sequences"):
         load({"table": tmp_path / "t.biom"})
+
+
+# --- dividing ----------------------------------------------------------------------------------------------
+
+
+def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):
+    ids = tuple(f"s{row}" for row in range(30))
+    columns = {"site": tuple("abbbbc" * 5), "age": tuple(map(str, range(30))), "fold": tuple("012" * 10)}
+    kinds = {"site": "categorical", "age": "numeric", "fold": "numeric"}
+    study = dataclasses.replace(study_of(**tiny(samples=30)), metadata=Metadata(ids, columns, kinds))
+    (split,) = divided(study, DataConfig(stratify="site", test_size=0.4, validation_size=0.0), 0)
+    assert sorted(columns["site"][ids.index(name)] for name in split.ids("test")) == ["a"] * 2 + ["b"] * 8 + ["c"] * 2
+    for one in divided(study, DataConfig(stratify="age", cv="6", validation_size=0.0), 1):
+        quintiles = sorted(int(name[1:]) // 6 for name in one.ids("test"))
+        assert quintiles == [0, 1, 2, 3, 4], "each sixth of the samples has one of each quintile"
+    assert [one.ids("test") for one in divided(study, DataConfig(stratify="site", cv="fold"), 0)] == [
+        tuple(sorted(ids[fold::3])) for fold in range(3)
+    ]
+    with pytest.raises(InputError, match="no column 'sit'"):
+        divided(study, DataConfig(stratify="sit"), 0)
+    with pytest.raises(InputError, match="--stratify site"):
+        divided(dataclasses.replace(study, metadata=None), DataConfig(stratify="site"), 0)
+
+
+def test_the_same_reads_under_two_ids_on_two_sides_are_named(study_of, tiny):
+    given = tiny()
+    given["counts"][4] = given["counts"][1]
+    study = study_of(**given)
+    ids = study.table.sample_ids
+    apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
+    (said,) = twins_apart(study.table, apart)
+    assert "1 held-out samples of fold 2 have the very reads of others" in said
+    assert "'s1', 's4'" in said
+    together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
+    assert twins_apart(study.table, together) == ()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aam.data.batch import Batch
-from aam.data.study import draw_batch
+from aam.data.loader import draw_batch
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
 
@@ -162,11 +162,11 @@ def test_the_bases_and_their_places_are_an_input(model_of):
 
 
 def test_bounding_memory_changes_no_result(batch, model_of):
-    """ASVs encoded in chunks, and activations recomputed in the backward pass, dropout included."""
+    """ASVs encoded in chunks, and activations recomputed in the backward pass, dropout included; in float64."""
     masks = some_masks(batch)
 
     def run(chunk: int | None, recompute: bool, dropout: float = 0.0):
-        model = model_of(HEADS, dropout=dropout).train()
+        model = model_of(HEADS, dropout=dropout).double().train()
         model.bound_memory(chunk, recompute)
         torch.manual_seed(0)
         outputs = model(batch, masks)
@@ -176,11 +176,11 @@ def test_bounding_memory_changes_no_result(batch, model_of):
 
     def compare(found, expected) -> None:
         for one, other in zip(found[0], expected[0], strict=True):
-            close(one, other, 1e-6)
+            close(one, other, 1e-12)
         assert found[1].keys() == expected[1].keys()
         for name, gradient in expected[1].items():
             scale = max(1.0, float(gradient.abs().max()))
-            torch.testing.assert_close(found[1][name] / scale, gradient / scale, rtol=0, atol=1e-6)
+            torch.testing.assert_close(found[1][name] / scale, gradient / scale, rtol=0, atol=1e-12)
 
     plain = run(None, False)
     assert len(plain[1]) > 20

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from aam.config import DataConfig, ModelConfig, RuntimeConfig
+from aam.config import DataConfig, ModelConfig, RunConfig, RuntimeConfig
 from aam.data.batch import RegionProfile
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import CallAgain, InputError
@@ -214,7 +214,7 @@ def steps_in(folder: Path) -> list[str]:
 
 
 def keeper_of(folder: Path, minutes: float = 0.0, signals: Signals | None = None) -> Keeper:
-    return Keeper(folder, minutes, 2, signals or Signals())
+    return Keeper(folder, RunConfig(checkpoint_minutes=minutes, keep_checkpoints=2), signals or Signals())
 
 
 def test_a_state_is_read_as_it_was_written(tmp_path):

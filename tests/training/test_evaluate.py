@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import sklearn.metrics
 import torch
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
+from sklearn.linear_model import LinearRegression
 
-from aam.config import ModelConfig, RuntimeConfig, TrainConfig
+from aam.config import DataConfig, ModelConfig, RuntimeConfig, TrainConfig
 from aam.data.batch import PAD, N, RegionProfile
+from aam.data.loader import draw_batch
 from aam.data.metadata import Metadata
 from aam.data.split import Split
-from aam.data.study import EVALUATION, draw_batch
-from aam.data.targets import Targets, TargetSpec
+from aam.data.study import EVALUATION, divided, load_study
+from aam.data.targets import Targets, TargetSpec, fit_targets
 from aam.model.heads import HeadConfig
 from aam.training import evaluate
 from aam.training.baselines import MAJORITY, MEDIAN
 from aam.training.checkpoint import SavedModel
-from aam.training.evaluate import Columns, evaluate_encoder, evaluate_targets, masked_bases, write_results
+from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, mantel, masked_bases, write_results
+from aam.training.forest import Columns, baselines_of
 from aam.training.inference import PredictionTable
-from aam.training.metrics import mantel
 from aam.training.report import ReportData
 
 CPU = torch.device("cpu")
@@ -75,7 +80,7 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
         columns={name: (*values, "milk" if name == "diet" else "9") for name, values in METADATA.columns.items()},
     )
     columns = Columns("child", "plate")
-    age, diet = evaluate_targets(predictions(), metadata, columns, study, SPLITS)
+    age, diet = evaluate_targets(predictions(), metadata, columns, Rivals(study, SPLITS))
     assert age.pooled["mae"].value == pytest.approx(1 / 8)
     assert {fold: count for fold, (count, _) in age.folds.items()} == {"0": 3, "1": 5}
     assert {batch: count for batch, (count, _) in age.batches.items()} == {"x": 2, "y": 3, "z": 3}
@@ -101,7 +106,7 @@ def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study
     metadata = dataclasses.replace(METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns)
     table = dataclasses.replace(predictions(), specs=SPECS[:1], folds=("",) * 9)
     table = table.with_rows(("s1", "lost", "s0"), {"lost": "3 reads"})
-    (age,) = evaluate_targets(table, metadata, Columns(), study, [split_of([0, 1], [2])])
+    (age,) = evaluate_targets(table, metadata, Columns(), Rivals(study, [split_of([0, 1], [2])]))
     median = np.median([4, 5, 6, 7, 9])
     assert age.comparisons[0].samples == 2
     assert age.comparisons[0].figures["mae"].value == pytest.approx(np.mean([median - 1, median - 2]))
@@ -116,8 +121,9 @@ def test_without_a_study_there_are_figures_and_no_baselines():
 
 
 def test_validation_is_held_out_where_there_is_no_test_side():
-    assert evaluate._sides(split_of([], [1, 2], 4)) == (("s0", "s3"), ("s1", "s2"))
-    assert evaluate._sides(split_of([3], [1, 2], 4)) == (("s0", "s1", "s2"), ("s3",))
+    for test, learned, held_out in (([], ("s0", "s3"), ("s1", "s2")), ([3], ("s0", "s1", "s2"), ("s3",))):
+        split = split_of(test, [1, 2], 4)
+        assert (tuple(sorted(split.learned)), split.held_out) == (learned, held_out)
 
 
 def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
@@ -133,7 +139,88 @@ def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
     assert len(caplog.messages) < 25
 
 
+# --- real studies ------------------------------------------------------------------------------------------
+
+
+def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
+    """What the report says of a model that predicts what the baseline `like` does."""
+    data = DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold")
+    study = load_study(data, 200, 0, [target, "fold"])
+    splits = divided(study, data, 0)
+    (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
+    ids, found = baselines_of(study, splits, spec, study.metadata, columns)
+    predicted = next(one.predicted for one in found if one.name == like)
+    values = {target: predicted} if not spec.labels else {}
+    shares = {} if not spec.labels else {target: predicted}
+    fold = {name: split.test_fold for split in splits for name in split.held_out}
+    table = PredictionTable(ids, (spec,), values, {}, shares, ("",) * len(ids), tuple(fold[name] for name in ids))
+    (result,) = evaluate_targets(table, study.metadata, columns, Rivals(study, splits))
+    return " ".join(result.sentences)
+
+
+def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_data: Path) -> None:
+    said = said_of(bench_data / "oral-age", "age", Columns(batch="study"), "the study's median")
+    assert "The study's median ties the model (MAE 4.88 against 4.88; paired 95 % interval" in said
+    assert "Inside a study the model hardly does better than that study's mean." in said
+    assert "--cv study would tell" in said
+
+
+def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
+    said = said_of(bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone")
+    assert "Depth alone separates the classes (AUROC 0.98" in said
+    assert "may have learned that and nothing of the biology" in said
+
+
 # --- encoder -----------------------------------------------------------------------------------------------
+
+
+def distances(seed: int, samples: int = 30) -> np.ndarray:
+    points = np.random.default_rng(seed).normal(size=(samples, 3))
+    return cdist(points, points)
+
+
+def test_mantel_is_the_correlation_of_all_pairs():
+    first, second = distances(0), distances(1) + distances(0)
+    rows = np.array(list(itertools.combinations(range(30), 2)))
+    expected = scipy.stats.pearsonr(first[tuple(rows.T)], second[tuple(rows.T)]).statistic
+    assert evaluate.mantel(first, second) == pytest.approx(expected)
+    assert evaluate.mantel(first, 2 * first + 1) == pytest.approx(1.0)
+    assert math.isnan(evaluate.mantel(first, np.ones_like(first)))
+
+
+def test_partial_mantel_with_one_matrix_is_the_closed_form():
+    first, second, other = distances(0) + distances(2), distances(1) + distances(2), distances(2)
+    ab, ac, bc = evaluate.mantel(first, second), evaluate.mantel(first, other), evaluate.mantel(second, other)
+    expected = (ab - ac * bc) / math.sqrt((1 - ac**2) * (1 - bc**2))
+    assert evaluate.partial_mantel(first, second, [other]) == pytest.approx(expected)
+    assert evaluate.partial_mantel(first, second, []) == pytest.approx(ab)
+
+
+def test_partial_mantel_with_two_matrices_is_that_of_the_residuals():
+    given_ = [distances(2), distances(3)]
+    first, second = distances(0) + given_[0], distances(1) + given_[1]
+    upper = np.triu_indices(30, 1)
+    known = np.column_stack([one[upper] for one in given_])
+    rest = [one[upper] - LinearRegression().fit(known, one[upper]).predict(known) for one in (first, second)]
+    assert evaluate.partial_mantel(first, second, given_) == pytest.approx(np.corrcoef(*rest)[0, 1])
+    assert math.isnan(evaluate.partial_mantel(given_[0], second, given_))
+
+
+def test_neighbours_recovered():
+    truth = distances(0, samples=200)
+    assert evaluate.neighbours_recovered(truth, truth) == 1.0
+    assert evaluate.neighbours_recovered(truth**2, truth) == 1.0
+    chance = evaluate.neighbours_recovered(distances(1, samples=200), truth)
+    assert chance == pytest.approx(10 / 199, abs=0.02)
+    assert math.isnan(evaluate.neighbours_recovered(truth[:5, :5], truth[:5, :5]))
+
+
+def test_neighbours_recovered_counts_true_ties_and_never_the_sample_itself():
+    tied = 1 - np.eye(5)
+    assert evaluate.neighbours_recovered(distances(0, samples=5), tied, k=2) == 1.0
+    line = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0]))
+    other = np.abs(np.subtract.outer([0.0, 2.0, 3.0], [0.0, 2.0, 3.0]))
+    assert evaluate.neighbours_recovered(other, line, k=1) == pytest.approx(2 / 3)
 
 
 def test_jaccard_equals_the_reference():

@@ -8,7 +8,8 @@ import torch
 
 from aam.config import RuntimeConfig
 from aam.data.batch import Batch
-from aam.data.study import EVALUATION, draw_batch
+from aam.data.loader import draw_batch
+from aam.data.study import EVALUATION
 from aam.model.heads import HeadConfig
 from aam.training.inference import AsvVectors, Predicted, encode_table, run_model
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import FineTuneConfig, ModelConfig, RunConfig, TargetConfig, TrainConfig
-from aam.data.loader import Loader
-from aam.data.study import EVALUATION, draw_batch
+from aam.data.loader import Loader, draw_batch
+from aam.data.study import EVALUATION
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
 from aam.training.checkpoint import read_state, write_state
@@ -470,7 +470,7 @@ def test_the_weights_of_the_losses(study, model_of):
     masks = objective.masks(batch, 3)
     with torch.no_grad():
         found = objective.total(objective.run(model, batch, masks, None)[1])
-        terms = loss_terms(model(batch, masks), batch, masks, config.targets, 40, 0.2)
+        terms = loss_terms(model(batch, masks), batch, masks, config.targets, 40)
     assert found == total_loss(terms, penalties(config.train, config.targets))
     means = {name: float(total / count) for name, (total, count) in terms.items()}
     assert float(found) == pytest.approx(0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"])

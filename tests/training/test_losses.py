@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
-from aam.data.study import draw_batch
+from aam.data.loader import draw_batch
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
@@ -40,9 +41,8 @@ def outputs_of(n: int, **fields) -> Outputs:
 
 
 def terms_of(outputs: Outputs, batch: Batch, masks: Masks | None = None, kind: str = "mse", **rest):
-    return loss_terms(
-        outputs, batch, masks, TargetConfig(loss_type=kind), rest.get("depth", 10), rest.get("spread", 1.0)
-    )
+    outputs = replace(outputs, spread=rest.get("spread", 1.0))
+    return loss_terms(outputs, batch, masks, TargetConfig(loss_type=kind), rest.get("depth", 10))
 
 
 def value(term) -> tuple[float, int]:
@@ -247,7 +247,7 @@ def test_weights_that_do_not_fit_the_classes(asked):
 def test_weighted_classes_are_those_of_torch():
     logits, label, weight = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 1]), torch.tensor([0.1, 0.2, 0.05])
     batch = batch_of(6, label=label[:, None])
-    terms = loss_terms(outputs_of(6, labels=(logits,)), batch, None, TargetConfig(), 10, 1.0, (weight,))
+    terms = loss_terms(outputs_of(6, labels=(logits,)), batch, None, TargetConfig(), 10, (weight,))
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
     assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(terms["label0"][1].item())

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch, encode
-from aam.data.study import draw_batch
+from aam.data.batch import Batch, asv_keys, encode
+from aam.data.loader import draw_batch
 from aam.model.aam import Masks
-from aam.training.losses import asv_keys, draw_masks
+from aam.training.losses import draw_masks
 
 ALL = TrainConfig(nuc_mask_asvs=1.0)
 PATCH = 5
@@ -74,7 +74,15 @@ def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Bat
     sequences = ["".join(rng.choice(list(letters), lengths[each % len(lengths)])) for each in range(600)]
     asv = torch.arange(600).view(10, 60)
     tokens, names = torch.from_numpy(encode(sequences)), tuple(f"s{each}" for each in range(10))
-    return Batch(tokens, asv, torch.ones(10, 60), sizes=(60,) * 10, padded=len(lengths) > 1, sample_ids=names)
+    return Batch(
+        tokens,
+        asv,
+        torch.ones(10, 60),
+        sizes=(60,) * 10,
+        padded=len(lengths) > 1,
+        sample_ids=names,
+        key=asv_keys(tokens),
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -149,7 +157,14 @@ def test_one_asv_is_withheld_in_some_samples_only():
     rows = 200
     tokens = torch.tensor([[1, 2, 3, 4]], dtype=torch.uint8)
     names = tuple(f"s{each}" for each in range(rows))
-    batch = Batch(tokens, torch.zeros(rows, 1).long(), torch.ones(rows, 1), sizes=(1,) * rows, sample_ids=names)
+    batch = Batch(
+        tokens,
+        torch.zeros(rows, 1).long(),
+        torch.ones(rows, 1),
+        sizes=(1,) * rows,
+        sample_ids=names,
+        key=asv_keys(tokens),
+    )
     masks = draw_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
     assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.1)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 import math
 
 import numpy as np
@@ -11,8 +13,6 @@ import scipy.stats
 import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial.distance import cdist
-from sklearn.linear_model import LinearRegression
 
 from aam.training import metrics
 from aam.training.metrics import Predictions, regression_metrics
@@ -49,6 +49,15 @@ def test_numeric_figures_equal_the_reference(seed: int):
     assert regression_metrics(truth, predicted) == pytest.approx(expected, abs=1e-12)
 
 
+def naive_ece(truth: np.ndarray, probabilities: np.ndarray) -> float:
+    """Guo et al. 2017, sample by sample."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for label, row in zip(truth, probabilities, strict=True):
+        bins.setdefault(min(int(10 * max(row)), 9), []).append((max(row), np.argmax(row) == label))
+    gaps = [abs(sum(sure for sure, _ in found) - sum(right for _, right in found)) for found in bins.values()]
+    return sum(gaps) / len(truth)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("number", [2, 3, 6])
 def test_class_figures_equal_the_reference(seed: int, number: int):
@@ -61,6 +70,7 @@ def test_class_figures_equal_the_reference(seed: int, number: int):
         "macro_f1": sklearn.metrics.f1_score(truth, predicted, average="macro"),
         "auroc": np.mean([sklearn.metrics.roc_auc_score(truth == k, probabilities[:, k]) for k in scored]),
         "auprc": np.mean([sklearn.metrics.average_precision_score(truth == k, probabilities[:, k]) for k in scored]),
+        "ece": naive_ece(truth, probabilities),
     }
     assert metrics.classification_metrics(truth, probabilities) == pytest.approx(expected, abs=1e-12)
     if number > 2:
@@ -328,53 +338,52 @@ def test_auroc_within_batches_counts_pairs_of_one_batch(number: int):
     assert metrics.within_batches(given_)["auroc"] == pytest.approx(np.mean(expected))
 
 
-# --- distances ---------------------------------------------------------------------------------------------
+# --- conformal intervals -----------------------------------------------------------------------------------
 
 
-def distances(seed: int, samples: int = 30) -> np.ndarray:
-    points = np.random.default_rng(seed).normal(size=(samples, 3))
-    return cdist(points, points)
+def spreading(seed: int, samples: int = 600) -> Predictions:
+    """Errors that grow with the prediction, three samples of a group."""
+    draw = np.random.default_rng(seed)
+    predicted = draw.uniform(1, 10, samples)
+    ids = tuple(f"s{row}" for row in range(samples))
+    truth = predicted + draw.normal(0, 0.3 * predicted)
+    return Predictions(ids, truth, predicted, groups=np.arange(samples) // 3)
 
 
-def test_mantel_is_the_correlation_of_all_pairs():
-    first, second = distances(0), distances(1) + distances(0)
-    rows = np.array(list(itertools.combinations(range(30), 2)))
-    expected = scipy.stats.pearsonr(first[tuple(rows.T)], second[tuple(rows.T)]).statistic
-    assert metrics.mantel(first, second) == pytest.approx(expected)
-    assert metrics.mantel(first, 2 * first + 1) == pytest.approx(1.0)
-    assert math.isnan(metrics.mantel(first, np.ones_like(first)))
+def test_one_width_for_all_is_the_quantile_of_the_residuals():
+    given_ = spreading(0, 99)
+    found = metrics.Conformal.fit(given_, scales=1)
+    assert (found.samples, found.groups) == (99, 33)
+    residual = np.sort(np.abs(given_.truth - given_.predicted))
+    np.testing.assert_allclose(found.half_width(np.array([-5.0, 3.0])), residual[89], rtol=1e-12)
+    np.testing.assert_allclose(found.limits(np.array([3.0])), [[3 - residual[89], 3 + residual[89]]])
 
 
-def test_partial_mantel_with_one_matrix_is_the_closed_form():
-    first, second, other = distances(0) + distances(2), distances(1) + distances(2), distances(2)
-    ab, ac, bc = metrics.mantel(first, second), metrics.mantel(first, other), metrics.mantel(second, other)
-    expected = (ab - ac * bc) / math.sqrt((1 - ac**2) * (1 - bc**2))
-    assert metrics.partial_mantel(first, second, [other]) == pytest.approx(expected)
-    assert metrics.partial_mantel(first, second, []) == pytest.approx(ab)
+def test_scaled_intervals_cover_every_part_of_the_predictions_and_are_narrower():
+    fitted, new = spreading(0), spreading(1, 3000)
+    scaled, same = metrics.Conformal.fit(fitted), metrics.Conformal.fit(fitted, scales=1)
+    low, high = new.predicted < 3, new.predicted > 8
+    figures = {name: metrics.interval_figures(new.truth, one.limits(new.predicted), np.stack([low, high, low | True]))
+               for name, one in (("scaled", scaled), ("same", same))}  # fmt: skip
+    assert figures["scaled"]["coverage"] == pytest.approx([0.9, 0.9, 0.9], abs=0.05)
+    assert figures["same"]["coverage"][0] > 0.99
+    assert figures["same"]["coverage"][1] < 0.85
+    assert figures["scaled"]["width"][2] < 0.95 * figures["same"]["width"][2]
+    again = metrics.Conformal.from_json(json.loads(json.dumps(dataclasses.asdict(scaled))))
+    assert again == scaled
 
 
-def test_partial_mantel_with_two_matrices_is_that_of_the_residuals():
-    given_ = [distances(2), distances(3)]
-    first, second = distances(0) + given_[0], distances(1) + given_[1]
-    upper = np.triu_indices(30, 1)
-    known = np.column_stack([one[upper] for one in given_])
-    rest = [one[upper] - LinearRegression().fit(known, one[upper]).predict(known) for one in (first, second)]
-    assert metrics.partial_mantel(first, second, given_) == pytest.approx(np.corrcoef(*rest)[0, 1])
-    assert math.isnan(metrics.partial_mantel(given_[0], second, given_))
+def test_few_groups_and_perfect_predictions():
+    assert metrics.Conformal.fit(spreading(0, 57)) is None
+    assert metrics.Conformal.fit(spreading(0, 60)) is not None
+    perfect = dataclasses.replace(spreading(0, 60), truth=spreading(0, 60).predicted)
+    assert metrics.Conformal.fit(perfect).half_width(np.array([1.0, 20.0])).tolist() == [0.0, 0.0]
 
 
-def test_neighbours_recovered():
-    truth = distances(0, samples=200)
-    assert metrics.neighbours_recovered(truth, truth) == 1.0
-    assert metrics.neighbours_recovered(truth**2, truth) == 1.0
-    chance = metrics.neighbours_recovered(distances(1, samples=200), truth)
-    assert chance == pytest.approx(10 / 199, abs=0.02)
-    assert math.isnan(metrics.neighbours_recovered(truth[:5, :5], truth[:5, :5]))
-
-
-def test_neighbours_recovered_counts_true_ties_and_never_the_sample_itself():
-    tied = 1 - np.eye(5)
-    assert metrics.neighbours_recovered(distances(0, samples=5), tied, k=2) == 1.0
-    line = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0]))
-    other = np.abs(np.subtract.outer([0.0, 2.0, 3.0], [0.0, 2.0, 3.0]))
-    assert metrics.neighbours_recovered(other, line, k=1) == pytest.approx(2 / 3)
+def test_reliability_is_that_of_each_tenth():
+    truth = np.array([0, 0, 1, 1, 1])
+    second = np.array([0.05, 0.45, 0.42, 0.91, 1.0])
+    found = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
+    assert list(found) == ["0.5 to 0.6", "0.9 to 1.0"]
+    assert found["0.5 to 0.6"] == (2, pytest.approx({"confidence": 0.565, "accuracy": 0.5}))
+    assert found["0.9 to 1.0"] == (3, pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}))

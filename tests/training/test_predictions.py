@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,15 @@ from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
 from aam.training.checkpoint import SavedModel
-from aam.training.inference import PredictionTable, joined, predict_rows, read_predictions, run_model, write_predictions
+from aam.training.inference import (
+    PredictionTable,
+    combined,
+    joined,
+    predict_rows,
+    read_predictions,
+    run_model,
+    write_predictions,
+)
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 AGE = TargetSpec("age", "numeric", (), "zscore", Scale(40.0, 15.0), bounds=(0.0, 90.0))
@@ -44,7 +53,7 @@ def different(found: PredictionTable, expected: PredictionTable, tolerance: floa
     names = [name for name in ("sample_ids", "notes", "folds") if getattr(found, name) != getattr(expected, name)]
     if [(s.name, s.kind, s.labels) for s in found.specs] != [(s.name, s.kind, s.labels) for s in expected.specs]:
         names.append("specs")
-    for part in ("values", "spreads", "probabilities"):
+    for part in ("values", "spreads", "probabilities", "derived"):
         one, other = getattr(found, part), getattr(expected, part)
         names += [f"{part} of {name}" for name in one.keys() ^ other.keys()]
         names += [
@@ -204,3 +213,31 @@ def test_unreadable_files(tmp_path):
     for path in (tmp_path / "latin.tsv", tmp_path / "nowhere.tsv", tmp_path):
         with pytest.raises(InputError, match="cannot be read as predictions"):
             read_predictions(path)
+
+
+def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
+    written = table().with_limits("age", np.array([[1.5, 2.5], [3.0, 4.25]]))
+    written = replace(written, derived={"age.member-sd": np.array([0.5, 0.25]), **written.derived})
+    write_predictions(tmp_path / "p.tsv", written)
+    header, *_ = (tmp_path / "p.tsv").read_text().splitlines()
+    assert header.split("\t")[1:6] == ["age", "age.sd", "age.member-sd", "age.low", "age.high"]
+    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+    moved = written.with_rows(["007", "new"], {})
+    np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
+    assert table().limits("age") is None
+
+
+def test_members_are_averaged_over_the_labels_of_all():
+    first = table()
+    other = table(specs=(AGE, replace(SITE, labels=("gut", "air", "skin"))))
+    found = combined([first, other])
+    assert found.specs[1].labels == ("air", "gut", "oral", "skin")
+    one, two = first.probabilities["site"], other.probabilities["site"]
+    expected = np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
+    np.testing.assert_allclose(found.probabilities["site"], expected)
+    assert combined([first]) is first
+    shifted = replace(first, values={"age": first.values["age"] + 4}, spreads={"age": 2 * first.spreads["age"]})
+    both = combined([first, shifted])
+    np.testing.assert_allclose(both.values["age"], first.values["age"] + 2)
+    np.testing.assert_allclose(both.derived["age.member-sd"], 2)
+    np.testing.assert_allclose(both.spreads["age"], np.sqrt(2.5) * first.spreads["age"])

@@ -125,6 +125,55 @@ def test_losses_and_counts_by_class():
     assert list(map(int, cells)) == expected.ravel().tolist()
 
 
+def bounded() -> TargetResult:
+    """Forty subjects of two samples; intervals miss one subject, which is also the tenth of the oldest."""
+    truth = np.repeat(np.arange(40.0), 2)
+    predicted = np.where(truth == 39, 30.0, truth + 0.5)
+    limits = np.stack([predicted - 1, predicted + 2], axis=1)
+    ids = tuple(f"s{i}" for i in range(80))
+    subject, batch = np.arange(80) // 2, np.array(["x", "y"] * 40)
+    given = Predictions(ids, truth, predicted, (), np.arange(80) % 4, subject, batch, limits)
+    return target_result(Names("age", "run", "subject"), given, parts={"subject": subject.astype(str)}, repeats=50)
+
+
+def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
+    result = bounded()
+    assert result.coverage["coverage"].value == 78 / 80
+    assert 0.9 < result.coverage["coverage"].low < 1 == result.coverage["coverage"].high
+    assert result.coverage["width"].value == 3
+    assert result.coverage["one_width"].value == 1, "the 73rd of 80 residuals is half a unit"
+    assert result.sentences[-1].startswith("The 90 % intervals hold 0.975 (")
+    assert result.sentences[-1].endswith("0.750 to 1.00 in tenths of them; they are 3.00 wide on average, 3.00 times "
+                                         "one width for all.")  # fmt: skip
+    page = Page(report_html(data(result)))
+    for title in (
+        "90 % conformal intervals",
+        "Intervals by tenth of the target",
+        "Intervals by fold",
+        "Intervals by run",
+    ):
+        assert title in page.text
+    assert "36.0 to 39.0\n8\n0.750\n3.00" in page.text
+    assert "By subject" in page.text
+    assert page.text.count("40 rows") == 2, "long tables are folded up"
+    assert result.parts["subject"]["39"][1]["mae"].value == 9
+
+
+def test_intervals_of_perfect_predictions_have_no_width_to_compare():
+    given = bounded().predictions
+    perfect = replace(given, predicted=given.truth, limits=np.stack([given.truth, given.truth], axis=1))
+    said = target_result(Names("age"), perfect, repeats=20).sentences[-1]
+    assert said.endswith("hold 1.00 (1.00 to 1.00) of the held-out values, 1.00 to 1.00 in tenths of them; they are "
+                         "0.00 wide on average.")  # fmt: skip
+
+
+def test_without_intervals_nothing_is_said_of_them():
+    assert numeric().coverage == {}
+    page = Page(report_html(data()))
+    assert "conformal" not in page.text
+    assert "Calibration" in page.text, "of the classes"
+
+
 def test_transductive_pretraining_is_labelled():
     plain, labelled = data(), replace(data(), transductive=True)
     assert "Transductive" not in report_html(plain)

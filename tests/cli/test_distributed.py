@@ -1,0 +1,166 @@
+"""Several processes from the command line: how they start, stop, fail, and go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import safetensors.numpy
+
+from aam.cli.main import main
+
+SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 300 --threads 1 --patience 0"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated") / "study"
+    assert main(f"simulate --output-dir {folder} --samples 60 --asvs 80 --length 50 --depth 1500".split()) == 0
+    return folder
+
+
+def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
+    inputs = f"--table {study}/table.biom --tree {study}/tree.nwk --output-dir {output}"
+    return f"pretrain {inputs} --epochs 6 --batch-size 8 --resume-from auto {SMALL} {more}".split()
+
+
+def begun(words: list[str], **environment: str) -> subprocess.Popen[str]:
+    """A command under way."""
+    command, two = [sys.executable, "-m", "aam", *words], sorted(os.sched_getaffinity(0))[:2]
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, two),
+    )
+
+
+def ranks_of(study: Path, output: Path, more: str = "", **odd: list[str]) -> list[subprocess.Popen[str]]:
+    """Two ranks that something else started, the second perhaps with other words."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    words = pretraining(study, output, f"--distributed {more}")
+    return [
+        begun([*words, *(odd.get("second", []) if rank else [])], **shared, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(2)
+    ]
+
+
+def ended(process: subprocess.Popen[str], within: float = 90) -> tuple[int, str]:
+    said = process.communicate(timeout=within)[1]
+    return process.returncode, said
+
+
+def weights(output: Path) -> dict[str, np.ndarray]:
+    return safetensors.numpy.load_file(output / "model" / "weights.safetensors")
+
+
+def same(one: Path, other: Path) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(weights(one).values(), weights(other).values(), strict=True))
+
+
+def steps_are_there(output: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until training has begun."""
+    metrics, deadline = output / "metrics.jsonl", time.monotonic() + 60
+    while not (metrics.is_file() and metrics.read_text().count("epoch") > 0):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def whole(study: Path) -> Path:
+    """A run of two ranks that nothing interrupted."""
+    output = study.parent / "whole"
+    status, said = ended(begun(pretraining(study, output, "--data-parallel")))
+    assert status == 0, said
+    assert "16 samples per step (1 x 8 on each of 2 devices)" in said
+    assert said.count("epoch 6/6") == 1, "only the leading rank speaks"
+    return output
+
+
+def test_two_devices_equal_one(study, whole, tmp_path):
+    assert main([*pretraining(study, tmp_path / "one"), "--batch-size", "16"]) == 0
+    one, two = weights(tmp_path / "one"), weights(whole)
+    difference = sum(float(np.square(one[name] - two[name]).sum()) for name in one)
+    assert difference < 1e-10 * sum(float(np.square(value).sum()) for value in one.values())
+    lines = [(path / "metrics.jsonl").read_text().count("\n") for path in (whole, tmp_path / "one")]
+    assert lines[0] == lines[1]
+
+
+def test_a_warning_saves_on_all_ranks_and_the_run_goes_on(study, whole, tmp_path):
+    words = pretraining(study, tmp_path / "run", "--data-parallel")
+    process = begun(words)
+    steps_are_there(tmp_path / "run", process)
+    process.send_signal(signal.SIGUSR2)
+    status, said = ended(process)
+    assert status == 85, said
+    assert "is saved" in said
+    assert ended(begun(words))[0] == 0
+    assert same(whole, tmp_path / "run")
+
+
+def test_a_rank_that_is_killed_ends_the_others(study, whole, tmp_path):
+    words = pretraining(study, tmp_path / "run", "--data-parallel --checkpoint-minutes 0")
+    process = begun(words)
+    steps_are_there(tmp_path / "run", process)
+    killed = psutil.Process(process.pid).children()[-1]
+    killed.kill()
+    started = time.monotonic()
+    status, said = ended(process)
+    assert time.monotonic() - started < 60
+    assert status == 1
+    assert "a rank was lost" in said
+    assert ended(begun(words))[0] == 0
+    assert same(whole, tmp_path / "run")
+
+
+def test_an_error_on_one_rank_is_the_error_of_all(study, tmp_path):
+    ranks = ranks_of(study, tmp_path / "run", second=["--table", str(tmp_path / "nowhere.biom")])
+    (first, said), (second, own) = (ended(rank, 60) for rank in ranks)
+    assert (first, second) == (1, 2)
+    assert "rank 1 failed" in said
+    assert "nowhere.biom" in said
+    assert "nowhere.biom" in own
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_input_is_said_once(study, tmp_path):
+    ranks = ranks_of(study, tmp_path / "run", "--lr -1")
+    (first, said), (second, quiet) = (ended(rank, 60) for rank in ranks)
+    assert (first, second) == (2, 2)
+    assert "--lr is -1" in said
+    assert "--lr" not in quiet
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "no rank stands in the environment"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "MASTER_ADDR and MASTER_PORT not set"),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "1", "MASTER_ADDR": "x"}, "MASTER_PORT not set"),
+    ],
+)
+def test_what_is_missing_to_meet_is_said(study, tmp_path, monkeypatch, capsys, environment, expected):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(pretraining(study, tmp_path / "run", "--distributed")) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_sides_smaller_than_the_devices_are_refused(study, tmp_path):
+    ranks = ranks_of(study, tmp_path / "run", "--validation-size 0.01")
+    (first, said), (second, _) = (ended(rank, 60) for rank in ranks)
+    assert (first, second) == (2, 2)
+    assert "the validation side has 1 samples for 2 devices" in said

@@ -1,0 +1,203 @@
+"""Ensembles, conformal intervals and what early stopping may see, through the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from aam.cli.main import main
+from aam.data.metadata import read_metadata
+from aam.training.checkpoint import load_model, load_models
+from aam.training.inference import read_predictions
+
+CPU = torch.device("cpu")
+SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated") / "study"
+    assert main(f"simulate --output-dir {folder} --samples 60 --asvs 80 --length 50 --depth 1500".split()) == 0
+    return folder
+
+
+def train(study: Path, output: Path, more: str) -> list[str]:
+    words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} "
+    return [*words.split(), *(more if "--metadata " in more else f"--metadata {study}/metadata.tsv {more}").split()]
+
+
+@pytest.fixture(scope="module")
+def run(study: Path) -> Path:
+    """Three folds of two targets; every sample is a group of its own."""
+    folder = study.parent / "run"
+    assert main(train(study, folder, "--metadata-column ph biome --cv 3 --stratify biome --ensemble")) == 0
+    return folder
+
+
+def predict(study: Path, output: Path, *models: Path) -> Path:
+    words = ["predict", "--table", str(study / "table.biom"), "--output", str(output), "--threads", "1"]
+    assert main([*words, "--model", *map(str, models)]) == 0
+    return output
+
+
+# --- ensembles ---------------------------------------------------------------------------------------------
+
+
+def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tmp_path: Path) -> None:
+    members = [run / f"fold-{fold}" / "model" for fold in range(3)]
+    alone = [read_predictions(predict(study, tmp_path / f"{at}.tsv", one)) for at, one in enumerate(members)]
+    together = predict(study, tmp_path / "together.tsv", run / "model")
+    found = read_predictions(together)
+    values = np.stack([one.values["ph"] for one in alone])
+    np.testing.assert_allclose(found.values["ph"], values.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found.derived["ph.member-sd"], values.std(axis=0), atol=1e-5)
+    assert found.derived["ph.member-sd"].min() > 0
+    np.testing.assert_allclose(found.spreads["ph"] ** 2, np.mean([o.spreads["ph"] ** 2 for o in alone], 0), rtol=1e-4)
+    np.testing.assert_allclose(found.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5)
+    biomes = np.mean([one.probabilities["biome"] for one in alone], axis=0)
+    np.testing.assert_allclose(found.probabilities["biome"], biomes, atol=1e-6)
+    listed = predict(study, tmp_path / "listed.tsv", *members)
+    assert listed.read_bytes() == together.read_bytes()
+
+
+def test_an_ensemble_is_whole_or_refused(study: Path, run: Path, tmp_path: Path, capsys) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(run / "model", copy)
+    assert len(load_models([copy, run / "fold-0" / "model"], CPU)) == 4
+    shutil.rmtree(copy / "fold-1")
+    words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "p.tsv")]
+    assert main([*words, "--model", str(copy)]) == 2
+    assert "fold-1/weights.safetensors: missing or damaged" in capsys.readouterr().err
+    embed = ["embed", "--table", str(study / "table.biom"), "--output-dir", str(tmp_path / "e")]
+    assert main([*embed, "--model", str(run / "model")]) == 2
+    assert "3 models, each with vectors of its own" in capsys.readouterr().err
+    tune = train(study, tmp_path / "t", f"--metadata-column ph --pretrained-encoder {run / 'model'}")
+    assert main(tune) == 2
+    assert "holds 3 models, expected one; name one of them" in capsys.readouterr().err
+    assert main(train(study, tmp_path / "t", "--metadata-column ph --ensemble")) == 2
+    assert "--ensemble needs --cv" in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+
+
+def test_models_of_other_seeds_predict_together_and_of_other_depths_not(study: Path, tmp_path: Path, capsys) -> None:
+    for name, more in (("a", "--seed 1"), ("b", "--seed 2"), ("c", "--rarefy-depth 400")):
+        assert main(train(study, tmp_path / name, f"--metadata-column ph {more}")) == 0
+    alone = [read_predictions(predict(study, tmp_path / f"{x}.tsv", tmp_path / x / "model")) for x in "ab"]
+    both = read_predictions(predict(study, tmp_path / "ab.tsv", *(tmp_path / x / "model" for x in "ab")))
+    np.testing.assert_allclose(both.values["ph"], np.mean([one.values["ph"] for one in alone], 0), rtol=1e-5)
+    words = ["predict", "--table", str(study / "table.biom"), "--output", str(tmp_path / "x.tsv")]
+    assert main([*words, "--model", *(str(tmp_path / x / "model") for x in "ac")]) == 2
+    assert "differ in '--rarefy-depth'" in capsys.readouterr().err
+
+
+# --- intervals ---------------------------------------------------------------------------------------------
+
+
+def test_intervals_of_a_fold_come_from_the_other_folds(study: Path, run: Path, tmp_path: Path) -> None:
+    table = read_predictions(run / "predictions.tsv")
+    limits, predicted = table.limits("ph"), table.values["ph"]
+    truth = read_metadata(study / "metadata.tsv").numbers("ph", table.sample_ids)
+    folds = np.array(table.folds)
+    np.testing.assert_allclose(limits.mean(axis=1), predicted, rtol=1e-5)
+    for fold in "012":
+        here = folds == fold
+        residual, other = np.abs(truth - predicted)[~here], predicted[~here]
+        parts = np.array_split(np.argsort(other, kind="stable"), 5)
+        knots = [other[part].mean() for part in parts]
+        scales = [max(residual[part].mean(), residual.mean() / 4) for part in parts]
+        ranked = np.sort(residual / np.interp(other, knots, scales))
+        half = ranked[int(np.ceil(0.9 * (len(ranked) + 1))) - 1] * np.interp(predicted[here], knots, scales)
+        np.testing.assert_allclose((limits[here, 1] - limits[here, 0]) / 2, half, rtol=1e-3)
+    figures = json.loads((run / "metrics.json").read_text())["targets"]["ph"]["intervals"]
+    inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
+    assert figures["coverage"]["value"] == pytest.approx(inside.mean())
+    assert figures["width"]["value"] == pytest.approx((limits[:, 1] - limits[:, 0]).mean(), rel=1e-5)
+    page = (run / "report.html").read_text()
+    for title in ("90 % conformal intervals", "Intervals by tenth of the target", "Intervals by fold", "Calibration"):
+        assert title in page
+    assert "times one width for all" in page
+
+
+def test_the_models_hold_the_intervals_and_evaluate_reports_them(study: Path, run: Path, tmp_path: Path) -> None:
+    fitted = load_model(run / "fold-1" / "model", CPU).notes["intervals"]["ph"]
+    assert (fitted["samples"], fitted["groups"], len(fitted["knots"])) == (60, 60, 5)
+    assert "intervals" not in load_model(run / "fold-1" / "last", CPU).notes
+    found = read_predictions(predict(study, tmp_path / "p.tsv", run / "model"))
+    assert (found.limits("ph")[:, 0] < found.values["ph"]).all()
+    assert (found.values["ph"] < found.limits("ph")[:, 1]).all()
+    words = f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
+    words += f" --group-column subject --by-columns biome --output-dir {tmp_path}/e"
+    assert main(words.split()) == 0
+    target = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
+    assert 0.5 < target["intervals"]["coverage"]["value"] <= 1
+    assert set(target["parts"]) == {"subject", "biome"}
+    assert sum(part["samples"] for part in target["parts"]["biome"].values()) == 60
+    page = (tmp_path / "e" / "report.html").read_text()
+    assert "samples were seen in training" in page
+    assert "Intervals by subject" in page
+
+
+def test_too_few_groups_make_no_intervals(study: Path, tmp_path: Path, capsys) -> None:
+    more = "--metadata-column ph --test-size 0.5 --group-column subject"
+    assert main(train(study, tmp_path / "few", more)) == 0
+    assert "ph: no 90 % intervals, 6 held-out groups are too few" in capsys.readouterr().err
+    found = read_predictions(tmp_path / "few" / "predictions.tsv")
+    assert found.limits("ph") is None
+    assert "intervals" not in load_model(tmp_path / "few" / "model", CPU).notes
+
+
+# --- what a run may see ------------------------------------------------------------------------------------
+
+
+def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_path: Path) -> None:
+    """Other truths on the test side: the same weights, the same best epoch, other intervals."""
+    metadata = read_metadata(study / "metadata.tsv")
+    more = "--metadata-column ph --test-size 0.5 --epochs 4 --lr 1e-2 --patience 2 --best-metric mae"
+    assert main(train(study, tmp_path / "a", more)) == 0
+    test = set(read_predictions(tmp_path / "a" / "predictions.tsv").sample_ids)
+    assert len(test) == 30
+    rows = zip(metadata.ids, metadata.columns["ph"], strict=True)
+    other = [f"{name}\t{float(ph) + 50 * (name in test)}" for name, ph in rows]
+    (tmp_path / "other.tsv").write_text("\n".join(["sample-id\tph", *other]) + "\n")
+    assert main(train(study, tmp_path / "b", f"--metadata {tmp_path}/other.tsv {more}")) == 0
+    for part in ("model", "last"):
+        one, two = (load_file(tmp_path / name / part / "weights.safetensors") for name in "ab")
+        assert all(np.array_equal(one[name], two[name]) for name in one)
+    one, two = (load_model(tmp_path / name / "model", CPU).notes for name in "ab")
+    assert one["best_epoch"] == two["best_epoch"]
+    assert two["intervals"]["ph"]["quantile"] * max(two["intervals"]["ph"]["scales"]) > 20
+    assert one["intervals"]["ph"]["samples"] == 30
+    limits = [read_predictions(tmp_path / name / "predictions.tsv").limits("ph") for name in "ab"]
+    assert (limits[1][:, 1] - limits[1][:, 0]).mean() > 10 * (limits[0][:, 1] - limits[0][:, 0]).mean()
+
+
+def test_forests_stand_in_the_report_of_train(study: Path, tmp_path: Path) -> None:
+    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome --rf-baseline --label-share 0.8"
+    assert main(train(study, tmp_path / "run", more)) == 0
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"]["baselines"]
+    assert {"random forest", "extra trees", "nearest neighbours on UniFrac", "the majority class"} < set(found)
+
+
+def test_samples_that_leak_are_refused_or_named(study: Path, tmp_path: Path, capsys) -> None:
+    metadata = read_metadata(study / "metadata.tsv")
+    rows = [f"{name}\t{'test' if at % 2 else 'train'}\t" for at, name in enumerate(metadata.ids)]
+    split = tmp_path / "split.tsv"
+    split.write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
+    leak = train(study, tmp_path / "a", f"--metadata-column ph --split {split} --group-column subject")
+    assert main(leak) == 2
+    assert "groups stand on two sides" in capsys.readouterr().err
+    split.write_text("\n".join(["sample-id\tside\tfold", *rows, f"{metadata.ids[0]}\ttest\t"]) + "\n")
+    assert main(train(study, tmp_path / "a", f"--metadata-column ph --split {split}")) == 2
+    assert "stands there twice, on the side 'test', 'train'" in capsys.readouterr().err
+    one = [f"{name}\t{ph}\tall" for name, ph in zip(metadata.ids, metadata.columns["ph"], strict=True)]
+    (tmp_path / "one.tsv").write_text("\n".join(["sample-id\tph\twho", *one]) + "\n")
+    more = f"--metadata {tmp_path}/one.tsv --metadata-column ph --group-column who"
+    assert main(train(study, tmp_path / "a", more)) == 2
+    assert "takes 1 of 1 groups and leaves none to train on" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
