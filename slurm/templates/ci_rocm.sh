@@ -5,7 +5,7 @@ set -uo pipefail
 
 {{ FACTS }}
 IMAGE={{ IMAGE }}
-KEPT={{ OUT }}   # JUnit, the self-test's and the doctor's JSON, metrics, benchmark
+KEPT={{ OUT }}   # JUnit, the self-test's and the doctor's JSON, metrics, profile, benchmark
 export AAM_VAST AAM_NVME
 WORK=$AAM_NVME/ci
 failed=()
@@ -25,10 +25,11 @@ inside() { "$PYTHON" "$AAM/containers/run" {{ ENTER }} "$IMAGE" {{ PROGRAM }} "$
 [ "$IMAGE" != "$AAM/containers/aam-rocm.sif" ] || part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
 part tests "$PYTHON" "$AAM/containers/session.py" rocm --image "$IMAGE"
 cp -r "$AAM/results/rocm/." "$KEPT/"
-part doctor inside doctor --json doctor.json
+part doctor inside doctor --output doctor.json
 part study inside simulate --output-dir study --samples 300
 part pretrain inside pretrain --table study/table.biom --tree study/tree.nwk --epochs 3 --output-dir pre
+part profile inside profile step --table study/table.biom --tree study/tree.nwk --output-dir profile
 part bench inside bench --output bench.json
-cp doctor.json bench.json pre/metrics.jsonl pre/run.json "$KEPT/"
+cp -r profile doctor.json bench.json pre/metrics.jsonl pre/run.json "$KEPT/"
 say "kept in $KEPT; failed: ${failed[*]:-none}"
 (( ! ${#failed[@]} ))

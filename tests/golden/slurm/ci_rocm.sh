@@ -28,7 +28,7 @@ PYTHON=python3
 AAM_VAST=/shared/researcher
 AAM_NVME='/local/researcher/'"$SLURM_JOB_ID"
 IMAGE=/shared/researcher/aam/containers/aam-cuda.sif
-KEPT=/shared/researcher/ci   # JUnit, the self-test's and the doctor's JSON, metrics, benchmark
+KEPT=/shared/researcher/ci   # JUnit, the self-test's and the doctor's JSON, metrics, profile, benchmark
 export AAM_VAST AAM_NVME
 WORK=$AAM_NVME/ci
 failed=()
@@ -47,10 +47,11 @@ inside() { "$PYTHON" "$AAM/containers/run" --engine apptainer --nv "$IMAGE" aam 
 [ "$IMAGE" != "$AAM/containers/aam-rocm.sif" ] || part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
 part tests "$PYTHON" "$AAM/containers/session.py" rocm --image "$IMAGE"
 cp -r "$AAM/results/rocm/." "$KEPT/"
-part doctor inside doctor --json doctor.json
+part doctor inside doctor --output doctor.json
 part study inside simulate --output-dir study --samples 300
 part pretrain inside pretrain --table study/table.biom --tree study/tree.nwk --epochs 3 --output-dir pre
+part profile inside profile step --table study/table.biom --tree study/tree.nwk --output-dir profile
 part bench inside bench --output bench.json
-cp doctor.json bench.json pre/metrics.jsonl pre/run.json "$KEPT/"
+cp -r profile doctor.json bench.json pre/metrics.jsonl pre/run.json "$KEPT/"
 say "kept in $KEPT; failed: ${failed[*]:-none}"
 (( ! ${#failed[@]} ))
