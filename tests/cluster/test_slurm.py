@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import importlib.machinery
 import importlib.util
 import json
@@ -22,8 +23,8 @@ from tests.cluster.conftest import HERE, ROOT, environment
 pytestmark = pytest.mark.cluster
 SMALL = ["--rarefy-depth", "300", "--embedding-dim", "16", "--attention-layers", "1", "--attention-heads", "2"]
 SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
-# About half a minute of training, so that there is something to interrupt.
-LONG = [*SMALL, "--epochs", "60", "--patience", "0", "--checkpoint-minutes", "0.05"]
+# Ten seconds or more of training, so that there is something to interrupt.
+LONG = [*SMALL, "--epochs", "100", "--patience", "0", "--checkpoint-minutes", "0.02"]
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 
 
@@ -42,7 +43,7 @@ class Site:
     def __init__(self, cluster, folder: Path) -> None:
         self.cluster, self.folder, self.vast = cluster, folder, folder / "vast"
         self.vast.mkdir(parents=True)
-        self.study = folder / "study"
+        self.study, self.user = folder / "study", getpass.getuser()
         login = folder / "login"
         login.mkdir()
         for name in ("make", "python3"):
@@ -152,14 +153,36 @@ def uninterrupted(site: Site) -> dict[str, bytes]:
     return site.weights("plain")
 
 
+def tasks_of(out: str) -> list[int]:
+    """Processes of aam that a job of this cluster runs for an output."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            variables = (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"--resume-from" in words and f"/{out}/".encode() in variables:
+            found.append(int(path.name))
+    return found
+
+
+def steps(folder: Path) -> list[Path]:
+    """The checkpoints in a run."""
+    return list(folder.glob("checkpoints/step-*"))
+
+
 def start_long(site: Site, out: str, **variables: str) -> str:
-    """Submit LONG and wait until a checkpoint of it is on VAST."""
-    job = site.submit(
-        "pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out, **variables
-    )
-    there = site.vast / out / "checkpoints"
-    site.until(lambda: there.is_dir() and any(path.name.startswith("step-") for path in there.iterdir()),
-               said=lambda: site.log(out))  # fmt: skip
+    """Submit LONG and return once a checkpoint of it is on VAST; the run is held meanwhile, however fast it is."""
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
+    job = site.submit("pretrain_single", *words, **variables)
+    disk = f"local/*/{site.user}/job_{job}/aam/run"
+    site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), said=lambda: site.log(out))
+    for process in tasks_of(out):
+        os.kill(process, signal.SIGSTOP)
+    site.until(lambda: steps(site.vast / out), said=lambda: site.log(out))
+    for process in tasks_of(out):
+        os.kill(process, signal.SIGCONT)
     return job
 
 
@@ -194,20 +217,6 @@ def test_a_node_that_crashes(site, uninterrupted):
     site.cluster.wait_for_nodes()
 
 
-def tasks_of(out: str) -> list[int]:
-    """Processes of aam that a job of this cluster runs for an output."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_bytes().split(b"\0")
-            variables = (path / "environ").read_bytes()
-        except OSError:
-            continue
-        if b"--resume-from" in words and f"/{out}/".encode() in variables:
-            found.append(int(path.name))
-    return found
-
-
 def test_a_task_that_is_killed(site, uninterrupted):
     job = start_long(site, "killed")
     (task,) = tasks_of("killed")
@@ -221,7 +230,7 @@ def test_requeues_are_bounded(site):
     job = site.submit("pretrain_single", "--table", "table.biom", *LONG, "--output-dir", "bounded",
                       AAM_SITE_MOST_REQUEUES="1")  # fmt: skip
     for start in ("start 1", "start 2"):
-        site.until_said("bounded", f"{start} of at most 2", "epoch 1/60" if start == "start 1" else "goes on after")
+        site.until_said("bounded", f"{start} of at most 2", "epoch 1/100" if start == "start 1" else "goes on after")
         site.cluster.call("scancel", "--batch", "--signal=USR2", job)
         site.until_said("bounded", f"summary: status 85, {start}")
     assert site.wait(job, "bounded") == ("FAILED", 85)
