@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aam import config as page
+from aam import config, config_commands
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.config_file import from_dict, read_config, to_dict
 from aam.errors import InputError
@@ -18,6 +18,7 @@ from aam.errors import InputError
 PRETRAIN = [
     "--alpha",
     "--asv-chunk-size",
+    "--asv-dropout",
     "--asv-sampling",
     "--asv-stem",
     "--attention-heads",
@@ -97,25 +98,50 @@ PRETRAIN = [
 ]
 TRAIN_ONLY = [
     "--best-metric",
+    "--bounded-targets",
+    "--categorical-columns",
+    "--categorical-dropout",
+    "--categorical-embed-dim",
+    "--categorical-fusion",
+    "--categorical-loss-weight-column",
+    "--categorical-loss-weights",
+    "--categorical-lr",
     "--class-weights",
     "--classifier",
+    "--conditional-output-scaling",
+    "--count-prediction",
+    "--cross-attn-heads",
     "--ensemble",
     "--freeze-base",
     "--label-share",
+    "--learnable-output-scale",
+    "--loss-config",
     "--loss-type",
     "--metadata-column",
     "--normalize-by",
+    "--numeric-columns",
+    "--out-dim",
+    "--output-activation",
     "--over-penalty",
+    "--perceiver-num-latents",
+    "--perceiver-num-layers",
     "--pretrained-encoder",
+    "--quantiles",
+    "--regressor-dropout",
+    "--regressor-hidden-dims",
+    "--residual-regression-head",
     "--rf-baseline",
+    "--target-layer-norm",
     "--target-penalty",
     "--target-transform",
     "--under-penalty",
+    "--unfreeze-epochs",
     "--val-prediction-passes",
 ]
 
 COMMANDS = [
     value()
+    for page in (config, config_commands)
     for name, value in vars(page).items()
     if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == page.__name__
 ]
@@ -162,15 +188,13 @@ def other(hint, value):
         return next(choice for choice in typing.get_args(hint) if choice != value)
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
-        if item is Path or typing.get_origin(item) is typing.Literal:
-            return (other(item, None),)
-        return ("pH (1:5)", 'quo"ted', "Ünï")
+        return ("pH (1:5)", 'quo"ted', "Ünï") if item is str else (other(item, None),)
     if type(None) in typing.get_args(hint):
         return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
     return {
         bool: lambda: not value,
         int: lambda: (value or 0) + 3,
-        float: lambda: value / 2 + 0.375,
+        float: lambda: (value or 0) / 2 + 0.375,
         str: lambda: "C:\\täxt",
         Path: lambda: Path("some where") / "ta\tble.biom",
     }[hint]()

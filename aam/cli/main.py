@@ -18,14 +18,13 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import tyro
 
 from aam import __version__
-from aam.config import (
+from aam.config import FineTuneConfig, PretrainConfig
+from aam.config_commands import (
     BenchConfig,
     CompareConfig,
     EmbedConfig,
     EvaluateConfig,
-    FineTuneConfig,
     PredictConfig,
-    PretrainConfig,
     RfBaselineConfig,
     SimulateConfig,
     UnifracConfig,
@@ -88,7 +87,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on an
     option it does not know.
     """
-    rest, config_file = _take_config([_respelled(word) for word in arguments])
+    rest, config_file = _take_config(_split_lists([_respelled(word) for word in arguments]))
     if config_file is not None:
         default = read_config(config_file, default)
     help_short = "--help" in rest or "-h" in rest
@@ -115,6 +114,19 @@ ALIASES = {"--random-seed": "--seed"}
 def _respelled(word: str) -> str:
     name, equals, value = word.partition("=")
     return ALIASES.get(name, name) + equals + value
+
+
+LISTS = ("--quantiles", "--regressor-hidden-dims", "--categorical-columns", "--conditional-output-scaling")
+
+
+def _split_lists(words: Sequence[str]) -> list[str]:
+    """Lists with commas, as scripts for the predecessor have them, as one word for each item."""
+    found, option = [], ""
+    for word in words:
+        option, _, first = word.partition("=") if word.startswith("--") else (option, "", word)
+        listed = [item for item in first.split(",") if item]
+        found += [word] if option not in LISTS else [*([option] if word.startswith("--") else []), *listed]
+    return found
 
 
 def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:

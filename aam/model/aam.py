@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.model.encoders import AsvEncoder, SampleEncoder
-from aam.model.heads import DistanceHead, HeadConfig, Readout
+from aam.model.heads import CovariateFusion, DistanceHead, HeadConfig, Readout, TargetHead
 
 SIZE_GROUPS = 4
 # Of one ASV among about 50 in a sample.
@@ -53,8 +53,9 @@ class Outputs:
 
     `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4] (logits
     of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
-    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column. `spread` is the standard
-    deviation of the distance, the unit of its loss.
+    [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B, classes] of
+    logits for each class column; `read` [B, W] are the vectors that target heads read.
+    `spread` is the standard deviation of the distance, the unit of its loss.
     """
 
     samples: Tensor
@@ -63,7 +64,9 @@ class Outputs:
     faith_pd: Tensor | None = None
     nucleotides: Tensor | None = None
     counts: Tensor | None = None
+    read: Tensor | None = None
     target: Tensor | None = None
+    quantiles: Tensor | None = None
     labels: tuple[Tensor, ...] = ()
     spread: float = 1.0
 
@@ -92,8 +95,11 @@ class Aam(nn.Module):
         self.faith_pd = Readout(width, 1) if metric == "faith_pd" else None
         self.scale = heads.scale
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
-        self.target = Readout(width, heads.n_targets) if heads.n_targets else None
-        self.labels = nn.ModuleList(Readout(width, n) for n in heads.n_classes)
+        self.losses = heads.losses
+        self.covariates = CovariateFusion(width, heads) if heads.levels or heads.numbers else None
+        width = width if self.covariates is None else self.covariates.width
+        self.target = TargetHead(width, heads) if heads.n_targets else None
+        self.labels = nn.ModuleList(Readout(width, n, shape=heads.regressor) for n in heads.n_classes)
         self.bound_memory(None, False)
         self.gather: Gather = _alone
 
@@ -162,6 +168,8 @@ class Aam(nn.Module):
                 nucleotides = logits[masks.where]
         hidden = None if masks is None else masks.counts
         context, samples = self.encode_samples(asvs, batch, hidden)
+        read = samples if self.covariates is None else self.covariates(samples, batch, context)
+        target, quantiles = (None, None) if self.target is None else self.target.predict(read, batch.category)
         return Outputs(
             samples=samples,
             asvs=asvs,
@@ -169,8 +177,10 @@ class Aam(nn.Module):
             faith_pd=self._diversity(samples),
             nucleotides=nucleotides,
             counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
-            target=None if self.target is None else self.target(samples),
-            labels=tuple(head(samples) for head in self.labels),
+            read=read,
+            target=target,
+            quantiles=quantiles,
+            labels=tuple(head(read) for head in self.labels),
             spread=self.scale[1],
         )
 

@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 import aam
-from aam.config import BenchConfig, DataConfig, FineTuneConfig, ModelConfig, RunConfig, SimulateConfig, TrainConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, RunConfig, TrainConfig
+from aam.config_commands import BenchConfig, SimulateConfig
 from aam.config_file import out_of_range
 from aam.data.simulate import simulate
 from aam.errors import InputError

@@ -42,7 +42,7 @@ from aam.training.losses import (
     penalties,
     total_loss,
 )
-from aam.training.optim import learning_rate, make_optimizer, moments, take_moments
+from aam.training.optim import learning_rate, make_optimizer, moments, take_moments, thaw
 
 log = logging.getLogger("aam")
 
@@ -64,6 +64,7 @@ class Objective:
     depth: int
     device: torch.device
     weights: ClassWeights = ()
+    losses: tuple[str, ...] = ()
     world: World = ALONE
 
     def masks(self, batch: Batch, step: int) -> Masks | None:
@@ -74,7 +75,8 @@ class Objective:
         """Outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         with autocast(self.config.runtime, self.device):
             outputs = model(batch, masks, asvs)
-        return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, self.weights)
+        known = self.config.targets, self.depth, self.weights, self.losses
+        return outputs, loss_terms(outputs, batch, masks, *known)
 
     def total(self, terms: Terms, counts: dict[str, Tensor] | None = None) -> Tensor:
         """The weighted sum of the mean losses, or this batch's share, times the ranks whose gradients are averaged."""
@@ -186,8 +188,8 @@ class Trainer:
         study, sizes = self.train.study, [len(h.linear.bias) for h in self.model.labels if isinstance(h, Readout)]
         labels = np.zeros((0, 0), np.int64) if study.label is None else study.label[self.train.rows]
         weights = class_weights(self.config.targets.class_weights, labels, sizes)
-        self.objective = Objective(self.config, study.depth, self.device, weights, self.world)
-        self.optimizer = make_optimizer(self.model, self.config.train)
+        self.objective = Objective(self.config, study.depth, self.device, weights, self.model.losses, self.world)
+        self.optimizer = make_optimizer(self.model, self.config.train, self.config.covariates.categorical_lr)
         self.weights = penalties(self.config.train, self.config.targets)
         self.at_once = self.config.train.gradient_accumulation_steps
         self.epoch_steps = math.ceil(len(self.train) / self.at_once)
@@ -256,6 +258,7 @@ class Trainer:
 
     def _epoch(self) -> Figures:
         self.model.train()
+        thaw(self.model, self.optimizer, self.config.targets.unfreeze_epochs, self.progress.epoch)
         progress, started, before = self.progress, time.perf_counter(), self.progress.seconds
         batches = self._batches(self.train, progress.epoch, progress.position)
         while pairs := list(itertools.islice(batches, self.at_once)):
@@ -265,7 +268,7 @@ class Trainer:
                 self.config.train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus
             )
             for group in self.optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group["factor"]
             outcome = train_step(self.parallel, window, self.objective, self.optimizer)
             self._average()
             for means in (self.means, self.recent):

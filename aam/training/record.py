@@ -22,7 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 import aam
-from aam.config import CompareConfig, FineTuneConfig, RunConfig
+from aam.config import FineTuneConfig, PretrainConfig, RunConfig
+from aam.config_commands import CompareConfig
 from aam.config_file import to_dict
 from aam.errors import FAILED, FINISHED, InputError, shown
 from aam.runtime.distributed import ALONE, World
@@ -93,7 +94,7 @@ def describe(command: str, config: FineTuneConfig, facts: Record) -> Record:
     digests = {name: _digest(path) for name, path in files.items()}
     options = to_dict(config)
     if command == "pretrain":
-        del options["targets"]
+        options = {name: options[name] for name in to_dict(PretrainConfig())}
     versions = {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__}
     return {
         "command": command,
