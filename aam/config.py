@@ -26,9 +26,9 @@ class TreeConfig:
     table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.")
     tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.")
     unifrac_metric: Metric = option("unifrac", "UniFrac distance, or Faith PD (faith_pd).")
-    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.")
+    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.", rare=True)
     root_length: Literal["include", "exclude"] = option(
-        "include", "Count the root's own branch, as scikit-bio does and ssu does not."
+        "include", "Count the root's own branch, as scikit-bio does and ssu does not.", rare=True
     )
     missing_tips: Literal["error", "drop"] = option(
         "error", "Features without a tip: refuse, or leave them out of UniFrac (they remain inputs of the model)."
@@ -103,6 +103,11 @@ class ModelConfig:
         """Bases per token: 1 for the nucleotide stem."""
         return self.patch_size if self.asv_stem == "patch" else 1
 
+    @property
+    def head_width(self) -> int:
+        """Width of each attention head."""
+        return self.embedding_dim // self.attention_heads
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -126,6 +131,15 @@ class TrainConfig:
     gradient_accumulation_steps: int = option(
         1, "Batches per step of the optimizer; distances are learned within a batch, so it adds no pairs."
     )
+    auto_batch_size: bool = option(
+        False,
+        "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were.",
+        rare=True,
+    )
+    max_memory_fraction: float = option(0.8, "Share of the memory that --auto-batch-size may fill.", rare=True)
+    target_effective_batch_size: int | None = option(
+        None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True
+    )
     ema_decay: float = option(
         0.0,
         "Validate and save an average of the weights that keeps this share of itself each step; 0: none.",
@@ -137,7 +151,9 @@ class TrainConfig:
     asv_dropout: float = rare(0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).")
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
     nonfinite: Literal["stop", "skip"] = option(
-        "stop", "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it)."
+        "stop",
+        "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it).",
+        rare=True,
     )
     patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.")
     penalty: float = option(1.0, "Weight of the UniFrac loss.")
@@ -251,14 +267,32 @@ class RuntimeConfig:
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True)
     num_workers: int = option(0, "Processes that prepare batches beside the main one.")
-    mixed_precision: Literal["auto", "none", "bf16"] = option(
-        "auto", "bf16 where the device has it in hardware (not on CPU), else float32."
+    mixed_precision: Literal["auto", "none", "bf16", "fp16"] = option(
+        "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
+    )
+    attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = option(
+        "auto", "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused."
+    )
+    allow_inexact_attention: bool = option(
+        False, "Take what --attn-implementation names although it computes wrong here.", rare=True
     )
     tf32: bool = option(False, "Allow TF32 products of the network (never of UniFrac targets).", rare=True)
     asv_chunk_size: int | None = option(
         None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
     )
+    compile_model: bool = option(
+        False,
+        "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first.",
+        rare=True,
+    )
     gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
+    memory_profile: bool = option(False, "Write memory.json and memory.png: the most memory of each stage.", rare=True)
+    memory_snapshot: bool = option(
+        False, "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.", rare=True
+    )
+    use_expandable_segments: bool = option(
+        False, "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.", rare=True
+    )
     deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
     debug: bool = option(False, "Show the traceback of an error.", rare=True)
 

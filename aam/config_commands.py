@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from aam.config import RuntimeConfig, StudyConfig, TreeConfig, option
+from aam.config import DataConfig, ModelConfig, RuntimeConfig, StudyConfig, TrainConfig, TreeConfig, option
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,46 @@ class SimulateConfig:
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """What differs between two runs (options, inputs, versions, machine), and where their losses first part."""
+    """What differs between two runs and where their losses first part; between two machines, or two benchmarks."""
 
-    first: Path | None = option(None, "Folder of a run.", metavar="RUN1", positional=True)
-    second: Path | None = option(None, "Folder of another.", metavar="RUN2", positional=True)
+    first: Path | None = option(
+        None, "Folder of a run, or the JSON of aam doctor, bench or profile.", metavar="ONE", positional=True
+    )
+    second: Path | None = option(None, "Another of the same kind.", metavar="OTHER", positional=True)
+    tolerance: float = option(0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.")
     debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
+
+    output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
+    activations: bool = option(
+        False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
+    )
+    embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True)
+    attention_heads: int = option(4, "Its attention heads.", rare=True)
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """Steps of pretraining on this device: where their time goes, the largest batch, the best learning rate."""
+
+    what: Literal["step", "memory", "batch-size", "lr"] = option(
+        "step", "Time by stage and operation; memory by stage; the largest batch that fits; the best learning rate.",
+        metavar="{step,memory,batch-size,lr}", positional=True,
+    )  # fmt: skip
+    steps: int = option(20, "Steps that are measured (lr: five times as many).")
+    rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True)
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 
 
 Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]

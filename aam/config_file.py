@@ -26,7 +26,8 @@ RANGES = (
     (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
     (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
     (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints scheduler_t0 scheduler_t_mult"),
-    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps n_estimators out_dim categorical_embed_dim"),
+    (1, sys.maxsize, "1 or more", "target_effective_batch_size"),
+    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps n_estimators out_dim steps categorical_embed_dim"),
     (1, sys.maxsize, "1 or more", "cross_attn_heads perceiver_num_latents perceiver_num_layers"),
     (-1, sys.maxsize, "-1 or more", "n_jobs"),
     (0, sys.maxsize, "0 or more", "unfreeze_epochs weight_decay warmup_steps patience num_workers checkpoint_minutes"),
@@ -35,9 +36,10 @@ RANGES = (
     (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty over_penalty under_penalty"),
     (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
     (0, 1, "0 to 1", "count_mask_ratio"),
-    (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor"),
+    (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor max_memory_fraction"),
     (0, 2**32 - 1, "0 to 2^32 - 1", "seed"),
     (sys.float_info.min, sys.float_info.max, "a finite number above 0", "lr categorical_lr max_grad_norm memory_limit"),
+    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "tolerance"),
 )
 
 

@@ -89,7 +89,7 @@ def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list
 
 
 def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
-    """What the model reads of a rarefied sample: at most `token_limit` ASVs, without a `share` of them, at least one."""
+    """What the model reads of a rarefied sample: at most `token_limit` ASVs, a `share` of them left out, not all."""
     columns, reads = _limited(study, row, name, draw)
     if not share:
         return columns, reads
@@ -200,8 +200,7 @@ def make_batch(
         limited += [read[i] for i in order]
     at = [rows[order] for rows, order in zip(parts, places, strict=True)]
     full = [some[i] for some, order in zip(drawn, places, strict=True) for i in order]
-    start = sum(map(len, parts[:rank]))
-    own = slice(start, start + len(parts[rank]))
+    own = slice(start := sum(map(len, parts[:rank])), start + len(parts[rank]))
     columns = np.unique(np.concatenate([columns for columns, _ in limited]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
     shares = _balanced(study.lengths[columns], len(parts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,13 @@ class Outputs:
     labels: tuple[Tensor, ...] = ()
     spread: float = 1.0
 
+    def full(self) -> Outputs:
+        """The same in float32 where it was in half precision: losses compare it with float32."""
+        half = (torch.float16, torch.bfloat16)
+        values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        whole = {name: value.float() for name, value in values.items() if value.dtype in half}
+        return replace(self, **whole)  # type: ignore[arg-type]
+
 
 class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
@@ -111,6 +118,14 @@ class Aam(nn.Module):
         self.asv_chunk, self.recompute_chunks = asv_chunk, recompute and asv_chunk is not None
         self.asv.stack.recompute = recompute and asv_chunk is None
         self.sample.stack.recompute = recompute
+
+    def compile_encoders(self, compiler: str | None) -> None:
+        """Let a compiler of torch make the blocks of both encoders faster; names of weights stay.
+
+        Only the blocks: around them the strides of a batch change, and each change would compile anew.
+        """
+        for stack in (self.asv.stack, self.sample.stack) if compiler not in (None, "eager") else ():
+            stack.compile(backend=compiler, dynamic=True)
 
     def encode_asvs(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
         """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""

@@ -19,7 +19,7 @@ from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, check_groups, read_split
 from aam.data.study import Study, load_study
 from aam.errors import InputError
-from aam.runtime.device import prepare
+from aam.runtime.device import decide, prepare
 from aam.runtime.files import check_writable, whole_file, whole_folder, write_text
 from aam.training.checkpoint import SavedModel, load_models
 from aam.training.evaluate import Rivals, evaluate_targets, write_results
@@ -46,7 +46,10 @@ def _load(config: ApplyConfig) -> tuple[list[SavedModel], Study, list[str]]:
     Raises `InputError` where no sample reaches the model's depth: there is nothing to apply it to.
     """
     (table,) = _needed(config, model=config.model, table=config.table)
-    models = load_models(config.model, prepare(config.runtime))
+    device = prepare(config.runtime)
+    models = load_models(config.model, device)
+    for one in models:
+        decide(config.runtime, device, one.model.head_width)
     saved, metadata = models[0], getattr(config, "metadata", None)
     # Sample and ASV vectors need neither; what predicts does, and says so where there is no metadata.
     predicts = not isinstance(config, EmbedConfig)

@@ -42,7 +42,7 @@ from aam.training.losses import (
     penalties,
     total_loss,
 )
-from aam.training.optim import learning_rate, make_optimizer, moments, take_moments, thaw
+from aam.training.optim import UNSCALED, Scaler, learning_rate, make_optimizer, make_scaler, moments, take_moments, thaw
 
 log = logging.getLogger("aam")
 
@@ -64,6 +64,7 @@ class Objective:
     depth: int
     device: torch.device
     weights: ClassWeights = ()
+    scaler: Scaler = UNSCALED
     losses: tuple[str, ...] = ()
     world: World = ALONE
 
@@ -74,7 +75,7 @@ class Objective:
     def run(self, model: nn.Module, batch: Batch, masks: Masks | None, asvs: Tensor | None) -> tuple[Outputs, Terms]:
         """Outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         with autocast(self.config.runtime, self.device):
-            outputs = model(batch, masks, asvs)
+            outputs = model(batch, masks, asvs).full()
         known = self.config.targets, self.depth, self.weights, self.losses
         return outputs, loss_terms(outputs, batch, masks, *known)
 
@@ -122,17 +123,18 @@ def train_step(
         with exchanging(model, micro is window[-1]):
             _, terms = objective.run(model, batch, masks, micro.asvs)
             loss = objective.total(terms, counts)
-            loss.backward()
+            objective.scaler.scale(loss).backward()
         parts.append(terms)
         losses.append(loss.detach())
+    objective.scaler.unscale_(optimizer)
     trained = [p for p in model.parameters() if p.grad is not None]
     norm = whole(nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm))
-    finite = torch.isfinite(norm) & torch.isfinite(torch.stack(losses).sum())
-    broken = objective.world.summed((~finite).float()) > 0
+    lost = objective.world.summed((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
+    broken = lost | ~torch.isfinite(norm)
     # As torch's GradScaler does it: fused optimizers leave out the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, broken.float()  # type: ignore[attr-defined]
     optimizer.step()
-    return Step(added(parts), broken)
+    return Step(added(parts), lost | objective.scaler.moved(broken))
 
 
 @dataclass
@@ -188,7 +190,8 @@ class Trainer:
         study, sizes = self.train.study, [len(h.linear.bias) for h in self.model.labels if isinstance(h, Readout)]
         labels = np.zeros((0, 0), np.int64) if study.label is None else study.label[self.train.rows]
         weights = class_weights(self.config.targets.class_weights, labels, sizes)
-        self.objective = Objective(self.config, study.depth, self.device, weights, self.model.losses, self.world)
+        scaler, own = make_scaler(self.config, self.device), self.model.losses
+        self.objective = Objective(self.config, study.depth, self.device, weights, scaler, own, self.world)
         self.optimizer = make_optimizer(self.model, self.config.train, self.config.covariates.categorical_lr)
         self.weights = penalties(self.config.train, self.config.targets)
         self.at_once = self.config.train.gradient_accumulation_steps
@@ -214,7 +217,9 @@ class Trainer:
                 kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(own)
         kinds["optimizer"] = moments(self.optimizer)
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
-        return State(tensors, {"progress": dataclasses.asdict(self.progress)})
+        return State(
+            tensors, {"progress": dataclasses.asdict(self.progress), "scale": self.objective.scaler.state_dict()}
+        )
 
     def restore(self, state: State) -> None:
         """Stand where `state` was taken."""
@@ -227,6 +232,7 @@ class Trainer:
         if self.world.lead:
             self.means, self.recent = (Means.of(state.part(name), self.device) for name in ("means", "recent"))
         take_moments(self.optimizer, state.part("optimizer"))
+        self.objective.scaler.load_state_dict(state.facts.get("scale", {}))
         self.progress, self.resumed = Progress(**state.facts["progress"]), True
         # A rank that the run did not have before goes on as it began.
         if random := state.part(f"random{self.world.rank}"):
@@ -264,9 +270,8 @@ class Trainer:
         while pairs := list(itertools.islice(batches, self.at_once)):
             self.watch.beat("a step")
             window = [Micro(*pair, progress.step * self.at_once + at) for at, pair in enumerate(pairs)]
-            rate = learning_rate(
-                self.config.train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus
-            )
+            course = self.config.train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus
+            rate = learning_rate(*course)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate * group["factor"]
             outcome = train_step(self.parallel, window, self.objective, self.optimizer)
@@ -347,10 +352,8 @@ class Trainer:
 
     def _validate(self) -> Figures:
         """Figures of the validation samples, with the averaged weights where there are such."""
-        if not len(self.validation):
-            return {}
-        if not self.average:
-            return self._validated()
+        if not (self.average and len(self.validation)):
+            return self._validated() if len(self.validation) else {}
         own = copy.deepcopy(self.model.state_dict())
         self.model.load_state_dict(self.average)
         figures = self._validated()

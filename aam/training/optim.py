@@ -26,6 +26,7 @@ from aam.data.targets import Targets
 from aam.errors import InputError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig, Readout, TargetHead
+from aam.runtime.device import precision
 from aam.runtime.distributed import placed
 from aam.training.inference import encode_table, run_model
 
@@ -311,3 +312,23 @@ def learning_rate(config: TrainConfig, step: int, total: int, epoch_steps: int =
         while done >= period:
             done, period = done - int(period), period * config.scheduler_t_mult
     return low + (high - low) * _cosine(done / max(period, 1))
+
+
+class Scaler(torch.amp.GradScaler):
+    """Scales the loss so that gradients survive in fp16, by a factor that it looks for; elsewhere it does nothing."""
+
+    def moved(self, broken: Tensor) -> Tensor:
+        """Move on after a step; whether one that was `broken` is more than the search for a factor, which ends at 1."""
+        broken = broken & (self.scale(torch.ones_like(broken, dtype=torch.float32)) <= 1)
+        self.update()
+        return broken
+
+
+UNSCALED = Scaler("cpu", enabled=False)
+# torch starts at 65,536: each halving from there costs a step, and small studies have few.
+FACTOR = 1024.0
+
+
+def make_scaler(config: FineTuneConfig, device: torch.device) -> Scaler:
+    """A scaler for fp16; in every other precision one that does nothing."""
+    return Scaler(device.type, FACTOR, enabled=precision(config.runtime, device) == torch.float16)

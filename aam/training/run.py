@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +28,12 @@ from aam.data.supervision import Covariates, optional_columns, supervised
 from aam.data.targets import Targets
 from aam.errors import FINISHED, InputError, Problems, shown
 from aam.model.aam import Aam
-from aam.runtime.device import generator, prepare
+from aam.runtime.device import decide, generator, prepare
 from aam.runtime.distributed import ALONE, World, devices, launched, started, world_of
 from aam.runtime.files import MANIFEST, remove
 from aam.training.checkpoint import RETRAIN, Keeper, SavedModel, Signals, State, load_model, save_ensemble, save_model
 from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, with_intervals, write_results
+from aam.training.finders import compiler_for, sized
 from aam.training.forest import Columns
 from aam.training.inference import AsvVectors, encode_table, predict_rows
 from aam.training.journal import Journal
@@ -38,7 +41,7 @@ from aam.training.loop import Trainer
 from aam.training.losses import class_weights
 from aam.training.optim import SCALE_SAMPLES, fit_heads, freeze_base, head_config, take_weights
 from aam.training.predictions import PredictionTable, joined, write_predictions
-from aam.training.record import CHECKPOINTS, RunFolder, describe
+from aam.training.record import CHECKPOINTS, RunFolder, decided_before, describe
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")
@@ -185,6 +188,7 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
         freeze_base(network)
         asvs = encode_table(network, study, device, config.runtime)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
+    network.compile_encoders(run.about["decisions"].get("compile", {}).get("backend"))
     train, validation = _loaders(prepared, study, sides, asvs is None, heads.metric is not None)
     if run.world.lead:
         write_split(folder / "split.tsv", split)
@@ -247,6 +251,19 @@ def train(config: FineTuneConfig) -> int:
     return run(config, "train")
 
 
+def _decided(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
+    """Attention, batch size and compiler as this machine, or the run before, settles them; all take the lead's."""
+    runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
+    before = decided_before(runtime) if world.lead else json.loads(world.told(b""))
+    decisions = decide(runtime, prepared.device, model.head_width, before)
+    config, decisions["batch"] = sized(prepared.config, prepared.study, prepared.device, before)
+    if runtime.compile_model:
+        decisions["compile"] = compiler_for(model, runtime, prepared.device, before)
+    if world.lead:
+        world.told(json.dumps(decisions).encode())
+    return dataclasses.replace(prepared, config=config), decisions
+
+
 def run(config: FineTuneConfig, command: str) -> int:
     """Train on every split of `config` and report on the held-out samples.
 
@@ -258,8 +275,9 @@ def run(config: FineTuneConfig, command: str) -> int:
         return launched(devices(config.runtime), sys.argv[1:])
     with Signals() as signals, world_of(config.runtime) as world:
         prepared = load_inputs(config, world)
+        prepared, decisions = _decided(prepared)
         study, where = prepared.study, {"device": str(prepared.device), "ranks": world.size}
-        facts = {**where, "depth": study.depth, "dropped_samples": study.dropped}
+        facts = {**where, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
         about = describe(command, prepared.config, facts)
         _check_targets(prepared)
         world.wait()
