@@ -80,11 +80,11 @@ def _check_options(config: FineTuneConfig) -> None:
 
 
 def _encoder_of(config: FineTuneConfig, fold: str) -> Path | None:
-    """Model folder of the pretrained encoder: itself, its ``model``, or that of the same fold."""
+    """Model folder of the pretrained encoder: itself, its ``model``, or that of the same fold (``*``: of any)."""
     path = config.targets.pretrained_encoder
     if path is None:
         return None
-    for candidate in (path, path / f"fold-{fold}" / "model", path / "model"):
+    for candidate in (path, *sorted(path.glob(f"fold-{fold}/model")), path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
     expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
@@ -104,7 +104,7 @@ def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
     data, targets = config.data, config.targets
     if targets.metadata_column and not targets.count_prediction:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
-    first = _encoder_of(config, "0")
+    first = _encoder_of(config, "*")
     if targets.pretrained_encoder is not None and first is not None:
         start = load_model(first, device)
         depth = data.rarefy_depth or start.depth
