@@ -6,6 +6,12 @@
 # BASE DIGEST  another base for an image: a local root folder or SIF, or NAME@sha256:DIGEST
 # DEFINITION   rocm or cuda: from which definition container-cpu is built; IMAGE_PYTHON: the Python inside
 # ROUTE        definition, or layer where you may not build (empty: found out)
+# TABLE TREE METADATA     what a job on a cluster reads
+# COLUMN MODEL OUT        metadata columns to predict, model folder, where it writes (below VAST)
+# SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), how many nodes, HH:MM:SS, account
+# IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container
+# SUBMIT       0: only print the script
+# ARGS         more options of the tool that a target calls
 
 PYTHON ?= python3
 TORCH ?=
@@ -17,11 +23,13 @@ DEFINITION ?=
 IMAGE_PYTHON ?=
 ROUTE ?=
 ARGS ?=
+export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS
 
 ENV := .venv/bin/python
 AAM := $(ENV) -m aam
 BUILD := $(PYTHON) containers/build
-WHEEL := dist/aam-$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' aam/__init__.py)-py3-none-any.whl
+WHEEL := dist/aam-$(subst ",,$(lastword $(file <aam/__init__.py)))-py3-none-any.whl
+SLURM := $(PYTHON) slurm/generate
 
 STUDY := --table demo/study/table.biom --metadata demo/study/metadata.tsv --rarefy-depth 1000
 HELD_OUT := --split-column fold --test-fold 0 --group-column subject
@@ -29,6 +37,7 @@ HELD_OUT := --split-column fold --test-fold 0 --group-column subject
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test lint bench clean lock pin
+.PHONY: pretrain-single pretrain-node pretrain-multi train predict stage
 .PHONY: container-rocm container-cuda container-cpu verify-rocm verify-cuda verify-cpu
 
 help: ## list the targets
@@ -57,10 +66,20 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	$(ENV) -m ruff format --check .
 	$(ENV) -m mypy
 	MYPYPATH=containers $(ENV) -m mypy --strict --explicit-package-bases containers/parts containers/session.py
+	MYPYPATH=containers:slurm $(ENV) -m mypy --strict --explicit-package-bases slurm/jobs
 	.venv/bin/lint-imports
 
 bench: setup ## measure speed and memory on this device (ARGS goes to `aam bench`)
 	$(AAM) bench $(ARGS)
+
+pretrain-single: ## submit pretraining on one device of a SLURM site: TABLE, TREE, OUT; SUBMIT=0 only prints
+pretrain-node: ## the same on all devices of a node
+pretrain-multi: ## the same on NODES nodes
+train: ## submit fine-tuning: TABLE, METADATA, COLUMN, MODEL, OUT
+predict: ## submit prediction: TABLE, MODEL, OUT
+stage: ## submit a copy of TABLE, TREE and METADATA to VAST: OUT
+pretrain-single pretrain-node pretrain-multi train predict stage:
+	@$(SLURM) $(subst -,_,$@) --make
 
 container-rocm: containers/aam-rocm.sif ## image for AMD GPUs: ROCm 6.3, PyTorch 2.7.1
 container-cuda: containers/aam-cuda.sif ## image for NVIDIA GPUs: CUDA 12.6, PyTorch 2.7.1
@@ -69,7 +88,7 @@ container-cpu: containers/aam-cpu.sif ## image without GPU, from the same defini
 containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(WHEEL)
 	$(BUILD) $* --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
 
-$(WHEEL): pyproject.toml README.md LICENSE $(shell find aam -name '*.py')
+$(WHEEL): pyproject.toml README.md LICENSE $(wildcard aam/*.py aam/*/*.py)
 	$(BUILD) wheel
 
 verify-rocm: ## check an image against its sidecar, the lock and its inside (also verify-cuda, verify-cpu)

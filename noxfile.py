@@ -142,21 +142,42 @@ def audit(session: nox.Session) -> None:
         session.run("pip-audit", "--disable-pip", "--require-hashes", "--strict", "-r", str(lock), *session.posargs)
 
 
+@nox.session(venv_backend="none")
+def slurm_scripts(session: nox.Session) -> None:
+    """Emit all job scripts of a site for a made-up user; ``-- --site generic --output FOLDER``."""
+    session.run(sys.executable, "slurm/generate", "examples", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none")
+def slurm(session: nox.Session) -> None:
+    """Run job scripts on a pretended cluster, one in an image: root on Debian 12, 12 minutes, 8 GB of disk."""
+    python = environment(session, here())
+    session.run(python, "-m", "pytest", "-m", "cluster", "tests/cluster/test_slurm.py", *session.posargs, external=True)
+
+
+def reach() -> list[str]:
+    """What takes a command to a GPU node: nothing where one is here already, or where there is no SLURM."""
+    here = Path("/dev/kfd").exists() or "SLURM_JOB_ID" in os.environ or shutil.which("srun") is None
+    return [] if here else [sys.executable, "slurm/generate", "reach", "--"]
+
+
 def container(session: nox.Session, flavour: str) -> None:
     """Build an image through make."""
     session.run("make", f"container-{flavour}", f"PYTHON={sys.executable}", *session.posargs, external=True)
 
 
-def test_in(session: nox.Session, flavour: str) -> None:
+def test_in(session: nox.Session, flavour: str, *before: str) -> None:
     """Run the tests inside an image."""
-    session.run(sys.executable, "containers/session.py", flavour, *session.posargs, external=True)
+    session.run(*before, sys.executable, "containers/session.py", flavour, *session.posargs, external=True)
 
 
 @nox.session(venv_backend="none")
 def images(session: nox.Session) -> None:
     """Build, break and check images for real, the slow tests too: root on Debian 12, 10 minutes, 8 GB of disk."""
     python = environment(session, here())
-    session.run(python, "-m", "pytest", "-m", "cluster", "tests/cluster", *session.posargs, external=True)
+    session.run(
+        python, "-m", "pytest", "-m", "cluster", "tests/cluster/test_images.py", *session.posargs, external=True
+    )
 
 
 @nox.session(venv_backend="none")
@@ -179,8 +200,11 @@ def container_cpu(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def test_rocm(session: nox.Session) -> None:
-    """Run the tests inside the ROCm image, GPU tests too; ``-- --no-gpu``, ``-- --rocm``, ``-- --bind=PATH``."""
-    test_in(session, "rocm")
+    """Run the tests inside the ROCm image, GPU tests too; ``-- --no-gpu``, ``-- --rocm``, ``-- --bind=PATH``.
+
+    On a login node they run on a GPU node of AAM_SITE (cosmos), reached through srun.
+    """
+    test_in(session, "rocm", *([] if "--no-gpu" in session.posargs else reach()))
 
 
 @nox.session(venv_backend="none")

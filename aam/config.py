@@ -14,6 +14,11 @@ def option(default: Any, help: str, *, rare: bool = False, metavar: str | None =
     return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar, "positional": positional})
 
 
+def rare(default: Any, help: str, metavar: str | None = None) -> Any:
+    """A field that only ``--help-all`` shows."""
+    return option(default, help, rare=True, metavar=metavar)
+
+
 @dataclass(frozen=True)
 class TreeConfig:
     """Table, tree and the distance between samples"""
@@ -21,9 +26,9 @@ class TreeConfig:
     table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.")
     tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.")
     unifrac_metric: Metric = option("unifrac", "UniFrac distance, or Faith PD (faith_pd).")
-    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.")
+    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.", rare=True)
     root_length: Literal["include", "exclude"] = option(
-        "include", "Count the root's own branch, as scikit-bio does and ssu does not."
+        "include", "Count the root's own branch, as scikit-bio does and ssu does not.", rare=True
     )
     missing_tips: Literal["error", "drop"] = option(
         "error", "Features without a tip: refuse, or leave them out of UniFrac (they remain inputs of the model)."
@@ -98,6 +103,11 @@ class ModelConfig:
         """Bases per token: 1 for the nucleotide stem."""
         return self.patch_size if self.asv_stem == "patch" else 1
 
+    @property
+    def head_width(self) -> int:
+        """Width of each attention head."""
+        return self.embedding_dim // self.attention_heads
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -121,6 +131,15 @@ class TrainConfig:
     gradient_accumulation_steps: int = option(
         1, "Batches per step of the optimizer; distances are learned within a batch, so it adds no pairs."
     )
+    auto_batch_size: bool = option(
+        False,
+        "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were.",
+        rare=True,
+    )
+    max_memory_fraction: float = option(0.8, "Share of the memory that --auto-batch-size may fill.", rare=True)
+    target_effective_batch_size: int | None = option(
+        None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True
+    )
     ema_decay: float = option(
         0.0,
         "Validate and save an average of the weights that keeps this share of itself each step; 0: none.",
@@ -129,9 +148,12 @@ class TrainConfig:
     shallow_draws: float = option(
         0.5, "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).", rare=True
     )
+    asv_dropout: float = rare(0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).")
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
     nonfinite: Literal["stop", "skip"] = option(
-        "stop", "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it)."
+        "stop",
+        "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it).",
+        rare=True,
     )
     patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.")
     penalty: float = option(1.0, "Weight of the UniFrac loss.")
@@ -139,7 +161,7 @@ class TrainConfig:
     count_penalty: float = option(1.0, "Weight of the masked-count loss.")
     nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.")
     nuc_mask_strategy: Literal["random", "span", "patch"] = option("random", "Mask single bases, spans, or patches.")
-    nuc_mask_asvs: float = option(
+    nuc_mask_asvs: float = rare(
         0.25, "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences."
     )
     count_mask_ratio: float = option(0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True)
@@ -162,17 +184,30 @@ class TargetConfig:
     normalize_by: str | None = option(
         None, "Metadata column whose categories have each their own zscore (with zscore-category).", metavar="COLUMN"
     )
-    loss_type: Literal["huber", "mse", "mae", "asymmetric"] = option("huber", "Loss of numeric targets.")
+    loss_type: Literal["huber", "mse", "mae", "quantile", "asymmetric"] = option("huber", "Loss of numeric targets.")
+    loss_config: tuple[str, ...] = rare((), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ...")
+    quantiles: tuple[float, ...] = rare(
+        (0.05, 0.5, 0.95), "Levels of the quantile loss, ascending; 0.5, the median, is the prediction.", "Q ..."
+    )
     over_penalty: float = option(1.0, "Weight of what is predicted too high, by the asymmetric loss.", rare=True)
     under_penalty: float = option(1.0, "Weight of what is predicted too low, by the asymmetric loss.", rare=True)
     target_penalty: float = option(1.0, "Weight of the target loss.")
+    categorical_loss_weights: tuple[str, ...] = rare(
+        (), "Weights of samples in the target loss: balanced, or one for each category; or as JSON.", "CATEGORY=W ..."
+    )
+    categorical_loss_weight_column: str | None = rare(
+        None, "Metadata column of these categories; unset: the first of --categorical-columns.", "COLUMN"
+    )
+    out_dim: int | None = rare(None, "Numbers that the target heads give: derived, and checked where given.")
+    count_prediction: bool = rare(False, "Predict withheld counts too, with the weight --count-penalty.")
     pretrained_encoder: Path | None = option(
         None, "Model folder of `aam pretrain` (or the folder of its folds) to start from."
     )
-    label_share: float = option(
+    label_share: float = rare(
         1.0, "Share of the training samples whose labels are used, to learn what more labels would bring."
     )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
+    unfreeze_epochs: int = rare(0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.")
     val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.")
     ensemble: bool = option(False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.")
     rf_baseline: bool = option(
@@ -181,6 +216,45 @@ class TargetConfig:
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
         "val_loss", "What decides which epoch is best."
     )
+
+
+@dataclass(frozen=True)
+class RegressorConfig:
+    """Shape of the target heads"""
+
+    regressor_hidden_dims: tuple[int, ...] = rare((), "Widths of hidden layers; unset: --embedding-dim.", "D ...")
+    regressor_dropout: float = rare(0.0, "Dropout after the hidden layers.")
+    residual_regression_head: bool = rare(True, "Hidden layers correct a linear model; without it, they feed it.")
+    target_layer_norm: bool = rare(False, "LayerNorm of what the linear model reads.")
+    bounded_targets: bool = rare(False, "Numeric predictions inside the training range, by a sigmoid.")
+    output_activation: Literal["none", "relu", "softplus", "exp"] = rare(
+        "none", "Numeric predictions of 0 or more in the column's own units, by this function."
+    )
+    learnable_output_scale: bool = rare(False, "A learned factor and offset of each numeric output, from 1 and 0.")
+
+
+@dataclass(frozen=True)
+class CovariateConfig:
+    """Metadata columns that the model reads beside the ASVs"""
+
+    categorical_columns: tuple[str, ...] = option(
+        (), "Metadata columns of categories to read; empty or new ones are the category unknown.", metavar="COLUMN ..."
+    )
+    numeric_columns: tuple[str, ...] = option(
+        (), "Metadata columns of numbers to read, standardized on training samples.", metavar="COLUMN ..."
+    )
+    categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.")
+    categorical_fusion: Literal["concat", "add", "gmu", "cross-attention", "perceiver"] = rare(
+        "concat", "How covariates join the sample vector, just before the target heads."
+    )
+    cross_attn_heads: int = rare(4, "Heads of cross-attention and perceiver; divides --embedding-dim.")
+    perceiver_num_latents: int = rare(8, "Latent vectors of the perceiver.")
+    perceiver_num_layers: int = rare(2, "Layers of the perceiver.")
+    conditional_output_scaling: tuple[str, ...] = rare(
+        (), "Of --categorical-columns, those that have a factor and an offset of outputs by category.", "COLUMN ..."
+    )
+    categorical_dropout: float = rare(0.1, "Share of covariates that training hides, so that unknown is learned.")
+    categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.")
 
 
 @dataclass(frozen=True)
@@ -193,14 +267,32 @@ class RuntimeConfig:
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True)
     num_workers: int = option(0, "Processes that prepare batches beside the main one.")
-    mixed_precision: Literal["auto", "none", "bf16"] = option(
-        "auto", "bf16 where the device has it in hardware (not on CPU), else float32."
+    mixed_precision: Literal["auto", "none", "bf16", "fp16"] = option(
+        "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
+    )
+    attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = option(
+        "auto", "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused."
+    )
+    allow_inexact_attention: bool = option(
+        False, "Take what --attn-implementation names although it computes wrong here.", rare=True
     )
     tf32: bool = option(False, "Allow TF32 products of the network (never of UniFrac targets).", rare=True)
     asv_chunk_size: int | None = option(
         None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
     )
+    compile_model: bool = option(
+        False,
+        "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first.",
+        rare=True,
+    )
     gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
+    memory_profile: bool = option(False, "Write memory.json and memory.png: the most memory of each stage.", rare=True)
+    memory_snapshot: bool = option(
+        False, "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.", rare=True
+    )
+    use_expandable_segments: bool = option(
+        False, "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.", rare=True
+    )
     deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
     debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
@@ -247,152 +339,8 @@ class FineTuneConfig:
 
     data: DataConfig = DataConfig()
     targets: TargetConfig = TargetConfig()
+    regressor: RegressorConfig = RegressorConfig()
+    covariates: CovariateConfig = CovariateConfig()
     model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig(
-        epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0, count_penalty=0.0
-    )
+    train: TrainConfig = TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0)
     runtime: RunConfig = RunConfig()
-
-
-@dataclass(frozen=True)
-class UnifracConfig(TreeConfig):
-    """Write the UniFrac matrix or Faith PD of a whole table."""
-
-    output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
-    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.")
-    seed: int = option(0, "Seed of the rarefaction.")
-    memory_limit: float = option(1.0, "Memory of the computation in GiB.")
-    device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
-    overwrite: bool = option(False, "Replace the output if it exists.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
-
-
-@dataclass(frozen=True)
-class ApplyConfig:
-    """A trained model and the table it is applied to"""
-
-    model: tuple[Path, ...] = option(
-        (),
-        "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together.",
-        metavar="PATH ...",
-    )
-    table: Path | None = option(None, "Feature table of the samples; no tree is needed.")
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
-    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
-    runtime: RuntimeConfig = RuntimeConfig()
-
-
-@dataclass(frozen=True)
-class PredictConfig(ApplyConfig):
-    """Predict samples of a new table in the target's own units."""
-
-    output: Path | None = option(None, "Predictions to write (.tsv): one row per sample of the table.")
-    prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.")
-    metadata: Path | None = option(None, "Sample metadata, for a model that was trained with --normalize-by.")
-
-
-@dataclass(frozen=True)
-class EmbedConfig(ApplyConfig):
-    """Write the vectors of samples and ASVs."""
-
-    format: Literal["tsv", "npy"] = option("tsv", "samples.tsv and asvs.tsv, or .npy with ids beside them.")
-
-
-@dataclass(frozen=True)
-class EvaluateConfig(ApplyConfig):
-    """Compare predictions with the truth: figures, intervals, baselines, report."""
-
-    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
-    predictions: Path | None = option(None, "Predictions to evaluate instead of a model.")
-    metadata: Path | None = option(None, "Sample metadata with the true values.")
-    split: Path | None = option(
-        None, "split.tsv of the run: only its test samples count, and baselines learn from the rest."
-    )
-    baselines: Path | None = option(None, "Predictions of `aam rf-baseline` on the same split, to compare with.")
-    group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
-    batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
-    by_columns: tuple[str, ...] = option(
-        (), "Metadata columns each category of which is reported.", metavar="COLUMN ..."
-    )
-
-
-@dataclass(frozen=True)
-class ForestConfig:
-    """Random forest and extra trees"""
-
-    n_estimators: int = option(500, "Trees of a forest.")
-    max_features: str | None = option(
-        None,
-        "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training side by groups.",
-    )
-    n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.")
-
-
-@dataclass(frozen=True)
-class RfBaselineConfig:
-    """Predict held-out samples with forests, nearest neighbours on UniFrac (with --tree) and trivial baselines."""
-
-    data: StudyConfig = StudyConfig()
-    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
-    classifier: bool = option(False, "Treat a numeric column as classes.")
-    train_samples: Path | None = option(None, "File of the samples to learn from, one id per line, instead of a split.")
-    val_samples: Path | None = option(None, "File of the samples to predict, with --train-samples.")
-    output: Path | None = option(
-        None, "Predictions to write (.tsv), for `aam evaluate --baselines`; the figures stand beside them (.json)."
-    )
-    forest: ForestConfig = ForestConfig()
-    seed: int = option(0, "Seed of the rarefaction, the split and the forests.")
-    overwrite: bool = option(False, "Replace the output if it exists.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
-
-
-@dataclass(frozen=True)
-class SimulateConfig:
-    """A synthetic study"""
-
-    output_dir: Path = option(
-        Path("study"), "Folder to write: table.biom, tree.nwk, metadata.tsv, traits.tsv, truth.json."
-    )
-    samples: int = option(300, "Number of samples.")
-    asvs: int | None = option(None, "Number of ASVs; unset: 1,000 at 300 samples, growing with their root.")
-    subjects: int | None = option(None, "Number of subjects; unset: one for five samples.")
-    length: int = option(150, "Nucleotides of each ASV.")
-    depth: int = option(8_000, "Median reads of a sample.")
-    asv_turnover: float = option(
-        0.0, "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives instead."
-    )
-    seed: int = option(0, "Seed of everything that is drawn.")
-    overwrite: bool = option(False, "Replace the output folder if it exists.")
-
-
-@dataclass(frozen=True)
-class CompareConfig:
-    """What differs between two runs (options, inputs, versions, machine), and where their losses first part."""
-
-    first: Path | None = option(None, "Folder of a run.", metavar="RUN1", positional=True)
-    second: Path | None = option(None, "Folder of another.", metavar="RUN2", positional=True)
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
-
-
-Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]
-
-
-@dataclass(frozen=True)
-class BenchConfig:
-    """Measure speed and memory on this device."""
-
-    table: Path | None = option(
-        None, "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study."
-    )
-    tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.")
-    cases: tuple[Case, ...] = option(
-        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
-        "What is measured, each in a process of its own.",
-    )
-    all: bool = option(False, "Measure unlabelled of AAM_BENCH_DATA too, which is large.")
-    repeats: int = option(10, "Steps timed for each case, after two that warm up.")
-    output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)

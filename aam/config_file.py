@@ -11,6 +11,7 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from aam.config import FineTuneConfig
 from aam.errors import InputError, Problems, shown
 
 if sys.version_info >= (3, 11):
@@ -25,17 +26,20 @@ RANGES = (
     (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
     (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
     (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints scheduler_t0 scheduler_t_mult"),
-    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps n_estimators"),
+    (1, sys.maxsize, "1 or more", "target_effective_batch_size"),
+    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps n_estimators out_dim steps categorical_embed_dim"),
+    (1, sys.maxsize, "1 or more", "cross_attn_heads perceiver_num_latents perceiver_num_layers"),
     (-1, sys.maxsize, "-1 or more", "n_jobs"),
-    (0, sys.maxsize, "0 or more", "weight_decay warmup_steps patience num_workers checkpoint_minutes"),
+    (0, sys.maxsize, "0 or more", "unfreeze_epochs weight_decay warmup_steps patience num_workers checkpoint_minutes"),
     (0, sys.maxsize, "0 or more", "scheduler_eta_min scheduler_patience scheduler_min_lr"),
-    (0, 1 - 2**-53, "from 0 to below 1", "ema_decay"),
+    (0, 1 - 2**-53, "from 0 to below 1", "ema_decay asv_dropout regressor_dropout categorical_dropout"),
     (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty over_penalty under_penalty"),
     (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
     (0, 1, "0 to 1", "count_mask_ratio"),
-    (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor"),
+    (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor max_memory_fraction"),
     (0, 2**32 - 1, "0 to 2^32 - 1", "seed"),
-    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "lr max_grad_norm memory_limit"),
+    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "lr categorical_lr max_grad_norm memory_limit"),
+    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "tolerance"),
 )
 
 
@@ -156,3 +160,56 @@ def out_of_range(config: Any) -> list[str]:
         wrong = {name: value for name, value in wrong.items() if not low <= value <= high}
         found += [f"--{name.replace('_', '-')} is {value}, expected {expected}" for name, value in wrong.items()]
     return found
+
+
+def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
+    """``NAME=VALUE`` words, or one JSON object, as a dict of text; `InputError` for anything else."""
+    text = " ".join(words)
+    if text.startswith("{"):
+        try:
+            return {name: str(value) for name, value in json.loads(text).items()}
+        except ValueError as error:
+            raise InputError(f"{option} is {text}, not valid JSON ({error})") from None
+    found = dict(word.rpartition("=")[::2] for word in words)
+    if "" in found or len(found) < len(words):
+        raise InputError(f"{option} is {text}, expected NAME=VALUE, each name once")
+    return found
+
+
+def contradictions(config: FineTuneConfig) -> list[str]:
+    """A problem for each option of targets and covariates that others, or itself, leave without meaning."""
+    targets, shape, covariates = config.targets, config.regressor, config.covariates
+    levels, width, heads = targets.quantiles, config.model.embedding_dim, covariates.cross_attn_heads
+    columns = covariates.categorical_columns + covariates.numeric_columns
+    odd = [name for name in covariates.conditional_output_scaling if name not in covariates.categorical_columns]
+    links = (shape.output_activation != "none") + shape.bounded_targets
+    own = shown(set(columns) & set(targets.metadata_column))
+    named, scales = targets.categorical_loss_weight_column, targets.target_transform
+    attends = columns and covariates.categorical_fusion in ("cross-attention", "perceiver")
+    found = {
+        f"--quantiles is {shown(levels, 20)}, expected ascending, different numbers inside (0, 1), one of them 0.5": (
+            list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1
+        ),
+        f"--regressor-hidden-dims is {shown(shape.regressor_hidden_dims)}, expected 1 or more": (
+            any(size < 1 for size in shape.regressor_hidden_dims)
+        ),
+        "--bounded-targets and --output-activation: both given; choose one": links > 1,
+        "--target-transform zscore-category has no one scale for --bounded-targets and --output-activation": (
+            links > 0 and scales == "zscore-category"
+        ),
+        f"--categorical-columns, --numeric-columns: {shown(columns)} names a column twice": (
+            len(set(columns)) < len(columns)
+        ),
+        f"--metadata-column {own} is a covariate too; a model that reads its target learns nothing": own != "",
+        f"--conditional-output-scaling names {shown(odd)}, expected some of --categorical-columns": odd != [],
+        f"--embedding-dim {width} is not divisible by --cross-attn-heads {heads}": (
+            attends and heads > 0 and width % heads > 0
+        ),
+        "--unfreeze-epochs and --freeze-base: both given; choose one": (
+            targets.freeze_base and targets.unfreeze_epochs > 0
+        ),
+        "--categorical-loss-weight-column: no --categorical-loss-weights to go with it": (
+            named is not None and not targets.categorical_loss_weights
+        ),
+    }
+    return [problem for problem, holds in found.items() if holds]

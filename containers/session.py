@@ -76,7 +76,7 @@ def reports(enter: list[str], folder: Path, results: Path, need_device: bool) ->
     status = subprocess.run([*enter, "python", "/opt/aam/selftest.py", *words], cwd=folder).returncode
     listed = subprocess.run([*enter, "aam", "--help"], cwd=folder, capture_output=True, text=True).stdout
     if any(line.split()[:1] == ["doctor"] for line in listed.splitlines()):
-        subprocess.run([*enter, "aam", "doctor", "--json", str(results / "doctor.json")], cwd=folder)
+        subprocess.run([*enter, "aam", "doctor", "--output", str(results / "doctor.json")], cwd=folder)
     return status
 
 

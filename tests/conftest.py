@@ -39,6 +39,12 @@ settings.register_profile("aam", deadline=None, derandomize=True, database=None)
 settings.load_profile("aam")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests find out of this machine is kept among temporary files."""
+    os.environ["AAM_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def bench_data() -> Path:
     """Folder of the real studies, one folder each."""

@@ -9,22 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from aam import config as page
+from aam import config, config_commands
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.config_file import from_dict, read_config, to_dict
 from aam.errors import InputError
 
 # A new option is a visible decision: it is added here too.
 PRETRAIN = [
+    "--allow-inexact-attention",
     "--alpha",
     "--asv-chunk-size",
+    "--asv-dropout",
     "--asv-sampling",
     "--asv-stem",
     "--attention-heads",
     "--attention-layers",
+    "--attn-implementation",
+    "--auto-batch-size",
     "--batch-column",
     "--batch-size",
     "--checkpoint-minutes",
+    "--compile-model",
     "--count-embedding",
     "--count-embedding-method",
     "--count-mask-ratio",
@@ -48,6 +53,9 @@ PRETRAIN = [
     "--lr",
     "--max-bp",
     "--max-grad-norm",
+    "--max-memory-fraction",
+    "--memory-profile",
+    "--memory-snapshot",
     "--metadata",
     "--midpoint-root",
     "--missing",
@@ -83,6 +91,7 @@ PRETRAIN = [
     "--split-column",
     "--stratify",
     "--table",
+    "--target-effective-batch-size",
     "--test-fold",
     "--test-size",
     "--tf32",
@@ -92,31 +101,57 @@ PRETRAIN = [
     "--trim",
     "--unifrac-matrix",
     "--unifrac-metric",
+    "--use-expandable-segments",
     "--validation-size",
     "--warmup-steps",
     "--weight-decay",
 ]
 TRAIN_ONLY = [
     "--best-metric",
+    "--bounded-targets",
+    "--categorical-columns",
+    "--categorical-dropout",
+    "--categorical-embed-dim",
+    "--categorical-fusion",
+    "--categorical-loss-weight-column",
+    "--categorical-loss-weights",
+    "--categorical-lr",
     "--class-weights",
     "--classifier",
+    "--conditional-output-scaling",
+    "--count-prediction",
+    "--cross-attn-heads",
     "--ensemble",
     "--freeze-base",
     "--label-share",
+    "--learnable-output-scale",
+    "--loss-config",
     "--loss-type",
     "--metadata-column",
     "--normalize-by",
+    "--numeric-columns",
+    "--out-dim",
+    "--output-activation",
     "--over-penalty",
+    "--perceiver-num-latents",
+    "--perceiver-num-layers",
     "--pretrained-encoder",
+    "--quantiles",
+    "--regressor-dropout",
+    "--regressor-hidden-dims",
+    "--residual-regression-head",
     "--rf-baseline",
+    "--target-layer-norm",
     "--target-penalty",
     "--target-transform",
     "--under-penalty",
+    "--unfreeze-epochs",
     "--val-prediction-passes",
 ]
 
 COMMANDS = [
     value()
+    for page in (config, config_commands)
     for name, value in vars(page).items()
     if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == page.__name__
 ]
@@ -163,15 +198,13 @@ def other(hint, value):
         return next(choice for choice in typing.get_args(hint) if choice != value)
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
-        if item is Path or typing.get_origin(item) is typing.Literal:
-            return (other(item, None),)
-        return ("pH (1:5)", 'quo"ted', "Ünï")
+        return ("pH (1:5)", 'quo"ted', "Ünï") if item is str else (other(item, None),)
     if type(None) in typing.get_args(hint):
         return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
     return {
         bool: lambda: not value,
         int: lambda: (value or 0) + 3,
-        float: lambda: value / 2 + 0.375,
+        float: lambda: (value or 0) / 2 + 0.375,
         str: lambda: "C:\\täxt",
         Path: lambda: Path("some where") / "ta\tble.biom",
     }[hint]()

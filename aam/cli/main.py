@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import importlib
 import logging
+import re
 import signal
 import sys
 import types
@@ -18,20 +19,22 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import tyro
 
 from aam import __version__
-from aam.config import (
+from aam.config import FineTuneConfig, PretrainConfig
+from aam.config_commands import (
     BenchConfig,
     CompareConfig,
+    DoctorConfig,
     EmbedConfig,
     EvaluateConfig,
-    FineTuneConfig,
     PredictConfig,
-    PretrainConfig,
+    ProfileConfig,
     RfBaselineConfig,
     SimulateConfig,
     UnifracConfig,
 )
-from aam.config_file import read_config
+from aam.config_file import read_config, to_dict
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
+from aam.runtime.doctor import mend_environment
 from aam.runtime.files import final_name
 
 Config = TypeVar("Config")
@@ -88,7 +91,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on an
     option it does not know.
     """
-    rest, config_file = _take_config([_respelled(word) for word in arguments])
+    rest, config_file = _take_config(_split_lists([_respelled(word) for word in arguments]))
     if config_file is not None:
         default = read_config(config_file, default)
     help_short = "--help" in rest or "-h" in rest
@@ -117,6 +120,19 @@ def _respelled(word: str) -> str:
     return ALIASES.get(name, name) + equals + value
 
 
+LISTS = ("--quantiles", "--regressor-hidden-dims", "--categorical-columns", "--conditional-output-scaling")
+
+
+def _split_lists(words: Sequence[str]) -> list[str]:
+    """Lists with commas, as scripts for the predecessor have them, as one word for each item."""
+    found, option = [], ""
+    for word in words:
+        option, _, first = word.partition("=") if word.startswith("--") else (option, "", word)
+        listed = [item for item in first.split(",") if item]
+        found += [word] if option not in LISTS else [*([option] if word.startswith("--") else []), *listed]
+    return found
+
+
 def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:
     rest, found, position = [], None, 0
     while position < len(arguments):
@@ -136,6 +152,21 @@ def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:
 # --- commands --------------------------------------------------------------------------------------------
 
 
+# How a full memory is said: by numpy, by torch of a CPU, by torch of a GPU.
+FULL = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
+
+
+def _lower(options: dict[str, Any]) -> str:
+    """What to lower when memory is full, with the values that were too much."""
+    options = {**options, **{name: value for part in options.values() if isinstance(part, dict) for name, value in
+               part.items()}}  # fmt: skip
+    words = {"batch_size": "lower", "token_limit": "lower", "asv_chunk_size": "set or lower", "memory_limit": "lower"}
+    said = [f"{word} --{name.replace('_', '-')} ({options[name]})" for name, word in words.items() if name in options]
+    said += ["pass --gradient-checkpointing"] if options.get("gradient_checkpointing") is False else []
+    said += ["--auto-batch-size finds what fits"] if "auto_batch_size" in options else []
+    return ", or ".join(said or ["use a machine with more memory"])
+
+
 class Command(NamedTuple):
     """Its defaults, the function ``module:name`` that runs a configuration, and what it does."""
 
@@ -146,8 +177,20 @@ class Command(NamedTuple):
     def run(self, name: str, words: Sequence[str]) -> int:
         """Parse `words`, then import and run; facts that are returned are printed, a status is passed on."""
         config = parse(name, self.default, words)
+        asked = to_dict(config).get("runtime", {})
+        # Before torch is imported, which reads them.
+        mend_environment(asked.get("use_expandable_segments", False))
         module, _, function = self.runs.partition(":")
-        result = getattr(importlib.import_module(module), function)(config)
+        run = getattr(importlib.import_module(module), function)
+        try:
+            if asked.get("memory_profile"):
+                result = importlib.import_module("aam.training.bench_cases").memory_profiled(run, config)
+            else:
+                result = run(config)
+        except (MemoryError, RuntimeError) as error:
+            if asked.get("debug") or not FULL.search(f"{type(error).__name__}: {error}"):
+                raise
+            raise RunError(f"memory is full ({str(error).splitlines()[0]}); {_lower(to_dict(config))}") from error
         if isinstance(result, int):
             return result
         for title, value in (result or {}).items():
@@ -166,7 +209,9 @@ COMMANDS = {
     "rf-baseline": Command(
         RfBaselineConfig(), "aam.training.forest:rf_baseline", "forests, nearest neighbours and trivial baselines"
     ),
-    "compare": Command(CompareConfig(), "aam.training.record:compare", "what differs between two runs"),
+    "compare": Command(CompareConfig(), "aam.training.bench:compare", "how two runs, machines or benchmarks differ"),
+    "doctor": Command(DoctorConfig(), "aam.training.finders:doctor", "is this machine right and fast, what mends it"),
+    "profile": Command(ProfileConfig(), "aam.training.bench:profile", "where the time of a step goes; what fits"),
     "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }
 

@@ -203,11 +203,11 @@ class Batch:
     label : int64 [B, K], optional
         Class columns, -1 where missing.
     category, covariate, weight : int64 [B, C], float32 [B, N], float32 [B], optional
-        Conditioning and loss weights; category 0 is unknown.
-    column, key : int64 [U], optional
+            Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
+        column, key : int64 [U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand, and its `asv_keys`;
         with several ranks of the ASVs of all.
-    sizes : tuple of int
+        sizes : tuple of int
         ASVs of each sample, known on the host; samples stand in descending order of it.
     padded : bool
         Whether a row of `tokens` is shorter than L.

@@ -22,7 +22,8 @@ import numpy.typing as npt
 from rich.progress import Progress
 from scipy import sparse
 
-from aam.config import RuntimeConfig, UnifracConfig
+from aam.config import RuntimeConfig
+from aam.config_commands import UnifracConfig
 from aam.config_file import out_of_range
 from aam.data.artifact import read_artifact, write_artifact
 from aam.data.readers import decoded, read_bytes

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -88,8 +88,48 @@ def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list
     ]
 
 
+def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
+    """What the model reads of a rarefied sample: at most `token_limit` ASVs, a `share` of them left out, not all."""
+    columns, reads = _limited(study, row, name, draw)
+    if not share:
+        return columns, reads
+    kept = generator(study.seed, "asv dropout", draw, name).random(len(columns)) >= share
+    kept[reads.argmax()] = True
+    return columns[kept], reads[kept]
+
+
+def _conditions(study: Study, rows: Rows, draw: int, hidden: float) -> dict[str, torch.Tensor]:
+    """Covariates, a share `hidden` of them unknown, and weights of the samples."""
+    found = {} if study.weight is None else {"weight": torch.from_numpy(study.weight[rows])}
+    if study.category is None or study.covariate is None:
+        return found
+    category, covariate = study.category[rows], study.covariate[rows]
+    for at, row in enumerate(rows.tolist() if hidden else ()):
+        rng = generator(study.seed, "covariates", draw, study.table.sample_ids[row])
+        gone = rng.random(category.shape[1] + covariate.shape[1]) < hidden
+        category[at, gone[: category.shape[1]]] = 0
+        covariate[at, gone[category.shape[1] :]] = np.nan
+    return {**found, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
+
+
+class Withheld(NamedTuple):
+    """Shares of what a draw leaves out: of a sample's ASVs, from the input alone, and of its covariates."""
+
+    asvs: float = 0.0
+    covariates: float = 0.0
+
+
+NOTHING = Withheld()
+
+
 def draw_batch(
-    study: Study, rows: Rows, draw: int, tokens: bool = True, distances: bool = True, shallow: float = 0.0
+    study: Study,
+    rows: Rows,
+    draw: int,
+    tokens: bool = True,
+    distances: bool = True,
+    shallow: float = 0.0,
+    withheld: Withheld = NOTHING,
 ) -> Batch:
     """Rarefy the samples at `rows` and put them into one batch, largest first.
 
@@ -105,8 +145,9 @@ def draw_batch(
         Compute the UniFrac target.
     shallow : float
         Share of the samples that get fewer reads than the depth; which ones, and how many, depends on `draw`.
+    withheld : Withheld
     """
-    return make_batch(study, [rows], [draw_rows(study, rows, draw, shallow)], draw, 0, tokens, distances)
+    return make_batch(study, [rows], [draw_rows(study, rows, draw, shallow)], draw, 0, tokens, distances, withheld)
 
 
 def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
@@ -134,6 +175,7 @@ def make_batch(
     rank: int,
     tokens: bool = True,
     distances: bool = True,
+    withheld: Withheld = NOTHING,
 ) -> Batch:
     """One rank's share of a batch.
 
@@ -144,7 +186,7 @@ def make_batch(
         The rows of the table that each rank holds.
     drawn : sequence of sequences of (columns, reads)
         What `draw_rows` gave for them.
-    draw, tokens, distances
+    draw, tokens, distances, withheld
         As for `draw_batch`.
     rank : int
         Its own samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
@@ -152,14 +194,13 @@ def make_batch(
     """
     names, places, limited = study.table.sample_ids, [], []
     for rows, some in zip(parts, drawn, strict=True):
-        read = [_limited(study, row, names[at], draw) for row, at in zip(some, rows, strict=True)]
+        read = [_read(study, row, names[at], draw, withheld.asvs) for row, at in zip(some, rows, strict=True)]
         order = np.argsort([-len(columns) for columns, _ in read], kind="stable")
         places.append(order)
         limited += [read[i] for i in order]
     at = [rows[order] for rows, order in zip(parts, places, strict=True)]
     full = [some[i] for some, order in zip(drawn, places, strict=True) for i in order]
-    start = sum(map(len, parts[:rank]))
-    own = slice(start, start + len(parts[rank]))
+    own = slice(start := sum(map(len, parts[:rank])), start + len(parts[rank]))
     columns = np.unique(np.concatenate([columns for columns, _ in limited]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
     shares = _balanced(study.lengths[columns], len(parts))
@@ -183,6 +224,7 @@ def make_batch(
         rank=rank,
         samples_by_rank=tuple(map(len, parts)),
         asvs_by_rank=shares,
+        **_conditions(study, rows, draw, withheld.covariates),
         **(distances_of(study, _sparse(study, full), np.concatenate(at), own) if distances else {}),
     )
 
@@ -215,7 +257,8 @@ class Loader:
     """Draws the samples at `rows` in batches of nearly equal size, at most `batch_size` on each rank of `world`.
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number of `workers`,
-    processes that draw ahead, changes no bit; `tokens`, `distances` and `shallow` are those of `draw_batch`.
+    processes that draw ahead, changes no bit; `tokens`, `distances`, `shallow` and `withheld` are those of
+    `draw_batch`.
     """
 
     study: Study
@@ -226,6 +269,7 @@ class Loader:
     tokens: bool = True
     distances: bool = True
     shallow: float = 0.0
+    withheld: Withheld = NOTHING
     world: World = ALONE
 
     def __len__(self) -> int:
@@ -233,7 +277,7 @@ class Loader:
 
     def draw(self, rows: Rows, draw: int) -> Batch:
         """One batch of given rows."""
-        return draw_batch(self.study, rows, draw, self.tokens, self.distances, self.shallow)
+        return draw_batch(self.study, rows, draw, self.tokens, self.distances, self.shallow, self.withheld)
 
     def order(self, draw: int) -> list[Rows]:
         """Rows of each batch of an epoch; the order of the table changes nothing."""
@@ -267,7 +311,7 @@ class Loader:
         own = self._ahead(_Draws([parts[world.rank] for parts in every], take))
         for parts, drawn in zip(every, own, strict=True):
             rows = exchanged(drawn, [len(part) for part in parts], world)
-            yield make_batch(self.study, parts, rows, draw, world.rank, self.tokens, self.distances)
+            yield make_batch(self.study, parts, rows, draw, world.rank, self.tokens, self.distances, self.withheld)
 
     def _ahead(self, draws: _Draws) -> Iterator[Any]:
         """The draws, one after the other, by `workers` where there are such."""

@@ -19,7 +19,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from aam.config import SimulateConfig
+from aam.config_commands import SimulateConfig
 from aam.data.biom import write_hdf5
 from aam.errors import InputError
 from aam.runtime.device import generator

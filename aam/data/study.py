@@ -59,6 +59,8 @@ class Study:
     dropped : dict of str to int
         Samples below the depth, and their reads.
     target, label : float32 [N, T] and int64 [N, K], optional
+    category, covariate, weight : int64 [N, C], float32 [N, M] and float32 [N], optional
+        Covariates (0 is unknown, NaN missing), and weights of the samples in the target loss.
     """
 
     table: SampleTable
@@ -75,6 +77,9 @@ class Study:
     dropped: dict[str, int] = field(default_factory=dict)
     target: npt.NDArray[np.float32] | None = None
     label: npt.NDArray[np.int64] | None = None
+    category: npt.NDArray[np.int64] | None = None
+    covariate: npt.NDArray[np.float32] | None = None
+    weight: npt.NDArray[np.float32] | None = None
 
     @property
     def metric(self) -> str | None:
@@ -146,21 +151,23 @@ def load_study(
     columns: Sequence[str] = (),
     class_columns: Sequence[str] = (),
     classifier: bool = False,
+    optional: Sequence[str] = (),
 ) -> Study:
     """Read and align all inputs.
 
-    Every sample needs a value in the metadata `columns`; the classes of `class_columns`, with `classifier` of numeric
-    ones too, keep 90 % of their samples when the depth is chosen. `max_bp` is the longest ASV in nucleotides.
+    Every sample needs a value in the metadata `columns`, and a row for those of `optional`; the classes of
+    `class_columns`, with `classifier` of numeric ones too, keep 90 % of their samples when the depth is chosen.
+    `max_bp` is the longest ASV in nucleotides.
 
     Raises
     ------
     InputError
         With every problem of table and metadata, or of the tree.
     """
-    table, metadata = _read_inputs(config, max_bp, columns)
+    table, metadata = _read_inputs(config, max_bp, [*columns, *optional])
+    all_sample_ids = table.sample_ids
     if metadata is not None:
         table = select_samples(table, align(metadata, table.sample_ids, columns, config.missing))
-    all_sample_ids = table.sample_ids
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(table, metadata, class_columns, classifier)

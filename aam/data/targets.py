@@ -45,7 +45,8 @@ class TargetSpec:
 
     `labels` are the sorted classes as the metadata writes them; `scale` is that of the numbers (of log(1 + x)
     for ``log`` transforms), `categories` hold those of the values of column `normalize_by`, others use
-    `scale`; `bounds` are the smallest and largest training number in own units.
+    `scale`; `bounds` are the smallest and largest training number in own units; `quantiles` what a ``quantile``
+    `loss` predicts beside the number, which is its median.
     """
 
     name: str
@@ -56,6 +57,14 @@ class TargetSpec:
     normalize_by: str | None = None
     categories: dict[str, Scale] = field(default_factory=dict)
     bounds: tuple[float, float] | None = None
+    loss: str = "huber"
+    quantiles: tuple[float, ...] = ()
+
+    def encoded(self, value: float) -> float:
+        """`value` in own units on the scale of all categories."""
+        return ((math.log1p(value) if self.transform.startswith("log-") else value) - self.scale.center) / (
+            self.scale.spread
+        )
 
 
 @dataclass(frozen=True)
@@ -313,18 +322,21 @@ def _fitted_categories(values: Floats, categories: Sequence[str | None], whole: 
 
 def _parsed(entry: Any) -> TargetSpec:
     """A target from its JSON object; anything unexpected raises KeyError, TypeError or ValueError."""
+    entry = {"loss": "huber", "quantiles": [], **entry}
     spec = TargetSpec(
         **{
             **entry,
             "labels": tuple(entry["labels"]),
+            "quantiles": tuple(entry["quantiles"]),
             "scale": Scale(**entry["scale"]),
             "categories": {name: Scale(**scale) for name, scale in dict(entry["categories"]).items()},
             "bounds": None if entry["bounds"] is None else tuple(entry["bounds"]),
         }
     )
     scales = [spec.scale, *spec.categories.values()]
-    numbers = [number for scale in scales for number in asdict(scale).values()] + list(spec.bounds or ())
-    words = [spec.name, *spec.labels] + ([] if spec.normalize_by is None else [spec.normalize_by])
+    numbers = [number for scale in scales for number in asdict(scale).values()]
+    numbers += [*(spec.bounds or ()), *spec.quantiles]
+    words = [spec.name, spec.loss, *spec.labels] + ([] if spec.normalize_by is None else [spec.normalize_by])
     n = len(set(spec.labels))
     if (
         asdict(spec).keys() != entry.keys()

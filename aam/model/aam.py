@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.model.encoders import AsvEncoder, SampleEncoder
-from aam.model.heads import DistanceHead, HeadConfig, Readout
+from aam.model.heads import CovariateFusion, DistanceHead, HeadConfig, Readout, TargetHead
 
 SIZE_GROUPS = 4
 # Of one ASV among about 50 in a sample.
@@ -53,9 +53,10 @@ class Outputs:
 
     `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4] (logits
     of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
-    [B, T] (transformed units), `labels` one [B, classes] of logits for each class column. `spread` is the standard
-    deviation of the distance, the unit of its loss. `awaited` is the zero of a first stage, whose gradient the last
-    one sends.
+    [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B, classes] of
+    logits for each class column; `read` [B, W] are the vectors that target heads read.
+    `spread` is the standard deviation of the distance, the unit of its loss. `awaited`
+    is the zero of a first stage, whose gradient the last one sends.
     """
 
     samples: Tensor
@@ -64,10 +65,19 @@ class Outputs:
     faith_pd: Tensor | None = None
     nucleotides: Tensor | None = None
     counts: Tensor | None = None
+    read: Tensor | None = None
     target: Tensor | None = None
+    quantiles: Tensor | None = None
     labels: tuple[Tensor, ...] = ()
     spread: float = 1.0
     awaited: Tensor | None = None
+
+    def full(self) -> Outputs:
+        """The same in float32 where it was in half precision: losses compare it with float32."""
+        half = (torch.float16, torch.bfloat16)
+        values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        whole = {name: value.float() for name, value in values.items() if value.dtype in half}
+        return replace(self, **whole)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):
@@ -94,8 +104,11 @@ class Aam(nn.Module):
         self.faith_pd = Readout(width, 1) if metric == "faith_pd" else None
         self.scale = heads.scale
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
-        self.target = Readout(width, heads.n_targets) if heads.n_targets else None
-        self.labels = nn.ModuleList(Readout(width, n) for n in heads.n_classes)
+        self.losses = heads.losses
+        self.covariates = CovariateFusion(width, heads) if heads.levels or heads.numbers else None
+        width = width if self.covariates is None else self.covariates.width
+        self.target = TargetHead(width, heads) if heads.n_targets else None
+        self.labels = nn.ModuleList(Readout(width, n, shape=heads.regressor) for n in heads.n_classes)
         self.bound_memory(None, False)
         self.gather: Gather = _alone
 
@@ -107,6 +120,14 @@ class Aam(nn.Module):
         self.asv_chunk, self.recompute_chunks = asv_chunk, recompute and asv_chunk is not None
         self.asv.stack.recompute = recompute and asv_chunk is None
         self.sample.stack.recompute = recompute
+
+    def compile_encoders(self, compiler: str | None) -> None:
+        """Let a compiler of torch make the blocks of both encoders faster; names of weights stay.
+
+        Only the blocks: around them the strides of a batch change, and each change would compile anew.
+        """
+        for stack in (self.asv.stack, self.sample.stack) if compiler not in (None, "eager") else ():
+            stack.compile(backend=compiler, dynamic=True)
 
     def encode_asvs(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
         """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
@@ -164,6 +185,8 @@ class Aam(nn.Module):
                 nucleotides = logits[masks.where]
         hidden = None if masks is None else masks.counts
         context, samples = self.encode_samples(asvs, batch, hidden)
+        read = samples if self.covariates is None else self.covariates(samples, batch, context)
+        target, quantiles = (None, None) if self.target is None else self.target.predict(read, batch.category)
         return Outputs(
             samples=samples,
             asvs=asvs,
@@ -171,8 +194,10 @@ class Aam(nn.Module):
             faith_pd=self._diversity(samples),
             nucleotides=nucleotides,
             counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
-            target=None if self.target is None else self.target(samples),
-            labels=tuple(head(samples) for head in self.labels),
+            read=read,
+            target=target,
+            quantiles=quantiles,
+            labels=tuple(head(read) for head in self.labels),
             spread=self.scale[1],
         )
 

@@ -65,18 +65,14 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.recompute = False
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, done: int = 0) -> Tensor:
-        """Transform ``[batch, length, D]``, of which the first blocks may be `done`."""
-        return self.norm(self.part(x, mask, done, len(self.blocks)))  # type: ignore[no-any-return]
-
-    def part(self, x: Tensor, mask: Tensor | None, start: int, stop: int) -> Tensor:
-        """The blocks from `start` to `stop`."""
+    def forward(self, x: Tensor, mask: Tensor | None = None, start: int = 0, stop: int | None = None) -> Tensor:
+        """Transform ``[batch, length, D]`` by the blocks from `start` on; with `stop`, those before it and no norm."""
         for block in self.blocks[start:stop]:
             if self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, mask, use_reentrant=False)
             else:
                 x = block(x, mask)
-        return x
+        return self.norm(x) if stop is None else x
 
 
 class AttentionPool(nn.Module):
@@ -140,7 +136,8 @@ class AsvEncoder(nn.Module):
         patches, keep = self._patches(tokens, padded)
         one_hot = F.one_hot(patches.long(), N_TOKENS).to(self.stem.weight.dtype)
         x = self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]]
-        return self.stack.part(x, None if keep is None else keep[:, None, None, :], 0, blocks)
+        mask = None if keep is None else keep[:, None, None, :]
+        return self.stack(x, mask, 0, blocks) if blocks else x  # type: ignore[no-any-return]
 
     def end(self, x: Tensor, tokens: Tensor, padded: bool, blocks: int) -> tuple[Tensor, Tensor]:
         """What `forward` gives, from the hidden states after the first `blocks`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import re
 import resource
@@ -89,12 +90,36 @@ class Stages:
                 delattr(owner, attribute)
 
 
+class MemoryStages(Stages):
+    """Most memory of each stage: bytes at its peak and reserved by torch (both of the device), and resident."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.most: dict[str, dict[str, int]] = {}
+        forget_peak(device)
+
+    def _turn(self) -> None:
+        name = self._open[-1] if self._open else "between"
+        super()._turn()
+        reserved = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
+        now = {"peak_bytes": peak_memory(self.device), "reserved_bytes": reserved, "resident_bytes": resident_memory()}
+        before = self.most.get(name, now)
+        self.most[name] = {kind: max(value, before[kind]) for kind, value in now.items()}
+        forget_peak(self.device)
+
+
 def product_rate(device: torch.device, repeats: int = 7) -> float:
     """Operations per second of torch's own product of two float32 matrices of 2,048 rows (median run)."""
     left, right = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE, device=device)
     torch.mm(left, right)
     runs = [seconds(lambda: torch.mm(left, right), device) for _ in range(repeats)]
     return 2 * float(PRODUCT_SIZE) ** 3 / median(runs)
+
+
+def copy_rate(source: torch.device, target: torch.device, repeats: int = 3) -> float:
+    """Bytes per second that 64 MiB take from `source` to `target` (median run)."""
+    held = torch.ones(1 << 24, device=source)
+    return 4 * len(held) / median(seconds(lambda: held.to(target, copy=True), target) for _ in range(repeats))
 
 
 def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
@@ -133,6 +158,25 @@ def peak_memory(device: torch.device) -> int:
             return 1024 * int(found[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let `peak_memory` begin anew; where the system does not allow that, it goes on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def memory_limit(device: torch.device, share: float) -> int:
+    """`share` of the bytes that this process could hold: of the device's, else of what is free or already its own."""
+    if device.type == "cuda":
+        return int(share * torch.cuda.get_device_properties(device).total_memory)
+    listed = Path("/proc/meminfo")
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", listed.read_text(), re.MULTILINE) if listed.exists() else None
+    free = 1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(share * (free + resident_memory()))
 
 
 def device_name(device: torch.device) -> str:

@@ -12,26 +12,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import ApplyConfig, DataConfig, EmbedConfig, EvaluateConfig, PredictConfig, RuntimeConfig
+from aam.config import DataConfig, RuntimeConfig
+from aam.config_commands import ApplyConfig, EmbedConfig, EvaluateConfig, PredictConfig
 from aam.config_file import out_of_range
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, check_groups, read_split
 from aam.data.study import Study, load_study
 from aam.errors import InputError
-from aam.runtime.device import prepare
+from aam.runtime.device import decide, prepare
 from aam.runtime.files import check_writable, whole_file, whole_folder, write_text
 from aam.training.checkpoint import SavedModel, load_models
 from aam.training.evaluate import Rivals, evaluate_targets, write_results
 from aam.training.forest import Columns
-from aam.training.inference import (
-    PredictionTable,
-    combined,
-    encode_table,
-    predict_rows,
-    read_predictions,
-    run_model,
-    write_predictions,
-)
+from aam.training.inference import encode_table, predict_rows, run_model
+from aam.training.predictions import PredictionTable, combined, read_predictions, write_predictions
 from aam.training.record import check_output
 from aam.training.report import ReportData
 
@@ -52,9 +46,16 @@ def _load(config: ApplyConfig) -> tuple[list[SavedModel], Study, list[str]]:
     Raises `InputError` where no sample reaches the model's depth: there is nothing to apply it to.
     """
     (table,) = _needed(config, model=config.model, table=config.table)
-    models = load_models(config.model, prepare(config.runtime))
-    saved = models[0]
-    wanted = {spec.normalize_by for one in models for spec in one.targets.specs if spec.normalize_by is not None}
+    device = prepare(config.runtime)
+    models = load_models(config.model, device)
+    for one in models:
+        decide(config.runtime, device, one.model.head_width)
+    saved, metadata = models[0], getattr(config, "metadata", None)
+    # Sample and ASV vectors need neither; what predicts does, and says so where there is no metadata.
+    predicts = not isinstance(config, EmbedConfig)
+    specs = [spec for one in models for spec in one.targets.specs if predicts]
+    wanted = {spec.normalize_by for spec in specs if spec.normalize_by is not None}
+    optional = tuple(dict.fromkeys(name for one in models for name in one.covariates.columns if predicts))
     data = DataConfig(
         table=table,
         sequences=config.sequences,
@@ -62,9 +63,10 @@ def _load(config: ApplyConfig) -> tuple[list[SavedModel], Study, list[str]]:
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
         asv_sampling=saved.data.asv_sampling,
-        metadata=getattr(config, "metadata", None) if wanted else None,
+        metadata=metadata if wanted or optional else None,
+        missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
-    study = load_study(data, saved.model.max_bp, saved.seed, sorted(wanted))
+    study = load_study(data, saved.model.max_bp, saved.seed, sorted(wanted), optional=optional)
     warnings = saved.profile.compare(study.table.sequences)
     for warning in warnings:
         log.warning("warning: %s", warning)
@@ -78,7 +80,8 @@ def _predict(models: Sequence[SavedModel], study: Study, passes: int, runtime: R
     device = next(models[0].network.parameters()).device
     ids, draws = study.table.sample_ids, [(saved, replace(study, seed=saved.seed)) for saved in models]
     table = combined([predict_rows(saved, own, ids, runtime, device, passes) for saved, own in draws])
-    notes = {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
+    notes = dict.fromkeys(study.all_sample_ids, "no metadata, which the model reads") | dict.fromkeys(ids, "")
+    notes |= {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
     return table.with_rows(study.all_sample_ids, notes)
 
 
@@ -121,6 +124,7 @@ def embed_table(config: EmbedConfig) -> None:
     (saved,) = models
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
+    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids))
     rows = np.arange(len(study.table.sample_ids))
     samples = run_model(saved.network, study, rows, device, config.runtime, asvs=asvs)
     vectors = asvs.vectors.cpu().numpy()

@@ -1,23 +1,27 @@
-"""What `aam bench` measures: steps of pretraining beside a plain rival, predictions, and UniFrac."""
+"""What is measured by `aam bench`, and memory: steps of pretraining beside a plain rival, predictions, and UniFrac."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import inspect
 import itertools
+import json
+import logging
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import aam.data.loader
@@ -25,17 +29,21 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig, RuntimeConfig
 from aam.data.batch import Batch, RegionProfile
 from aam.data.loader import Loader
 from aam.data.phylogeny import match_tips, read_tree
-from aam.data.study import load_study
+from aam.data.study import Study, load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
+from aam.errors import InputError
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
-from aam.runtime.device import prepare
-from aam.runtime.timing import Stages, operations, peak_memory, product_rate, seconds
+from aam.runtime.device import choose_device, decide, prepare, random_state, set_random_state
+from aam.runtime.files import whole_file, write_text
+from aam.runtime.timing import MemoryStages, Stages, memory_limit, operations, peak_memory, product_rate, seconds
 from aam.training.checkpoint import SavedModel, save_model
 from aam.training.loop import Micro, Objective, train_step
-from aam.training.optim import make_optimizer
+from aam.training.optim import make_optimizer, make_scaler
+
+log = logging.getLogger("aam")
 
 Figures = dict[str, Any]
 
@@ -91,6 +99,7 @@ class Steps:
     optimizer: torch.optim.Optimizer
     loader: Loader
     device: torch.device
+    losses: list[Tensor] = field(default_factory=list)
 
     def take(self, number: int, draw: int) -> tuple[list[float], list[Batch]]:
         """Seconds and batches of `number` steps from the start of epoch `draw` on."""
@@ -107,7 +116,9 @@ class Steps:
 
     def step(self, batch: Batch, number: int = 0) -> None:
         """One step on one batch."""
-        train_step(self.model, [Micro(batch.to(self.device), None, number)], self.objective, self.optimizer)
+        micro = Micro(batch.to(self.device), None, number)
+        outcome = train_step(self.model, [micro], self.objective, self.optimizer)
+        self.losses.append(self.objective.total(outcome.terms))
 
     def stages(self, number: int, draw: int) -> Figures:
         """Mean seconds of each stage of a step, and their sum's share of the wall time."""
@@ -131,15 +142,39 @@ class Steps:
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
 
+@contextlib.contextmanager
+def restored(steps: Steps) -> Iterator[None]:
+    """Give weights, optimizer, loader, losses and random numbers back as they were, whatever happens inside."""
+    model, optimizer = copy.deepcopy((steps.model.state_dict(), steps.optimizer.state_dict()))
+    loader, losses, random = steps.loader, list(steps.losses), random_state(steps.device)
+    try:
+        yield
+    finally:
+        steps.optimizer.zero_grad(set_to_none=True)
+        steps.model.load_state_dict(model)
+        steps.optimizer.load_state_dict(optimizer)
+        steps.loader, steps.losses = loader, losses
+        set_random_state(random, steps.device)
+
+
 def make_steps(config: FineTuneConfig, plain: bool = False) -> Steps:
     """Everything that a step needs, as `aam pretrain` makes it."""
     device = prepare(config.runtime)
-    study = load_study(config.data, config.model.max_bp, config.runtime.seed)
+    decide(config.runtime, device, config.model.head_width)
+    return steps_of(config, load_study(config.data, config.model.max_bp, config.runtime.seed), device, plain)
+
+
+def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: bool = False) -> Steps:
+    """Steps on the whole of a study, with a head for a numeric target where `aam train` names one."""
+    targets = int(bool(config.targets.metadata_column))
+    if targets:
+        study = replace(study, target=np.zeros((len(study.table.sample_ids), 1), np.float32))
     torch.manual_seed(config.runtime.seed)
-    heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0)
+    heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets)
     model = Aam(config.model, study.depth, heads).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    objective = (PlainObjective if plain else Objective)(config, study.depth, device)
+    scaler = make_scaler(config, device)
+    objective = (PlainObjective if plain else Objective)(config, study.depth, device, scaler=scaler)
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
     loader = Loader(study, rows, size, shuffle=True, distances=study.metric is not None, shallow=shallow)
@@ -153,9 +188,9 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     -------
     dict
         ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside), ``peak_bytes``
-        (after those steps and one on the epoch's largest batch), ``operations`` of the step at the p50,
-        ``rate`` and ``share`` of the product's rate (measured before and after): of the operations executed,
-        and of those needed, without what is recomputed.
+        (after those steps and one on the epoch's largest batch), ``losses`` of every step, ``operations`` of the
+        step at the p50, ``rate`` and ``share`` of the product's rate (measured before and after): of the operations
+        executed, and of those needed, without what is recomputed.
     """
     steps = make_steps(config, plain)
     product = product_rate(steps.device)
@@ -172,6 +207,7 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
         "gradient_checkpointing": config.runtime.gradient_checkpointing,
         "distinct_asvs": float(np.mean([len(batch.tokens) for batch in batches])),
         "slots": float(np.mean([batch.asv.shape[1] for batch in batches])),
+        "losses": [float(loss) for loss in steps.losses],
         "epoch_s": len(steps.loader.rows) / float(p50),
     }
     if plain:
@@ -187,6 +223,50 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     rates = {"executed": executed / taken[middle], "needed": needed / taken[middle]}
     shares = {name: rate / product for name, rate in rates.items()}
     return {**figures, "operations": needed, "rate": rates, "product_rate": product, "share": shares}
+
+
+# --- memory ----------------------------------------------------------------------------------------------------
+
+
+def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
+    """Run a command, then write memory.json and memory.png to its output folder, also when memory was too little."""
+    device = choose_device(config.runtime.device)
+    stages = MemoryStages(device)
+    places = [(Aam, "__init__", "model creation"), (Batch, "to", "transfer"), (Aam, "forward", "forward")]
+    optimizers = (torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD)
+    places += [(Tensor, "backward", "backward"), *((kind, "step", "step") for kind in optimizers)]
+    snapshot = config.runtime.memory_snapshot and device.type == "cuda"
+    if snapshot:
+        torch.cuda.memory._record_memory_history()
+    output = config.runtime.output_dir or getattr(config, "output", None) or Path("memory")
+    folder = output if output.suffix == "" else output.with_suffix(".memory")
+    with contextlib.ExitStack() as stack:
+        for owner, attribute, name in places:
+            stack.enter_context(stages.around(owner, attribute, name))
+        try:
+            return run(config)
+        except InputError:
+            # Nothing was computed, and the folder may be another's.
+            stages.most.clear()
+            raise
+        finally:
+            if stages.most:
+                _write_memory(folder, stages)
+            if stages.most and snapshot:
+                torch.cuda.memory._dump_snapshot(str(folder / "memory.pickle"))
+
+
+def _write_memory(folder: Path, stages: MemoryStages) -> None:
+    limit, most = memory_limit(stages.device, 1.0), max(each["peak_bytes"] for each in stages.most.values())
+    report = {"stages": stages.most, "limit_bytes": limit, "utilisation": most / limit}
+    figure = Figure(figsize=(7, 3))
+    axes = figure.subplots()
+    axes.barh(list(stages.most), [each["peak_bytes"] / 1e9 for each in stages.most.values()])
+    axes.set(xlabel="most memory, GB")
+    with whole_file(folder / "memory.png") as temporary:
+        figure.savefig(temporary, format="png", bbox_inches="tight")
+    write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
+    log.info("memory: %.2f of %.2f GB, %s", most / 1e9, limit / 1e9, folder / "memory.json")
 
 
 # --- predictions and UniFrac -------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, RunConfig
 from aam.config_file import from_dict, to_dict
 from aam.data.batch import RegionProfile
+from aam.data.supervision import Covariates
 from aam.data.targets import Targets
 from aam.errors import FAILED, CallAgain, InputError, shown
 from aam.model.aam import Aam
@@ -41,6 +42,10 @@ FACTS, TENSORS, SHARD = "state.json", "state.safetensors", "shard-{}.safetensors
 STEP, DAMAGED = "step-", "damaged-"
 # All records of the losses are in a state; two million steps write 64 MiB of them.
 MOST_FACTS = 1 << 30
+RETRAIN = (
+    " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
+    "--output-dir PRE`, then `aam train --metadata-column COLUMN --pretrained-encoder PRE`)"
+)
 WARNINGS = ("SIGTERM", "SIGUSR2", "SIGINT")
 ELSEWHERE = "a signal to another rank"
 
@@ -58,6 +63,7 @@ class SavedModel:
     targets: Targets
     profile: RegionProfile
     notes: dict[str, Any]
+    covariates: Covariates = field(default_factory=Covariates)
 
 
 def _write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -81,6 +87,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "depth": saved.depth,
         "seed": saved.seed,
         "targets": saved.targets.to_json(),
+        "covariates": saved.covariates.to_json(),
         "notes": saved.notes,
     }
     with whole_folder(path) as folder:
@@ -100,8 +107,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         `path` is no model folder, is damaged, or was written by a newer aam.
     """
     if not (path / MANIFEST).is_file():
-        hint = " (a .pt file of the predecessor cannot be loaded: retrain with `aam train`)"
-        raise InputError(f"{path}: no {MANIFEST}; expected a model folder{hint}")
+        raise InputError(f"{path}: no {MANIFEST}; expected a model folder{RETRAIN}")
     if not (path / DESCRIPTION).is_file() and (members := _members(path)):
         raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
     verify_manifest(path)
@@ -124,6 +130,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             targets=Targets.from_json(description["targets"]),
             profile=RegionProfile.from_arrays(profile),
             notes=description["notes"],
+            covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
         )
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         if isinstance(error, InputError):

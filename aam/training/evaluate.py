@@ -16,7 +16,8 @@ import torch
 from scipy.sparse import csr_array
 from scipy.spatial.distance import squareform
 
-from aam.config import ForestConfig, RuntimeConfig, TrainConfig
+from aam.config import RuntimeConfig, TrainConfig
+from aam.config_commands import ForestConfig
 from aam.data.batch import MASK, PAD, N
 from aam.data.loader import draw_batch
 from aam.data.metadata import Metadata
@@ -29,8 +30,9 @@ from aam.training import report
 from aam.training.baselines import Baseline
 from aam.training.checkpoint import SavedModel
 from aam.training.forest import Columns, baselines_in, baselines_of, laid_out, levels, truth_of
-from aam.training.inference import PredictionTable, run_model
+from aam.training.inference import run_model
 from aam.training.metrics import LEVEL, Array, Conformal, Interval, Predictions, pearson
+from aam.training.predictions import PredictionTable
 from aam.training.report import ReportData, Table, TargetResult, plain_json
 
 log = logging.getLogger("aam")

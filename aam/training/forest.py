@@ -21,7 +21,8 @@ from sklearn import ensemble, neighbors
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV, GroupKFold
 
-from aam.config import DataConfig, ForestConfig, RfBaselineConfig
+from aam.config import DataConfig
+from aam.config_commands import ForestConfig, RfBaselineConfig
 from aam.config_file import out_of_range
 from aam.data.loader import distances_of, rarefied_table
 from aam.data.metadata import Metadata, is_number
@@ -31,8 +32,8 @@ from aam.data.targets import TargetSpec, fit_targets
 from aam.errors import InputError, Problems, shown
 from aam.runtime.files import check_writable, write_text
 from aam.training.baselines import Baseline, Fold, Task, by_folds, compare, predicted_by, trivial_baselines
-from aam.training.inference import PredictionTable, write_predictions
 from aam.training.metrics import TITLES, Array, Predictions, auroc
+from aam.training.predictions import PredictionTable, write_predictions
 from aam.training.report import Table, plain_json, plain_lines, with_limits
 
 log = logging.getLogger("aam")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ from aam.training.losses import (
     penalties,
     total_loss,
 )
-from aam.training.optim import learning_rate, make_optimizer, moments, take_moments
+from aam.training.optim import UNSCALED, Scaler, learning_rate, make_optimizer, make_scaler, moments, take_moments, thaw
 from aam.training.pipeline import staged
 
 log = logging.getLogger("aam")
@@ -65,6 +65,8 @@ class Objective:
     depth: int
     device: torch.device
     weights: ClassWeights = ()
+    scaler: Scaler = UNSCALED
+    losses: tuple[str, ...] = ()
     world: World = ALONE
 
     def masks(self, batch: Batch, step: int) -> Masks | None:
@@ -74,8 +76,9 @@ class Objective:
     def run(self, model: nn.Module, batch: Batch, masks: Masks | None, asvs: Tensor | None) -> tuple[Outputs, Terms]:
         """Outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
         with autocast(self.config.runtime, self.device):
-            outputs = model(batch, masks, asvs)
-        return outputs, loss_terms(outputs, batch, masks, self.config.targets, self.depth, self.weights)
+            outputs = model(batch, masks, asvs).full()
+        known = self.config.targets, self.depth, self.weights, self.losses
+        return outputs, loss_terms(outputs, batch, masks, *known)
 
     def total(self, terms: Terms, counts: dict[str, Tensor] | None = None) -> Tensor:
         """The weighted sum of the mean losses, or this batch's share, times the ranks whose gradients are averaged."""
@@ -122,17 +125,18 @@ def train_step(
         with exchanging(model, micro is window[-1]):
             _, terms = objective.run(model, batch, masks, micro.asvs)
             loss = objective.total(terms, counts)
-            loss.backward()
+            objective.scaler.scale(loss).backward()
         parts.append(terms)
         losses.append(loss.detach())
+    objective.scaler.unscale_(optimizer)
     trained = [p for p in model.parameters() if p.grad is not None]
     norm = whole(nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm))
-    finite = torch.isfinite(norm) & torch.isfinite(torch.stack(losses).sum())
-    broken = objective.world.summed((~finite).float()) > 0
+    lost = objective.world.summed((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
+    broken = lost | ~torch.isfinite(norm)
     # As torch's GradScaler does it: fused optimizers leave out the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, broken.float()  # type: ignore[attr-defined]
     optimizer.step()
-    return Step(added(parts), broken)
+    return Step(added(parts), lost | objective.scaler.moved(broken))
 
 
 @dataclass
@@ -190,21 +194,17 @@ class Trainer:
         study, sizes = self.train.study, [len(h.linear.bias) for h in self.model.labels if isinstance(h, Readout)]
         labels = np.zeros((0, 0), np.int64) if study.label is None else study.label[self.train.rows]
         weights = class_weights(self.config.targets.class_weights, labels, sizes)
-        self.objective = Objective(self.config, study.depth, self.device, weights, self.world)
-        self.optimizer = make_optimizer(self.model, self.config.train)
-        self.weights = penalties(self.config.train, self.config.targets)
-        self.at_once = self.config.train.gradient_accumulation_steps
+        scaler, own = make_scaler(self.config, self.device), self.model.losses
+        self.objective = Objective(self.config, study.depth, self.device, weights, scaler, own, self.world)
+        self.optimizer = make_optimizer(self.model, self.config.train, self.config.covariates.categorical_lr)
+        train, self.weights = self.config.train, penalties(self.config.train, self.config.targets)
+        self.at_once = train.gradient_accumulation_steps
         self.epoch_steps = math.ceil(len(self.train) / self.at_once)
-        self.total_steps = self.epoch_steps * self.config.train.epochs
-        self.average: dict[str, Tensor] = {}
-        if self.config.train.ema_decay > 0:
-            self.average = copy.deepcopy(self.model.state_dict())
-        self.progress = Progress()
-        self.best_weights: dict[str, Tensor] = {}
-        self.last_weights: dict[str, Tensor] = {}
+        self.total_steps = self.epoch_steps * train.epochs
+        self.average = copy.deepcopy(self.model.state_dict()) if train.ema_decay > 0 else {}
+        self.progress, self.resumed, self.pending = Progress(), False, cast(Pending | None, None)
+        self.best_weights, self.last_weights = dict[str, Tensor](), dict[str, Tensor]()
         self.means, self.recent = Means(), Means()
-        self.pending: Pending | None = None
-        self.resumed = False
 
     def state(self) -> State:
         """All that `restore` needs for the rest of the run to be as if it had never stopped; every rank must ask."""
@@ -216,7 +216,8 @@ class Trainer:
                 kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(own)
         kinds["optimizer"] = moments(self.optimizer)
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
-        return State(tensors, {"progress": dataclasses.asdict(self.progress), "stages": self.stages})
+        facts = {"progress": dataclasses.asdict(self.progress), "scale": self.objective.scaler.state_dict()}
+        return State(tensors, {**facts, "stages": self.stages})
 
     def restore(self, state: State) -> None:
         """Stand where `state` was taken."""
@@ -229,6 +230,7 @@ class Trainer:
         if self.world.lead:
             self.means, self.recent = (Means.of(state.part(name), self.device) for name in ("means", "recent"))
         take_moments(self.optimizer, state.part("optimizer"))
+        self.objective.scaler.load_state_dict(state.facts.get("scale", {}))
         self.stages.update(state.facts.get("stages", {}))
         self.progress, self.resumed = Progress(**state.facts["progress"]), True
         # A rank that the run did not have before goes on as it began.
@@ -243,9 +245,8 @@ class Trainer:
         with Watch(log.warning) as self.watch:
             while self.progress.epoch < self.config.train.epochs and not (0 < patience <= self.progress.stale):
                 figures = self._epoch()
-                self.progress = dataclasses.replace(
-                    self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
-                )
+                ended = self.progress.epoch + 1
+                self.progress = dataclasses.replace(self.progress, epoch=ended, position=0, samples=0, seconds=0.0)
                 self.means = Means()
                 self._judge(figures)
         last = self.average or self.model.state_dict()
@@ -262,14 +263,15 @@ class Trainer:
     def _epoch(self) -> Figures:
         self.model.train()
         train, progress, started = self.config.train, self.progress, time.perf_counter() - self.progress.seconds
+        thaw(self.model, self.optimizer, self.config.targets.unfreeze_epochs, self.progress.epoch)
         batches = self._batches(self.train, progress.epoch, progress.position)
         while pairs := list(itertools.islice(batches, self.at_once)):
             self.watch.beat("a step")
             window = [Micro(*pair, progress.step * self.at_once + at) for at, pair in enumerate(pairs)]
             rate = learning_rate(train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus)
             for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            if not self.stages:
+                group["lr"] = rate * group["factor"]
+            if not self.config.runtime.pipeline:
                 self.world.work.extend(micro.batch.work(self.config.model.patch) for micro in window)
             outcome = train_step(self.parallel, window, self.objective, self.optimizer)
             self._average()
@@ -350,10 +352,8 @@ class Trainer:
 
     def _validate(self) -> Figures:
         """Figures of the validation samples, with the averaged weights where there are such."""
-        if not len(self.validation):
-            return {}
-        if not self.average:
-            return self._validated()
+        if not (self.average and len(self.validation)):
+            return self._validated() if len(self.validation) else {}
         own = copy.deepcopy(self.model.state_dict())
         self.model.load_state_dict(self.average)
         figures = self._validated()

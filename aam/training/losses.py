@@ -107,8 +107,9 @@ def _full(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _masked_sum(values: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.where(keep, values, torch.zeros_like(values)).sum(), keep.sum()
+def _masked_sum(values: Tensor, keep: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    kept = torch.where(keep, values, torch.zeros_like(values))
+    return (kept.sum(), keep.sum()) if weight is None else ((kept * weight).sum(), (keep * weight).sum())
 
 
 def target_loss(
@@ -118,16 +119,38 @@ def target_loss(
 
     ``asymmetric`` is ``over * relu(predicted - target) + under * relu(target - predicted)``.
     """
-    keep = torch.isfinite(target)
-    # A NaN under torch.where would still reach the gradient.
-    truth = torch.where(keep, target, predicted.detach())
+    return _masked_sum(_errors(predicted, target, kind, over, under), torch.isfinite(target))
+
+
+def _errors(predicted: Tensor, target: Tensor, kind: str, over: float, under: float) -> Tensor:
+    """Each error, 0 where the target is missing: a NaN under torch.where would still reach the gradient."""
+    truth = torch.where(torch.isfinite(target), target, predicted.detach())
     if kind == "huber":
-        error = F.huber_loss(predicted, truth, reduction="none")
-    elif kind == "asymmetric":
-        error = over * F.relu(predicted - truth) + under * F.relu(truth - predicted)
-    else:
-        error = (predicted - truth).abs() if kind == "mae" else (predicted - truth).square()
-    return _masked_sum(error, keep)
+        return F.huber_loss(predicted, truth, reduction="none")
+    if kind == "asymmetric":
+        return over * F.relu(predicted - truth) + under * F.relu(truth - predicted)
+    return (predicted - truth).abs() if kind == "mae" else (predicted - truth).square()
+
+
+def quantile_errors(predicted: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
+    """Pinball error of each target ``[B]``, the mean over its quantiles ``[B, Q]`` (Koenker and Bassett 1978)."""
+    truth = torch.where(torch.isfinite(target)[:, None], target[:, None], predicted.detach())
+    level, error = torch.tensor(levels, device=target.device), truth - predicted
+    return torch.maximum(level * error, (level - 1) * error).mean(dim=1)
+
+
+def _column_errors(outputs: Outputs, target: Tensor, config: TargetConfig, losses: Sequence[str]) -> Tensor:
+    """Errors ``[B, T]``, each column by its own loss."""
+    if outputs.target is None:
+        raise ValueError("the model has no numeric targets")
+    columns = []
+    for column, kind in enumerate(losses or [config.loss_type] * target.shape[1]):
+        truth, ratio = target[:, column], (config.over_penalty, config.under_penalty)
+        if kind == "quantile" and outputs.quantiles is not None:
+            columns.append(quantile_errors(outputs.quantiles[:, :, column], truth, config.quantiles))
+        else:
+            columns.append(_errors(outputs.target[:, column], truth, kind, *ratio))
+    return torch.stack(columns, dim=1)
 
 
 def _count_loss(log_share: Tensor, batch: Batch, hidden: Tensor, depth: int) -> tuple[Tensor, Tensor]:
@@ -167,16 +190,28 @@ def class_weights(asked: Sequence[str], labels: Array, sizes: Sequence[int]) -> 
     return (torch.tensor(weights),)
 
 
-def _known_weights(label: Tensor, weight: Tensor | None) -> Tensor:
-    """The weight of each sample whose label is known, 0 of others."""
-    known = (label >= 0).float()
+def _known_weights(label: Tensor, weight: Tensor | None, sample: Tensor | None) -> Tensor:
+    """The weight of each sample whose label is known, by its class and its own; 0 of others."""
+    known = (label >= 0).float() if sample is None else (label >= 0) * sample
     return known if weight is None else known * weight.to(label.device)[label.clamp_min(0)]
 
 
+def _sample_weights(batch: Batch) -> Tensor | None:
+    return None if batch.weight is None else batch.weight[:, None]
+
+
 def loss_terms(
-    outputs: Outputs, batch: Batch, masks: Masks | None, targets: TargetConfig, depth: int, weights: ClassWeights = ()
+    outputs: Outputs,
+    batch: Batch,
+    masks: Masks | None,
+    targets: TargetConfig,
+    depth: int,
+    weights: ClassWeights = (),
+    losses: Sequence[str] = (),
 ) -> Terms:
-    """Every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``; `weights` are those of the classes.
+    """Every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``.
+
+    `weights` are those of the classes, `losses` those of the numeric columns (unset: ``targets.loss_type`` of all).
 
     The UniFrac loss is in units of the distance's variance, `outputs.spread` squared, so that it weighs alike for
     every metric: 1 is what a constant prediction reaches.
@@ -196,12 +231,12 @@ def loss_terms(
     if masks is not None and masks.counts is not None and outputs.counts is not None:
         terms["count"] = _count_loss(outputs.counts, batch, masks.counts, depth)
     if outputs.target is not None and batch.target is not None:
-        penalties = targets.over_penalty, targets.under_penalty
-        terms["target"] = target_loss(outputs.target, batch.target, targets.loss_type, *penalties)
+        errors = _column_errors(outputs, batch.target, targets, losses)
+        terms["target"] = _masked_sum(errors, torch.isfinite(batch.target), _sample_weights(batch))
     if batch.label is not None:
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
-            counted = _known_weights(label, weights[column] if weights else None)
+            counted = _known_weights(label, weights[column] if weights else None, batch.weight)
             error = F.cross_entropy(_full(logits), label, ignore_index=-1, reduction="none")
             terms[f"label{column}"] = (error * counted).sum(), counted.sum()
     if outputs.awaited is not None:
@@ -237,10 +272,10 @@ def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -
         found["nucleotide"] = masks.where.sum()
         found |= {} if masks.counts is None else {"count": masks.counts.sum()}
     if batch.target is not None:
-        found["target"] = torch.isfinite(batch.target).sum()
+        found["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), _sample_weights(batch))[1]
     if batch.label is not None:
         for column, labels in enumerate(batch.label.T):
-            found[f"label{column}"] = _known_weights(labels, weights[column] if weights else None).sum()
+            found[f"label{column}"] = _known_weights(labels, weights[column] if weights else None, batch.weight).sum()
     return found
 
 

@@ -1,4 +1,4 @@
-"""How training starts and moves: weights taken over, heads fitted as linear models, optimizer, learning rate."""
+"""How training starts and moves: heads, weights taken over, linear models fitted, optimizer, learning rate."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.config import RuntimeConfig, TrainConfig
+from aam.config import FineTuneConfig, RuntimeConfig, TrainConfig
+from aam.data.loader import draw_batch
 from aam.data.study import Study
+from aam.data.supervision import Covariates
+from aam.data.targets import Targets
 from aam.errors import InputError
 from aam.model.aam import Aam
-from aam.model.heads import Readout
+from aam.model.heads import HeadConfig, Readout, TargetHead
+from aam.runtime.device import precision
 from aam.runtime.distributed import placed
 from aam.training.inference import encode_table, run_model
 
 Array = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 Linear = tuple[Array, Array]
@@ -34,12 +39,54 @@ Model = TypeVar("Model", Ridge, LogisticRegression)
 
 log = logging.getLogger("aam")
 
+SCALE_SAMPLES = 256
 DRAWS = 2
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
 # Without held-out samples.
 UNTRIED = 1e2
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
+# Parts of a network that an encoder does not have, and those that read categories.
+NEW_PARTS = ("target", "labels", "covariates")
+CONDITIONED = ("covariates", "target.factors", "target.offsets")
+
+
+def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
+    """Mean and standard deviation of the distance, or of Faith PD, in one draw of the training samples."""
+    batch = draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, tokens=False)
+    values = batch.faith_pd
+    if batch.distance is not None:
+        rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1)
+        values = batch.distance[rows, columns]
+    if values is None or len(values) < 2 or not values.std() > 0:
+        return 0.0, 1.0
+    return float(values.double().mean()), float(values.double().std())
+
+
+def head_config(
+    config: FineTuneConfig, study: Study, targets: Targets, covariates: Covariates, train_ids: Sequence[str]
+) -> HeadConfig:
+    """The heads that `config` asks for, with what the training samples say of distances and targets."""
+    metric = study.metric if config.train.penalty > 0 else None
+    names = config.covariates.categorical_columns
+    return HeadConfig(
+        metric=metric,
+        scale=(0.0, 1.0) if metric is None else _scale(study, train_ids),
+        counts=config.train.count_penalty > 0,
+        n_targets=len(targets.numeric),
+        n_classes=tuple(len(spec.labels) for spec in targets.classes),
+        losses=tuple(spec.loss for spec in targets.numeric),
+        quantiles=config.targets.quantiles,
+        **{
+            name: tuple(spec.encoded(edge[at]) for spec in targets.numeric if (edge := (*(spec.bounds or ()), 0.0)))
+            for at, name in enumerate(("low", "high", "zero"))
+        },
+        levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
+        numbers=len(covariates.numeric),
+        scaled_by=tuple(names.index(name) for name in config.covariates.conditional_output_scaling),
+        regressor=config.regressor,
+        covariates=config.covariates,
+    )
 
 
 def _chosen(models: Sequence[Model], errors: Array) -> Model:
@@ -104,24 +151,25 @@ def fit_heads(
     """
     asvs = encode_table(network, study, device, config)
 
-    def vectors(rows: Rows) -> Array:
-        if not len(rows):
-            return np.zeros((0, network.asv.position.shape[1]))
-        draws = [run_model(network, study, rows, device, config, draw, asvs) for draw in range(DRAWS)]
-        return np.concatenate([draw.samples for draw in draws])
+    def draws(rows: Rows) -> Array:
+        return np.concatenate([run_model(network, study, rows, device, config, n, asvs).read for n in range(DRAWS)])
 
-    x, held_x = vectors(train), vectors(validation)
-    mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
-    x, held_x = (x - mean) / spread, (held_x - mean) / spread
+    drawn = draws(train)
+    held_drawn = draws(validation) if len(validation) else drawn[:0]
+
+    def standardized(head: Readout) -> tuple[Array, Array, Array, Array]:
+        with torch.inference_mode():
+            read = [head.features(torch.from_numpy(rows).float().to(device)) for rows in (drawn, held_drawn)]
+        x, held_x = (features.double().cpu().numpy() for features in read)
+        mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
+        return (x - mean) / spread, (held_x - mean) / spread, mean, spread
+
     if network.target is not None and study.target is not None:
-        for column in range(study.target.shape[1]):
-            y, held_y = (np.tile(study.target[rows, column].astype(float), DRAWS) for rows in (train, validation))
-            known, held = np.isfinite(y), np.isfinite(held_y)
-            found = _ridge(x[known], y[known], held_x[held], held_y[held])
-            _set(network.target.linear, slice(column, column + 1), found, mean, spread)
+        _fit_numbers(network.target, study.target[train], study.target[validation], *standardized(network.target))
     for column, head in enumerate(network.labels):
         if study.label is None or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
+        x, held_x, mean, spread = standardized(head)
         label, held_label = (np.tile(study.label[rows, column], DRAWS) for rows in (train, validation))
         known, held = label >= 0, held_label >= 0
         classes = head.linear.out_features
@@ -129,14 +177,37 @@ def fit_heads(
         _set(head.linear, slice(None), found, mean, spread)
 
 
-def take_weights(network: Aam, start: Aam, source: Path) -> None:
-    """Copy what fits from `start`, and say what was loaded, what is new and what was ignored."""
+def _fit_numbers(
+    head: TargetHead, target: Floats, held_target: Floats, x: Array, held_x: Array, mean: Array, spread: Array
+) -> None:
+    """Fit each numeric column; quantiles start as those of its residuals."""
+    for column in range(target.shape[1]):
+        y, held_y = (
+            np.tile(head.unlinked(torch.from_numpy(values[:, column]).to(head.edges), column).double().cpu(), DRAWS)
+            for values in (target, held_target)
+        )
+        known, held = np.isfinite(y), np.isfinite(held_y)
+        found = _ridge(x[known], y[known], held_x[held], held_y[held])
+        _set(head.linear, slice(column, column + 1), found, mean, spread)
+        if head.steps is not None:
+            residual = y[known] - (x[known] @ found[0][0] + found[1][0])
+            gaps = np.maximum(np.diff(np.quantile(residual, head.levels)), 1e-3)
+            place = head.steps.bias.detach().view(len(gaps), -1)
+            place[:, column] = torch.from_numpy(np.log(np.expm1(gaps))).to(place)
+
+
+def take_weights(network: Aam, start: Aam, source: Path, alike: bool) -> None:
+    """Copy what fits from `start`, and say what was loaded, what is new and what was ignored.
+
+    What reads covariates and targets is taken only where both are `alike`. Raises `InputError` where nothing fits.
+    """
     have, own = start.state_dict(), network.state_dict()
+    have = {name: value for name, value in have.items() if alike or not name.startswith(NEW_PARTS)}
     loaded = [name for name in own if name in have and own[name].shape == have[name].shape]
     if not loaded:
         raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")
     network.load_state_dict({**own, **{name: have[name] for name in loaded}})
-    parts = {"loaded": loaded, "new": own.keys() - set(loaded), "ignored": have.keys() - set(loaded)}
+    parts = {"loaded": loaded, "new": own.keys() - set(loaded), "ignored": start.state_dict().keys() - set(loaded)}
     for title, names in parts.items():
         heads = sorted({name.split(".")[0] for name in names})
         log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
@@ -145,15 +216,38 @@ def take_weights(network: Aam, start: Aam, source: Path) -> None:
 def freeze_base(network: Aam) -> None:
     """Let only the target heads learn."""
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name.startswith(("target", "labels")))
+        parameter.requires_grad_(name.startswith(NEW_PARTS))
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
-    """AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay."""
+def thaw(network: Aam, optimizer: Optimizer, epochs: int, epoch: int) -> None:
+    """Let learn what may in `epoch`: for `epochs` the new heads alone, then the sample encoder too, then everything.
+
+    Gradual unfreezing (Howard and Ruder 2018), in three stages; nothing is changed where `epochs` is 0.
+    """
+    if epochs and epoch <= 2 * epochs:
+        parts = (NEW_PARTS, (*NEW_PARTS, "sample"), ("",))[epoch // epochs]
+        learning = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name.startswith(parts) and id(parameter) in learning)
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig, categorical_lr: float | None = None) -> Optimizer:
+    """AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay.
+
+    What reads categories learns at `categorical_lr`: ``factor`` of a group multiplies the rate of the moment.
+    """
     trainable = [p for p in model.parameters() if p.requires_grad]
+    ways = [(trainable, 1.0)]
+    if categorical_lr is not None:
+        named = {id(p) for name, p in model.named_parameters() if name.startswith(CONDITIONED)}
+        ways = [
+            ([p for p in trainable if (id(p) in named) == one], f)
+            for one, f in ((False, 1.0), (True, categorical_lr / config.lr))
+        ]
     groups = [
-        {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if (p.ndim >= 2) == matrices], "weight_decay": decay, "factor": factor}
+        for parameters, factor in ways
+        for matrices, decay in ((True, config.weight_decay), (False, 0.0))
     ]
     if config.optimizer != "sgd":
         kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
@@ -218,3 +312,23 @@ def learning_rate(config: TrainConfig, step: int, total: int, epoch_steps: int =
         while done >= period:
             done, period = done - int(period), period * config.scheduler_t_mult
     return low + (high - low) * _cosine(done / max(period, 1))
+
+
+class Scaler(torch.amp.GradScaler):
+    """Scales the loss so that gradients survive in fp16, by a factor that it looks for; elsewhere it does nothing."""
+
+    def moved(self, broken: Tensor) -> Tensor:
+        """Move on after a step; whether one that was `broken` is more than the search for a factor, which ends at 1."""
+        broken = broken & (self.scale(torch.ones_like(broken, dtype=torch.float32)) <= 1)
+        self.update()
+        return broken
+
+
+UNSCALED = Scaler("cpu", enabled=False)
+# torch starts at 65,536: each halving from there costs a step, and small studies have few.
+FACTOR = 1024.0
+
+
+def make_scaler(config: FineTuneConfig, device: torch.device) -> Scaler:
+    """A scaler for fp16; in every other precision one that does nothing."""
+    return Scaler(device.type, FACTOR, enabled=precision(config.runtime, device) == torch.float16)

@@ -41,8 +41,8 @@ def stage_problems(config: FineTuneConfig, world: World) -> list[str]:
         found.append(f"--pipeline: {world.size} processes, expected 2; start two, or pass --data-parallel as well")
     if runtime.fsdp or runtime.fsdp_sharded_checkpoint:
         found.append("--pipeline and --fsdp: both given; the stages keep whole weights, take one of them")
-    if config.targets.freeze_base:
-        found.append("--pipeline and --freeze-base: both given; a frozen encoder has no work for two stages")
+    if config.targets.freeze_base or config.targets.unfreeze_epochs:
+        found.append("--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages")
     return found
 
 

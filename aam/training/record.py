@@ -22,7 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 import aam
-from aam.config import CompareConfig, FineTuneConfig, RunConfig
+from aam.config import FineTuneConfig, PretrainConfig, RunConfig
+from aam.config_commands import CompareConfig
 from aam.config_file import to_dict
 from aam.errors import FAILED, FINISHED, InputError, shown
 from aam.runtime.distributed import ALONE, World
@@ -41,6 +42,8 @@ from aam.runtime.files import (
     write_text,
 )
 from aam.training.checkpoint import (
+    FACTS,
+    MOST_FACTS,
     SavedModel,
     Signals,
     State,
@@ -56,15 +59,17 @@ log = logging.getLogger("aam")
 Record = dict[str, Any]
 # What two runs of one commit and one seed may say differently in metrics.jsonl.
 TIMES = ("seconds", "samples_per_s")
-# What is said of several ranks only.
-OF_RANKS = ("sent_", "imbalance")
 # One of these stands in the folder of every run, evaluation and embedding.
 RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
 # Options of `runtime` that change no result, and those that may change its last bits.
-HARMLESS = ("output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints")
+HARMLESS = (
+    "output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints",
+    "memory_profile", "memory_snapshot", "use_expandable_segments",
+)  # fmt: skip
 LAST_BITS = (
-    "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic",
-    "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint", "pipeline",
+    "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic", "attn_implementation",
+    "allow_inexact_attention", "compile_model", "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint",
+    "pipeline",
 )  # fmt: skip
 IMAGE = "AAM_IMAGE"
 RUN, CHECKPOINTS = "run.json", "checkpoints"
@@ -95,7 +100,7 @@ def describe(command: str, config: FineTuneConfig, facts: Record) -> Record:
     digests = {name: _digest(path) for name, path in files.items()}
     options = to_dict(config)
     if command == "pretrain":
-        del options["targets"]
+        options = {name: options[name] for name in to_dict(PretrainConfig())}
     versions = {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__}
     return {
         "command": command,
@@ -178,6 +183,20 @@ def read_record(path: Path) -> Record:
     ):
         raise InputError(f"{path}: not the {RUN} of a run; expected its config and inputs")
     return found
+
+
+def decided_before(runtime: RunConfig) -> Record:
+    """What the run that is gone on with decided of its machine; empty where there is none, or none that can be read."""
+    chosen = runtime.resume_from
+    if chosen is None or runtime.output_dir is None:
+        return {}
+    try:
+        found = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS, MOST_FACTS)
+    except InputError:
+        return {}
+    record = found if chosen == "auto" else found.get("run") if isinstance(found, dict) else None
+    decisions = record.get("decisions") if isinstance(record, dict) else None
+    return decisions if isinstance(decisions, dict) else {}
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
@@ -355,7 +374,7 @@ def _files_apart(first: Path, second: Path) -> Iterator[str]:
                 yield f"{name}: {said}"
 
 
-def compare(config: CompareConfig) -> int:
+def compare_runs(config: CompareConfig) -> int:
     """Print what two runs did differently and where their losses part; the exit status is 1 where anything differs.
 
     Raises

@@ -4,45 +4,49 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig, ForestConfig, PretrainConfig, TargetConfig
-from aam.config_file import out_of_range, to_dict
+from aam.config import FineTuneConfig, PretrainConfig
+from aam.config_commands import ForestConfig
+from aam.config_file import contradictions, out_of_range, to_dict
 from aam.data.batch import RegionProfile
-from aam.data.loader import Loader, draw_batch
+from aam.data.loader import Loader, Withheld, draw_batch
 from aam.data.split import SIDES, Split, restricted, twins_apart, write_split
 from aam.data.study import Study, divided, division_columns, division_problems, load_study
-from aam.data.targets import Targets, fit_targets
+from aam.data.supervision import Covariates, optional_columns, supervised
+from aam.data.targets import Targets
 from aam.errors import FINISHED, InputError, Problems, shown
 from aam.model.aam import Aam
-from aam.model.heads import HeadConfig
-from aam.runtime.device import generator, prepare
+from aam.runtime.device import decide, generator, prepare
 from aam.runtime.distributed import ALONE, World, devices, launched, started, world_of
 from aam.runtime.files import MANIFEST, remove
-from aam.training.checkpoint import Keeper, SavedModel, Signals, State, load_model, save_ensemble, save_model
+from aam.training.checkpoint import RETRAIN, Keeper, SavedModel, Signals, State, load_model, save_ensemble, save_model
 from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, with_intervals, write_results
+from aam.training.finders import compiler_for, sized
 from aam.training.forest import Columns
-from aam.training.inference import AsvVectors, PredictionTable, encode_table, joined, predict_rows, write_predictions
+from aam.training.inference import AsvVectors, encode_table, predict_rows
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.losses import class_weights
-from aam.training.optim import fit_heads, freeze_base, take_weights
+from aam.training.optim import SCALE_SAMPLES, fit_heads, freeze_base, head_config, take_weights
 from aam.training.pipeline import stage_problems
-from aam.training.record import CHECKPOINTS, RunFolder, describe
+from aam.training.predictions import PredictionTable, joined, write_predictions
+from aam.training.record import CHECKPOINTS, RunFolder, decided_before, describe
 from aam.training.report import ReportData, Table, TargetResult
 
 log = logging.getLogger("aam")
 
-SCALE_SAMPLES = 256
 Sides = dict[str, npt.NDArray[np.int64]]
 
 
@@ -60,7 +64,8 @@ class Prepared:
 def _check_options(config: FineTuneConfig, world: World) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
     data, model, problems = config.data, config.model, Problems()
-    problems.found += out_of_range(config) + division_problems(data) + stage_problems(config, world)
+    problems.found += [*out_of_range(config), *contradictions(config), *division_problems(data)]
+    problems.found += stage_problems(config, world)
     reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
     if reserved:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
@@ -77,15 +82,15 @@ def _check_options(config: FineTuneConfig, world: World) -> None:
 
 
 def _encoder_of(config: FineTuneConfig, fold: str) -> Path | None:
-    """Model folder of the pretrained encoder: itself, its ``model``, or that of the same fold."""
+    """Model folder of the pretrained encoder: itself, its ``model``, or that of the same fold (``*``: of any)."""
     path = config.targets.pretrained_encoder
     if path is None:
         return None
-    for candidate in (path, path / f"fold-{fold}" / "model", path / "model"):
+    for candidate in (path, *sorted(path.glob(f"fold-{fold}/model")), path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
     expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
-    raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first")
+    raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first{RETRAIN}")
 
 
 def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
@@ -99,7 +104,9 @@ def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
     _check_options(config, world)
     device = prepare(config.runtime)
     data, targets = config.data, config.targets
-    first = _encoder_of(config, "0")
+    if targets.metadata_column and not targets.count_prediction:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
+    first = _encoder_of(config, "*")
     if targets.pretrained_encoder is not None and first is not None:
         start = load_model(first, device)
         depth = data.rarefy_depth or start.depth
@@ -107,32 +114,10 @@ def load_inputs(config: FineTuneConfig, world: World = ALONE) -> Prepared:
         data = config.data
     columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *division_columns(data)]
     study = load_study(
-        data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier
-    )
+        data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
+        optional_columns(targets, config.covariates),
+    )  # fmt: skip
     return Prepared(config, study, divided(study, data, config.runtime.seed), device, world)
-
-
-def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
-    """Mean and standard deviation of the distance, or of Faith PD, in one draw of the training samples."""
-    batch = draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, tokens=False)
-    values = batch.faith_pd
-    if batch.distance is not None:
-        rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1)
-        values = batch.distance[rows, columns]
-    if values is None or len(values) < 2 or not values.std() > 0:
-        return 0.0, 1.0
-    return float(values.double().mean()), float(values.double().std())
-
-
-def _heads(config: FineTuneConfig, study: Study, targets: Targets, train_ids: Sequence[str]) -> HeadConfig:
-    metric = study.metric if config.train.penalty > 0 else None
-    return HeadConfig(
-        metric=metric,
-        scale=(0.0, 1.0) if metric is None else _scale(study, train_ids),
-        counts=config.train.count_penalty > 0,
-        n_targets=len(targets.numeric),
-        n_classes=tuple(len(spec.labels) for spec in targets.classes),
-    )
 
 
 def _labelled(train_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
@@ -141,17 +126,10 @@ def _labelled(train_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ..
     return tuple(train_ids[at] for at in sorted(order[: max(2, round(config.targets.label_share * len(order)))]))
 
 
-def _targets(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets]:
-    """The study with its targets, which know the training samples only."""
-    config, study = prepared.config.targets, prepared.study
-    if not config.metadata_column or study.metadata is None:
-        return study, Targets(())
-    targets = fit_targets(
-        study.metadata, config.metadata_column, train_ids,
-        classifier=config.classifier, transform=config.target_transform, normalize_by=config.normalize_by,
-    )  # fmt: skip
-    target, label = targets.encode(study.metadata, study.table.sample_ids)
-    return dataclasses.replace(study, target=target, label=label), targets
+def _supervised(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
+    config = prepared.config
+    activation = config.regressor.output_activation
+    return supervised(prepared.study, config.targets, config.covariates, activation, train_ids)
 
 
 def _check_targets(prepared: Prepared) -> None:
@@ -163,7 +141,7 @@ def _check_targets(prepared: Prepared) -> None:
             f"the {side} side has {n} samples for {ranks} devices; take fewer" for side, n in few.items()
         ]
         train_ids = _labelled(split.ids("train"), prepared.config)
-        study, targets = _targets(prepared, train_ids)
+        study, targets, _ = _supervised(prepared, train_ids)
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
             class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)
@@ -177,17 +155,19 @@ def _loaders(prepared: Prepared, study: Study, sides: Sides, tokens: bool, dista
         tokens=tokens, distances=distances,
         # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
+        withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
         world=prepared.world,
     )  # fmt: skip
-    return train, dataclasses.replace(train, rows=sides["validation"], shuffle=False, shallow=0.0)
+    held_out = dataclasses.replace(train, rows=sides["validation"], shuffle=False)
+    return train, dataclasses.replace(held_out, shallow=0.0, withheld=Withheld())
 
 
 def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, title: str) -> SavedModel:
     """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
     config, device = prepared.config, prepared.device
     train_ids = _labelled(split.ids("train"), config)
-    study, targets = _targets(prepared, train_ids)
-    heads = _heads(config, study, targets, train_ids)
+    study, targets, covariates = _supervised(prepared, train_ids)
+    heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
     network = Aam(config.model, study.depth, heads)
     sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
@@ -195,7 +175,8 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
     source, state = _encoder_of(config, split.test_fold), run.state(folder)
     if source is not None:
         start = load_model(source, torch.device("cpu"))
-        take_weights(network, start.network, source)
+        alike = (start.targets.specs, start.covariates) == (targets.specs, covariates)
+        take_weights(network, start.network, source, alike)
         seen |= set(start.notes["seen_samples"])
     elif state is None:
         network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
@@ -209,6 +190,7 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
         freeze_base(network)
         asvs = encode_table(network, study, device, config.runtime)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
+    network.compile_encoders(run.about["decisions"].get("compile", {}).get("backend"))
     train, validation = _loaders(prepared, study, sides, asvs is None, heads.metric is not None)
     if run.world.lead:
         write_split(folder / "split.tsv", split)
@@ -221,7 +203,9 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
         notes["best_epoch"] = trainer.progress.best_epoch
         # Another network: that which was trained may be in shards.
         network = Aam(config.model, study.depth, heads).to(device)
-        saved = SavedModel(network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes)
+        saved = SavedModel(
+            network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes, covariates
+        )
         for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
             network.load_state_dict(weights)
             if run.world.lead:
@@ -259,7 +243,8 @@ def _fit(run: RunFolder, trainer: Trainer, state: State | None, title: str) -> N
 
 def pretrain(config: PretrainConfig) -> int:
     """Run `aam pretrain`: an encoder from a table and a tree, without labels; the exit status."""
-    return run(FineTuneConfig(config.data, TargetConfig(), config.model, config.train, config.runtime), "pretrain")
+    own = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
+    return run(own, "pretrain")
 
 
 def train(config: FineTuneConfig) -> int:
@@ -267,6 +252,19 @@ def train(config: FineTuneConfig) -> int:
     if not config.targets.metadata_column:
         raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
     return run(config, "train")
+
+
+def _decided(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
+    """Attention, batch size and compiler as this machine, or the run before, settles them; all take the lead's."""
+    runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
+    before = decided_before(runtime) if world.lead else json.loads(world.told(b""))
+    decisions = decide(runtime, prepared.device, model.head_width, before)
+    config, decisions["batch"] = sized(prepared.config, prepared.study, prepared.device, before)
+    if runtime.compile_model:
+        decisions["compile"] = compiler_for(model, runtime, prepared.device, before)
+    if world.lead:
+        world.told(json.dumps(decisions).encode())
+    return dataclasses.replace(prepared, config=config), decisions
 
 
 def run(config: FineTuneConfig, command: str) -> int:
@@ -280,9 +278,10 @@ def run(config: FineTuneConfig, command: str) -> int:
         return launched(devices(config.runtime), sys.argv[1:])
     with Signals() as signals, world_of(config.runtime) as world:
         prepared = load_inputs(config, world)
+        prepared, decisions = _decided(prepared)
         study, ranks = prepared.study, 1 if config.runtime.pipeline else world.size
         where = {"device": str(prepared.device), "ranks": ranks}
-        facts = {**where, "depth": study.depth, "dropped_samples": study.dropped}
+        facts = {**where, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
         about = describe(command, prepared.config, facts)
         _check_targets(prepared)
         world.wait()

@@ -191,5 +191,5 @@ def test_what_stages_cannot_do_is_said(study, tmp_path, monkeypatch, capsys):
     words = [*pretraining(study, tmp_path / "run", "--pipeline --fsdp"), "--metadata-column", "age", "--freeze-base"]
     assert main(["train", *words[1:]]) == 2
     said = capsys.readouterr().err
-    for problem in ("--pipeline: 1 processes, expected 2", "--pipeline and --fsdp", "--pipeline and --freeze-base"):
+    for problem in ("--pipeline: 1 processes, expected 2", "--pipeline and --fsdp", "--pipeline with --freeze-base"):
         assert problem in said

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
 from aam.training.checkpoint import load_model
-from aam.training.inference import read_predictions
+from aam.training.predictions import read_predictions
 
 SMALL = ["--embedding-dim=16", "--attention-layers=1", "--attention-heads=2"]
 SMALL += ["--epochs=2", "--threads=1", "--batch-size=16"]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from aam.cli.main import parse
-from aam.config import FineTuneConfig, PretrainConfig, SimulateConfig, UnifracConfig
+from aam.config import FineTuneConfig, PretrainConfig
+from aam.config_commands import SimulateConfig, UnifracConfig
 from aam.errors import InputError
 
 OPTION = re.compile(r"^[^\w\n-]{1,4}(--[a-z][a-z0-9-]*)", re.MULTILINE)

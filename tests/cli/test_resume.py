@@ -40,7 +40,8 @@ def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
 
 def training(study: Path, output: Path, more: str = "") -> list[str]:
     inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --cv 3"
-    return f"train {inputs} --output-dir {output} --epochs 2 {SMALL} {more}".split()
+    taught = "--categorical-columns season --numeric-columns null --asv-dropout 0.1 --unfreeze-epochs 1"
+    return f"train {inputs} {taught} --output-dir {output} --epochs 2 {SMALL} {more}".split()
 
 
 @pytest.fixture(scope="module")

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from aam.cli.main import main
 from aam.data.metadata import read_metadata
-from aam.training.inference import read_predictions
+from aam.training.predictions import read_predictions
 
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 samples; `shifted` is pH, 100 higher in every biome but the first."""
+    """60 samples; `shifted` is pH, 100 higher in every biome but the first; `told` is known from season and `null`."""
     folder = tmp_path_factory.mktemp("simulated") / "study"
     assert main(f"simulate --output-dir {folder} --samples 60 --asvs 80 --length 50 --depth 1500".split()) == 0
     metadata = read_metadata(folder / "metadata.tsv")
     biomes = sorted(set(metadata.columns["biome"]))
-    rows = zip(metadata.ids, metadata.columns["ph"], metadata.columns["biome"], strict=True)
-    lines = [f"{name}\t{ph}\t{float(ph) + 100 * (biome != biomes[0])}\t{biome}" for name, ph, biome in rows]
-    (folder / "shifted.tsv").write_text("\n".join(["sample-id\tph\tshifted\tbiome", *lines]) + "\n")
+    columns = [metadata.columns[name] for name in ("ph", "biome", "season", "null")]
+    seasons = sorted(set(columns[2]))
+    lines = ["sample-id\tph\tshifted\tbiome\tseason\tnull\ttold"]
+    for name, ph, biome, season, null in zip(metadata.ids, *columns, strict=True):
+        told = 10 * seasons.index(season) + 5 * float(null)
+        shifted = float(ph) + 100 * (biome != biomes[0])
+        lines.append(f"{name}\t{ph}\t{shifted}\t{biome}\t{season}\t{null}\t{told}")
+    (folder / "shifted.tsv").write_text("\n".join(lines) + "\n")
     return folder
 
 
@@ -78,3 +85,279 @@ def test_weights_of_classes_move_predictions(study, tmp_path, capsys):
     assert main(f"train {inputs} --class-weights 1 2 --output-dir {tmp_path}/wrong".split()) == 2
     assert "--class-weights is 1 2, expected balanced, or 4 numbers above 0" in capsys.readouterr().err
     assert not (tmp_path / "wrong").exists()
+
+
+# --- targets -----------------------------------------------------------------------------------------------
+
+
+def weights_of(model: Path) -> dict[str, np.ndarray]:
+    return load_file(model / "weights.safetensors")
+
+
+def refused(study: Path, output: Path, capsys, words: str) -> str:
+    """What is said of `words`; nothing may be written."""
+    capsys.readouterr()
+    inputs = f"--table {study}/table.biom --metadata {study}/shifted.tsv {SMALL}"
+    assert main([*f"train {inputs} --output-dir {output}".split(), *words.split()]) == 2
+    assert not output.exists()
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture(scope="module")
+def usual(study, tmp_path_factory):
+    """The model of pH with every option at its default, and what it predicts."""
+    return predicted(study, tmp_path_factory.mktemp("usual") / "run", "--metadata-column ph")
+
+
+def test_quantiles_are_written_ordered_and_hold_the_truth(study, tmp_path, capsys):
+    words = "--metadata-column ph null --loss-config ph=quantile null=mae --quantiles 0.05,0.5,0.95 --out-dim 2"
+    _, found = predicted(study, tmp_path / "q", words)
+    assert list(found.quantiles) == ["ph"]
+    assert [spec.quantiles for spec in found.specs] == [(0.05, 0.5, 0.95), ()]
+    low, middle, high = found.quantiles["ph"].T
+    assert (low < middle).all()
+    assert (middle < high).all()
+    np.testing.assert_allclose(middle, found.values["ph"], rtol=1e-5)
+    truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
+    assert 0.75 < ((low <= truth) & (truth <= high)).mean() <= 1
+    header = (tmp_path / "q.tsv").read_text().splitlines()[0].split("\t")
+    assert header == ["sample-id", "ph", "ph_q0.05", "ph_q0.5", "ph_q0.95", "ph.sd", "null", "null.sd", "note"]
+    said = refused(study, tmp_path / "no", capsys, "--metadata-column ph --loss-type quantile --quantiles 0.9 0.5")
+    assert "--quantiles is '0.9', '0.5', expected ascending" in said
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
+def test_losses_differ(study, tmp_path, usual, loss):
+    _, found = predicted(study, tmp_path / loss, f"--metadata-column ph --loss-type {loss}")
+    apart = np.abs(found.values["ph"] - usual[1].values["ph"]).max()
+    assert (apart == 0) == (loss == "huber")
+
+
+@pytest.mark.parametrize("transform", ["none", "minmax", "log-minmax", "log-zscore"])
+def test_transforms_are_undone(study, tmp_path, usual, transform):
+    _, found = predicted(study, tmp_path / "run", f"--metadata-column ph --target-transform {transform}")
+    truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
+    assert np.abs(found.values["ph"] - truth).mean() < 1.2
+    assert np.abs(found.values["ph"] - usual[1].values["ph"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("words", ["--bounded-targets", "--output-activation softplus", "--output-activation relu"])
+def test_predictions_stay_in_their_range(study, tmp_path, words):
+    """A rate a hundred times too high drives all to the ends."""
+    _, found = predicted(study, tmp_path / "run", f"--metadata-column ph {words} --lr 0.3")
+    truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
+    values = found.values["ph"]
+    assert values.min() >= (truth.min() if "bounded" in words else 0) - 1e-4
+    assert values.std() > 0
+    if "bounded" in words:
+        assert values.max() <= truth.max() + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("words", "shapes"),
+    [
+        ("--regressor-hidden-dims 12,6", {"target.deeper.0.weight": (6, 12), "target.linear.weight": (1, 16)}),
+        ("--regressor-hidden-dims 12 --no-residual-regression-head", {"target.linear.weight": (1, 12)}),
+        ("--target-layer-norm", {"target.norm.weight": (16,)}),
+        ("--learnable-output-scale", {"target.scale": (1,)}),
+        ("--regressor-dropout 0.5", {}),
+        ("--asv-dropout 0.5", {}),
+        ("--val-prediction-passes 2 --target-penalty 3 --ema-decay 0.5", {}),
+        ("--count-prediction --count-penalty 0.5", {"count.linear.weight": (1, 16)}),
+        ("--label-share 0.5", {}),
+    ],
+)
+def test_options_change_what_is_learned(study, tmp_path, usual, words, shapes):
+    model, found = predicted(study, tmp_path / "run", f"--metadata-column ph {words}")
+    assert np.abs(found.values["ph"] - usual[1].values["ph"]).max() > 1e-4
+    weights, before = weights_of(model), weights_of(usual[0])
+    assert {name: weights[name].shape for name in shapes} == shapes
+    if "scale" in words:
+        assert weights["target.scale"] != 1
+    assert ("count.linear.weight" in weights) == ("count" in words)
+    assert "count.linear.weight" not in before
+    journal = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert ("train_count" in journal) == ("count" in words)
+
+
+def test_weights_of_categories_move_predictions(study, tmp_path):
+    """Of the two levels of `shifted`, the biome that counts decides."""
+    biomes = sorted(set(read_metadata(study / "shifted.tsv").columns["biome"]))
+    means = []
+    for heavy in (0, 1):
+        each = " ".join(f"{biome}={float(place == heavy)}" for place, biome in enumerate(biomes))
+        words = f"--metadata-column shifted --categorical-loss-weight-column biome --categorical-loss-weights {each}"
+        _, found = predicted(study, tmp_path / str(heavy), words)
+        means.append(found.values["shifted"].mean())
+    assert means[1] > means[0] + 10
+
+
+def test_numbers_may_be_classes_and_the_best_epoch_is_by_the_figure_asked_for(study, tmp_path, capsys):
+    rows = (study / "shifted.tsv").read_text().splitlines()
+    lines = [f"{row}\t{'plate' if not n else n % 2}" for n, row in enumerate(rows)]
+    (tmp_path / "plates.tsv").write_text("\n".join(lines) + "\n")
+    inputs = f"--table {study}/table.biom --metadata {tmp_path}/plates.tsv {SMALL} --epochs 6 --lr 3e-3 --patience 0"
+    words = f"train {inputs} --metadata-column plate --classifier --best-metric f1 --output-dir {tmp_path}/run"
+    assert main(words.split()) == 0
+    assert "plate=0\tplate=1" in (tmp_path / "run" / "predictions.tsv").read_text().splitlines()[0]
+    records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    epochs = [record for record in records if record["event"] == "epoch"]
+    best = max(record["epoch"] for record in epochs if record["best"])
+    scores = [record["val_f1"] for record in epochs]
+    assert scores.index(max(scores)) == best
+    for wrong in ("--best-metric auroc", "--out-dim 3", "--metadata-column ph --best-metric f1"):
+        assert wrong.rpartition("--")[2].split()[0] in refused(
+            study, tmp_path / "no", capsys, f"--metadata-column ph {wrong}"
+        )
+
+
+def test_parts_thaw_by_epochs(study, tmp_path):
+    """Never thawed, the encoders are those of a frozen base; half way only the sample encoder has learned."""
+    ends = {}
+    for words in ("--freeze-base", "--unfreeze-epochs 100", "--unfreeze-epochs 6", "--unfreeze-epochs 2"):
+        predicted(study, tmp_path / words.replace(" ", ""), f"--metadata-column ph {words}")
+        ends[words] = weights_of(tmp_path / words.replace(" ", "") / "last")
+    frozen = ends.pop("--freeze-base")
+    learned = [
+        {n.split(".")[0] for n in one if n.startswith(("asv", "sample")) and not np.array_equal(one[n], frozen[n])}
+        for one in ends.values()
+    ]
+    assert learned == [set(), {"sample"}, {"sample", "asv"}]
+
+
+# --- covariates --------------------------------------------------------------------------------------------
+
+
+def error(found, study: Path, metadata: Path | None = None) -> float:
+    truth = read_metadata(metadata or study / "shifted.tsv").numbers("told", found.sample_ids)
+    return float(np.abs(found.values["told"] - truth).mean())
+
+
+@pytest.mark.parametrize(
+    ("words", "shapes"),
+    [
+        (
+            "--categorical-fusion concat --categorical-embed-dim 5",
+            {"covariates.categories.0.weight": (5, 5), "target.linear.weight": (1, 26)},
+        ),
+        ("--categorical-fusion add", {"covariates.project.weight": (16, 32)}),
+        ("--categorical-fusion gmu", {"covariates.gate.weight": (16, 48)}),
+        ("--categorical-fusion cross-attention --cross-attn-heads 2", {"covariates.attention.null": (1, 1, 16)}),
+        (
+            "--categorical-fusion perceiver --cross-attn-heads 1 --perceiver-num-latents 3 --perceiver-num-layers 1",
+            {"covariates.latents": (3, 16), "covariates.layers.0.query.weight": (16, 16)},
+        ),
+    ],
+    ids=lambda one: one.split()[1] if isinstance(one, str) else "",
+)
+def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
+    """What only season and `null` tell is predicted with them; new categories are unknown."""
+    both = f"--metadata-column told --categorical-columns season --numeric-columns null {words} --categorical-lr 3e-2"
+    model, found = predicted(study, tmp_path / "with", both, f"--metadata {study}/shifted.tsv")
+    truth = read_metadata(study / "shifted.tsv").numbers("told", found.sample_ids)
+    trivial = float(np.abs(truth - np.median(truth)).mean())
+    assert error(found, study) < 0.5 * trivial
+    weights = weights_of(model)
+    assert {name: weights[name].shape for name in shapes} == shapes
+    text = (study / "shifted.tsv").read_text()
+    new = tmp_path / "new.tsv"
+    new.write_text(text.replace("winter", "monsoon"))
+    predict = f"predict --model {model} --table {study}/table.biom --output {tmp_path}/new-predicted.tsv"
+    capsys.readouterr()
+    assert main([*predict.split(), "--metadata", str(new)]) == 0
+    assert "in categories that no training sample has ('monsoon'); read as unknown" in capsys.readouterr().err
+    again = read_predictions(tmp_path / "new-predicted.tsv")
+    winter = np.array([cell == "winter" for cell in read_metadata(study / "shifted.tsv").columns["season"]])
+    apart = np.abs(again.values["told"] - found.values["told"])
+    assert apart[~winter].max() < 1e-5
+    assert apart[winter].min() > 0.01
+
+
+def test_a_model_that_reads_covariates_needs_them(study, tmp_path, capsys):
+    words = "--metadata-column told --categorical-columns season --numeric-columns null"
+    model, found = predicted(study, tmp_path / "run", words, f"--metadata {study}/shifted.tsv")
+    plain = f"--model {model} --table {study}/table.biom"
+    capsys.readouterr()
+    assert main(f"predict {plain} --output {tmp_path}/p.tsv".split()) == 2
+    assert "--metadata: not given, but columns 'season', 'null' are asked for" in capsys.readouterr().err
+    rows = (study / "shifted.tsv").read_text().splitlines()
+    fewer, bare = tmp_path / "fewer.tsv", tmp_path / "bare.tsv"
+    fewer.write_text("\n".join(rows[:-3]) + "\n")
+    bare.write_text("\n".join(row.rpartition("\t")[0].rpartition("\t")[0] for row in rows) + "\n")
+    assert main(f"predict {plain} --output {tmp_path}/p.tsv --metadata {bare}".split()) == 2
+    assert "no column 'null'" in capsys.readouterr().err
+    assert main(f"predict {plain} --output {tmp_path}/p.tsv --metadata {fewer}".split()) == 2
+    assert "3 of 60 samples of the table have no row" in capsys.readouterr().err
+    assert main(f"predict {plain} --output {tmp_path}/p.tsv --metadata {fewer} --missing drop".split()) == 0
+    some = read_predictions(tmp_path / "p.tsv")
+    assert some.sample_ids == found.sample_ids
+    assert sum(note != "" for note in some.notes) == 3
+    known = np.array([note == "" for note in some.notes])
+    np.testing.assert_allclose(some.values["told"][known], found.values["told"][known], rtol=1e-5)
+    assert np.isnan(some.values["told"][~known]).all()
+    evaluate = f"evaluate {plain} --metadata {study}/shifted.tsv --output-dir {tmp_path}/evaluation"
+    assert main(evaluate.split()) == 0
+    judged = read_predictions(tmp_path / "evaluation" / "predictions.tsv")
+    np.testing.assert_allclose(judged.values["told"], found.values["told"], rtol=1e-5)
+    assert main(f"embed {plain} --output-dir {tmp_path}/vectors".split()) == 0, "vectors are of the ASVs alone"
+
+
+def test_outputs_scale_by_category_and_hidden_categories_teach_unknown(study, tmp_path):
+    words = "--metadata-column told --categorical-columns season --conditional-output-scaling season --weight-decay 0"
+    metadata = f"--metadata {study}/shifted.tsv"
+    learned = {}
+    for share in ("0", "0.5"):
+        model, _ = predicted(study, tmp_path / share, f"{words} --categorical-dropout {share}", metadata)
+        learned[share] = weights_of(model)
+    factors = {share: weights["target.factors.0.weight"][:, 0] for share, weights in learned.items()}
+    assert (factors["0"][1:] != 1).all()
+    assert factors["0"][0] == 1, "never seen, unknown stays as it began"
+    assert (factors["0.5"] != 1).all()
+    assert learned["0.5"]["target.offsets.0.weight"][0, 0] != 0
+
+
+def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys):
+    """Pretrained without covariates, then trained with some, then with others."""
+    pretrain = f"pretrain --table {study}/table.biom --tree {study}/tree.nwk {SMALL} --epochs 1"
+    assert main([*pretrain.split(), "--output-dir", str(tmp_path / "pre")]) == 0
+    capsys.readouterr()
+    words = "--metadata-column told --freeze-base --categorical-columns"
+    metadata = f"--metadata {study}/shifted.tsv"
+    own = f"--pretrained-encoder {tmp_path}/pre"
+    first, _ = predicted(study, tmp_path / "first", f"{words} season {own}", metadata)
+    said = capsys.readouterr().err
+    assert "tensors loaded (asv, sample)" in said
+    assert "tensors new (covariates, target)" in said
+    assert "tensors ignored (count, distance)" in said
+    second, _ = predicted(study, tmp_path / "second", f"{words} biome --pretrained-encoder {first}", metadata)
+    said = capsys.readouterr().err
+    assert "tensors loaded (asv, sample)" in said
+    assert "tensors ignored (covariates, target)" in said
+    pre, one, two = weights_of(tmp_path / "pre" / "model"), weights_of(first), weights_of(second)
+    for name in pre:
+        if name.startswith(("asv", "sample")):
+            assert np.array_equal(pre[name], one[name])
+            assert np.array_equal(pre[name], two[name])
+    predicted(study, tmp_path / "third", f"{words} season --pretrained-encoder {first}", metadata)
+    assert "tensors loaded (asv, covariates, sample, target)" in capsys.readouterr().err
+    for suffix in ("pt", "ckpt"):
+        old = tmp_path / f"best.{suffix}"
+        old.write_bytes(b"PK")
+        said = refused(study, tmp_path / "no", capsys, f"--metadata-column ph --pretrained-encoder {old}")
+        assert "retrain with `aam pretrain --table" in said
+        predict = f"predict --model {old} --table {study}/table.biom --output {tmp_path}/p.tsv"
+        assert main(predict.split()) == 2
+        assert "retrain with `aam pretrain --table" in capsys.readouterr().err
+
+
+def test_covariates_that_cannot_be_read_are_refused(study, tmp_path, capsys):
+    for words, expected in (
+        ("--categorical-columns diet", "no column 'diet'"),
+        ("--categorical-columns ph", "'ph' is a covariate too"),
+        ("--numeric-columns biome", "values that are no finite numbers"),
+        ("--categorical-columns season --categorical-loss-weights autumn=1", "has no weight for"),
+        ("--categorical-loss-weights balanced", "--categorical-loss-weight-column"),
+        ("--categorical-columns season --categorical-fusion perceiver --cross-attn-heads 3", "not divisible"),
+        ("--conditional-output-scaling season", "expected some of --categorical-columns"),
+    ):
+        assert expected in refused(study, tmp_path / "no", capsys, f"--metadata-column ph {words}")

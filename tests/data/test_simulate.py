@@ -12,7 +12,7 @@ from scipy import sparse
 from skbio import TreeNode
 from sklearn.metrics import r2_score, roc_auc_score
 
-from aam.config import SimulateConfig
+from aam.config_commands import SimulateConfig
 from aam.data.simulate import (
     BATCHES,
     BIOMES,

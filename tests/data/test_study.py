@@ -14,7 +14,7 @@ from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.config import DataConfig
 from aam.data.distances import write_distances
-from aam.data.loader import draw_batch
+from aam.data.loader import Withheld, draw_batch
 from aam.data.metadata import Metadata
 from aam.data.split import Split, twins_apart
 from aam.data.study import EVALUATION, Study, divided, load_study
@@ -160,6 +160,64 @@ def test_shallow_draws_have_fewer_reads_and_their_own_distances(study_of, tiny):
     table = np.zeros((9, len(study.table.feature_ids)))
     np.add.at(table, (np.arange(9)[:, None], drawn.column[drawn.asv].numpy()), drawn.counts.numpy())
     np.testing.assert_allclose(drawn.distance, batch_unifrac(study.tree, study.tips, table), atol=1e-6)
+
+
+def conditioned(study):
+    rng = np.random.default_rng(0)
+    return dataclasses.replace(
+        study,
+        category=rng.integers(1, 5, (9, 2)),
+        covariate=rng.normal(size=(9, 1)).astype(np.float32),
+        weight=np.arange(9, dtype=np.float32),
+    )
+
+
+def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
+    """What is hidden depends on seed, epoch and sample alone, and the study keeps its values."""
+    study = conditioned(study)
+    batch = draw_batch(study, np.array([6, 2, 7]), 0)
+    for at, name in enumerate(batch.sample_ids):
+        row = int(name[1:])
+        assert batch.category[at].tolist() == study.category[row].tolist()
+        assert batch.covariate[at].tolist() == study.covariate[row].tolist()
+        assert batch.weight[at] == row
+
+    def hidden(rows, draw):
+        found = draw_batch(study, np.array(rows), draw, withheld=Withheld(covariates=0.4))
+        together = torch.cat([found.category == 0, found.covariate.isnan()], dim=1)
+        return {name: tuple(one.tolist()) for name, one in zip(found.sample_ids, together, strict=True)}
+
+    one, other = hidden(range(9), 3), hidden([8, 4], 3)
+    assert other.items() <= one.items()
+    assert hidden(range(9), 4) != one
+    share = np.mean([list(hidden(range(9), draw).values()) for draw in range(30)], axis=(0, 1))
+    assert share == pytest.approx(0.4, abs=0.1)
+    assert (study.category > 0).all()
+    assert np.isfinite(study.covariate).all()
+    bare = draw_batch(dataclasses.replace(study, category=None, covariate=None, weight=None), np.arange(3), 0)
+    assert (bare.category, bare.covariate, bare.weight) == (None, None, None)
+
+
+def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
+    study, rows = study_of(**tiny()), np.arange(9)
+    full, thin = draw_batch(study, rows, 3), draw_batch(study, rows, 3, withheld=Withheld(0.5))
+
+    def read(batch):
+        return {
+            name: {int(batch.column[asv]): int(n) for asv, n in zip(asvs, reads, strict=True) if n}
+            for name, asvs, reads in zip(batch.sample_ids, batch.asv, batch.counts, strict=True)
+        }
+
+    whole, part = read(full), read(thin)
+    assert all(part[name].items() <= whole[name].items() for name in whole)
+    left = sum(map(len, part.values())) / sum(map(len, whole.values()))
+    assert 0.4 < left < 0.7
+    alone = read(draw_batch(study, rows[[5, 2]], 3, withheld=Withheld(0.5)))
+    assert alone == {name: part[name] for name in alone}
+    assert read(draw_batch(study, rows, 4, withheld=Withheld(0.5))) != part
+    assert all(len(one) >= 1 for one in read(draw_batch(study, rows, 3, withheld=Withheld(0.999))).values())
+    order = [full.sample_ids.index(name) for name in thin.sample_ids]
+    assert torch.equal(thin.distance, full.distance[order][:, order])
 
 
 def test_targets_follow_their_samples(study):

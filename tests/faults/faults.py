@@ -138,7 +138,7 @@ def run(folder: Path, every: int) -> bool:
     sys.path.insert(0, str(HERE.parents[1]))
     import torch
 
-    from aam.config import SimulateConfig
+    from aam.config_commands import SimulateConfig
     from aam.data.simulate import simulate
     from tests.faults.kills import commands
 

@@ -45,7 +45,7 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.files import write_manifest
 from aam.training.checkpoint import SavedModel, State, load_model, read_state, save_model, write_state
-from aam.training.inference import read_predictions
+from aam.training.predictions import read_predictions
 
 SECONDS, MEMORY = 5, 1 << 30
 # Inputs that one process reads before the next is started.

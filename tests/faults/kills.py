@@ -22,7 +22,7 @@ import torch
 
 import aam.training.run  # noqa: F401
 from aam.cli.main import main
-from aam.config import SimulateConfig
+from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 
 SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"

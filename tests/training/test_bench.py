@@ -10,16 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from aam.config import (
-    BenchConfig,
-    DataConfig,
-    FineTuneConfig,
-    ModelConfig,
-    RunConfig,
-    RuntimeConfig,
-    SimulateConfig,
-    TrainConfig,
-)
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, RunConfig, RuntimeConfig, TrainConfig
+from aam.config_commands import BenchConfig, SimulateConfig
 from aam.data.simulate import simulate
 from aam.errors import InputError
 from aam.runtime.timing import Stages, operations, peak_memory, product_rate, slug

@@ -30,7 +30,7 @@ from aam.training.baselines import MAJORITY, MEDIAN
 from aam.training.checkpoint import SavedModel
 from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, mantel, masked_bases, write_results
 from aam.training.forest import Columns, baselines_of
-from aam.training.inference import PredictionTable
+from aam.training.predictions import PredictionTable
 from aam.training.report import ReportData
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
 from aam.cli.main import main
-from aam.config import ForestConfig
+from aam.config_commands import ForestConfig
 from aam.data.loader import draw_batch, rarefied_table
 from aam.data.metadata import Metadata
 from aam.data.split import Split, read_split
@@ -24,7 +24,7 @@ from aam.errors import InputError
 from aam.training import forest
 from aam.training.baselines import Fold, Task
 from aam.training.forest import FOREST, LEARNED, NEIGHBOURS, TREES, Columns, baselines_in, baselines_of
-from aam.training.inference import read_predictions
+from aam.training.predictions import read_predictions
 
 FEW = ForestConfig(n_estimators=6, n_jobs=1)
 IDS = tuple(f"s{row}" for row in range(24))

@@ -14,8 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from aam.config import FineTuneConfig, ModelConfig, RunConfig, TargetConfig, TrainConfig
-from aam.data.loader import Loader, draw_batch
+from aam.config import (
+    CovariateConfig,
+    FineTuneConfig,
+    ModelConfig,
+    RegressorConfig,
+    RunConfig,
+    TargetConfig,
+    TrainConfig,
+)
+from aam.data.loader import Loader, Withheld, draw_batch
 from aam.data.study import EVALUATION
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
@@ -28,6 +36,11 @@ from aam.training.optim import learning_rate, make_optimizer
 CPU = torch.device("cpu")
 PRETRAIN = HeadConfig("unifrac", (0.5, 0.2), counts=True)
 SUPERVISED = HeadConfig(n_targets=2, n_classes=(3,))
+CONDITIONED = HeadConfig(
+    n_targets=2, n_classes=(3,), losses=("quantile", "huber"), quantiles=(0.1, 0.5, 0.9), levels=(4, 3), numbers=1,
+    scaled_by=(0,), regressor=RegressorConfig(learnable_output_scale=True),
+    covariates=CovariateConfig(categorical_fusion="gmu"),
+)  # fmt: skip
 
 
 def config_of(epochs=3, batch_size=4, targets=None, runtime=None, **train) -> FineTuneConfig:
@@ -44,6 +57,16 @@ def supervised(study):
     target = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
     target[2, 0] = target[7, 1] = math.nan
     return dataclasses.replace(study, target=target, label=np.array([0, 1, 2, -1, 0, 1, 2, 0, 1])[:, None])
+
+
+def conditioned(study):
+    """The same with covariates, some unknown, and weights of the samples."""
+    rng = np.random.default_rng(1)
+    covariate = rng.normal(size=(9, 1)).astype(np.float32)
+    covariate[4] = math.nan
+    category = np.stack([rng.integers(0, 4, 9), rng.integers(0, 3, 9)], axis=1)
+    weight = rng.random(9).astype(np.float32)
+    return dataclasses.replace(supervised(study), category=category, covariate=covariate, weight=weight)
 
 
 @pytest.fixture
@@ -257,25 +280,35 @@ def test_ten_broken_steps_in_a_row_end_the_run(study, model_of, tmp_path, monkey
 # --- going on ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"optimizer": "adamw"},
-        {"optimizer": "sgd", "scheduler": "plateau", "scheduler_patience": 0},
-        {"ema_decay": 0.7, "scheduler": "onecycle"},
-        {"batch_size": 1, "gradient_accumulation_steps": 2, "scheduler": "cosine_restarts", "scheduler_t0": 1},
-    ],
-    ids=lambda options: "-".join(map(str, options.values())),
+WAYS = (
+    {"optimizer": "adamw"},
+    {"optimizer": "sgd", "scheduler": "plateau", "scheduler_patience": 0},
+    {"ema_decay": 0.7, "scheduler": "onecycle"},
+    {"batch_size": 1, "gradient_accumulation_steps": 2, "scheduler": "cosine_restarts", "scheduler_t0": 1},
 )
-@pytest.mark.parametrize("heads", [PRETRAIN, SUPERVISED], ids=["pretrain", "supervised"])
+
+
+@pytest.mark.parametrize(
+    ("heads", "options"),
+    [
+        *((heads, options) for options in WAYS for heads in (PRETRAIN, SUPERVISED)),
+        (CONDITIONED, {**WAYS[3], **WAYS[2]}),
+    ],
+    ids=lambda one: "-".join(map(str, one.values())) if isinstance(one, dict) else f"{one.n_targets}{one.levels}",
+)
 def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp_path, heads, options):
-    targets = TargetConfig(metadata_column=("a", "b", "c") if heads is SUPERVISED else ())
+    targets = TargetConfig(metadata_column=() if heads is PRETRAIN else ("a", "b", "c"))
+    if heads is CONDITIONED:
+        targets = dataclasses.replace(targets, quantiles=(0.1, 0.5, 0.9), unfreeze_epochs=1)
     config = config_of(6, targets=targets, patience=3, **{"batch_size": 2, **options})
-    learned = supervised(study) if heads is SUPERVISED else study
+    config = dataclasses.replace(config, covariates=CovariateConfig(categorical_lr=0.1))
+    learned = {PRETRAIN: study, SUPERVISED: supervised(study), CONDITIONED: conditioned(study)}[heads]
 
     def trainer(records: list[dict]) -> Trainer:
         torch.manual_seed(3)
-        return trainer_of(model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append)
+        made = trainer_of(model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append)
+        made.train = dataclasses.replace(made.train, withheld=Withheld(0.3, 0.4))
+        return made
 
     records: list[dict] = []
     whole = trainer(records)
@@ -317,14 +350,18 @@ def test_counts_are_those_of_the_losses(study, model_of):
     assert int(loss_counts(faith, None)["unifrac"]) == 8
 
 
+@pytest.mark.parametrize("heads", [SUPERVISED, CONDITIONED], ids=["plain", "conditioned"])
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 4, 1), (1, 8)])
-def test_batches_of_a_step_weigh_as_one(study, model_of, sizes):
+def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
     """Uneven batches with missing targets: gradients are those of all samples at once."""
     learned, config = supervised(study), config_of(nuc_penalty=0.0, count_penalty=0.0, max_grad_norm=0.05)
-    objective, gradients, losses = Objective(config, 40, CPU), [], []
+    if heads is CONDITIONED:
+        learned = conditioned(study)
+        config = dataclasses.replace(config, targets=TargetConfig(quantiles=(0.1, 0.5, 0.9)))
+    objective, gradients, losses = Objective(config, 40, CPU, losses=heads.losses), [], []
     ends = np.cumsum([0, *sizes])
     for parts in ([np.arange(9)], [np.arange(a, b) for a, b in pairwise(ends)]):
-        model = model_of(SUPERVISED).train()
+        model = model_of(heads).train()
         window = [Micro(draw_batch(learned, rows, 0), None, number) for number, rows in enumerate(parts)]
         step = train_step(model, window, objective, make_optimizer(model, config.train))
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
@@ -474,3 +511,70 @@ def test_the_weights_of_the_losses(study, model_of):
     assert found == total_loss(terms, penalties(config.train, config.targets))
     means = {name: float(total / count) for name, (total, count) in terms.items()}
     assert float(found) == pytest.approx(0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"])
+
+
+# --- covariates --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["plain", "frozen", "averaged", "chunks", "recomputed", "several", "workers"])
+def test_validation_and_prediction_read_covariates_as_training_does(study, model_of, way):
+    """Failure 3 of the predecessor: in validation of a wrapped model they were silently dropped."""
+    learned, model = conditioned(study), model_of(CONDITIONED)
+    more = {"averaged": {"ema_decay": 0.5}, "several": {"gradient_accumulation_steps": 2}}.get(way, {})
+    targets = TargetConfig(metadata_column=("a", "b", "c"), quantiles=(0.1, 0.5, 0.9))
+    config = config_of(1, targets=targets, runtime=RunConfig(num_workers=1 if way == "workers" else 0), **more)
+    if way in ("chunks", "recomputed"):
+        model.bound_memory(3, way == "recomputed")
+    asvs = encode_table(model, learned, CPU, config.runtime) if way == "frozen" else None
+    figures = {}
+    for name in ("as it is", "unknown"):
+        known = learned if name == "as it is" else dataclasses.replace(learned, category=0 * learned.category)
+        trainer = trainer_of(copy.deepcopy(model), known, config, asvs=asvs)
+        figures[name] = trainer._validate()
+        rows = np.arange(6, 9)
+        found = run_model(model, known, rows, CPU, config.runtime)
+        terms = []
+        with torch.no_grad():
+            for batch in trainer.validation.epoch(EVALUATION):
+                outputs, _ = trainer.objective.run(model.eval(), batch, None, None if asvs is None else asvs.of(batch))
+                terms.append(outputs.target.numpy())
+                order = [found.sample_ids.index(one) for one in batch.sample_ids]
+                np.testing.assert_allclose(found.target[order], terms[-1], atol=1e-5)
+                np.testing.assert_allclose(found.quantiles[order], outputs.quantiles.numpy(), atol=1e-5)
+    assert abs(figures["as it is"]["val_loss"] - figures["unknown"]["val_loss"]) > 1e-3
+
+
+def test_parts_thaw_one_after_the_other(study, model_of):
+    learned, model = conditioned(study), model_of(CONDITIONED)
+    targets = TargetConfig(metadata_column=("a", "b", "c"), quantiles=(0.1, 0.5, 0.9), unfreeze_epochs=2)
+    config = config_of(5, targets=targets, patience=0, weight_decay=0.5)
+    before, moved = weights_of(model), []
+
+    def watch(record: dict) -> None:
+        if record["event"] == "epoch":
+            now = model.state_dict()
+            moved.append({name.split(".")[0] for name in now if not torch.equal(now[name], before[name])})
+
+    trainer_of(model, learned, config, report=watch).fit()
+    heads = {"target", "labels", "covariates"}
+    assert moved == [set(), heads, heads, heads | {"sample"}, heads | {"sample"}, heads | {"sample", "asv"}]
+
+
+def test_covariates_have_a_rate_of_their_own(study, model_of):
+    model, config = model_of(CONDITIONED), config_of(lr=0.125)
+    optimizer = make_optimizer(model, config.train, 0.5)
+    names = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
+    factors = {names[id(p)]: group["factor"] for group in optimizer.param_groups for p in group["params"]}
+    assert factors.keys() == set(names.values())
+    fast = {name for name, factor in factors.items() if factor == 4}
+    assert {name.split(".")[0] for name in fast} == {"covariates", "target"}
+    assert {name for name in fast if "target" in name} == {"target.factors.0.weight", "target.offsets.0.weight"}
+    assert {factor for name, factor in factors.items() if name not in fast} == {1}
+    rates = []
+    own = dataclasses.replace(config, covariates=CovariateConfig(categorical_lr=0.5))
+    trainer = trainer_of(model, conditioned(study), own)
+    step = trainer.optimizer.step
+    trainer.optimizer.step = lambda: (rates.append([group["lr"] for group in trainer.optimizer.param_groups]), step())
+    trainer.fit()
+    assert all(fast == pytest.approx(4 * slow) for slow, _, fast, _ in rates)
+    assert max(slow for slow, *_ in rates) == 0.125

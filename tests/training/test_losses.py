@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.metrics import mean_pinball_loss
 from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TargetConfig, TrainConfig
@@ -251,3 +253,63 @@ def test_weighted_classes_are_those_of_torch():
     expected = F.cross_entropy(logits, label, weight, ignore_index=-1)
     assert total_loss(terms, {"label": 1.0}).item() == pytest.approx(expected.item(), rel=1e-5)
     assert loss_counts(batch, None, (weight,))["label0"].item() == pytest.approx(terms["label0"][1].item())
+
+
+# --- quantiles, columns and samples ------------------------------------------------------------------------
+
+
+def test_the_quantile_loss_is_that_of_scikit_learn():
+    levels = (0.1, 0.5, 0.8)
+    truth, quantiles = torch.randn(9, 2), torch.randn(9, 3, 2)
+    truth[3, 0] = NAN
+    batch = batch_of(9, target=truth)
+    outputs = outputs_of(9, target=quantiles[:, 1], quantiles=quantiles.requires_grad_())
+    losses, config = ("quantile", "quantile"), TargetConfig(quantiles=levels)
+    total, count = loss_terms(outputs, batch, None, config, 10, (), losses)["target"]
+    known = truth.isfinite()
+    expected = [
+        mean_pinball_loss(truth[known[:, c], c], quantiles[known[:, c], q, c].detach(), alpha=levels[q])
+        * int(known[:, c].sum())
+        for c in range(2)
+        for q in range(3)
+    ]
+    assert (total.item(), int(count)) == (pytest.approx(sum(expected) / 3, rel=1e-5), 17)
+    total.backward()
+    assert torch.isfinite(quantiles.grad).all()
+    assert (quantiles.grad[3, :, 0] == 0).all()
+
+
+def test_each_column_has_its_own_loss():
+    truth, predicted, quantiles = torch.randn(8, 4), torch.randn(8, 4), torch.randn(8, 3, 4)
+    config, losses = TargetConfig(quantiles=(0.1, 0.5, 0.9)), ("mae", "quantile", "mse", "quantile")
+    batch, outputs = batch_of(8, target=truth), outputs_of(8, target=predicted, quantiles=quantiles)
+    total, count = loss_terms(outputs, batch, None, config, 10, (), losses)["target"]
+    error = (truth - predicted).abs()
+    expected = error[:, 0].sum() + error[:, 2].square().sum()
+    for column in (1, 3):
+        for at, level in enumerate(config.quantiles):
+            expected += 8 * mean_pinball_loss(truth[:, column], quantiles[:, at, column], alpha=level) / 3
+    assert (total.item(), int(count)) == (pytest.approx(expected.item(), rel=1e-5), 32)
+
+
+def test_weights_of_samples_are_repetitions():
+    """A weight of 3 is the sample three times, in every term of the targets and in what counts before the step."""
+    truth, label = torch.randn(5, 2), torch.tensor([0, 1, 2, -1, 1])[:, None]
+    truth[1, 1] = NAN
+    logits, predicted, times = torch.randn(5, 3), torch.randn(5, 2), torch.tensor([3, 1, 0, 2, 1])
+    classes = (torch.tensor([0.5, 2.0, 1.0]),)
+
+    def terms(batch, rows):
+        outputs = outputs_of(len(rows), target=predicted[rows], labels=(logits[rows],))
+        return loss_terms(outputs, batch, None, TargetConfig(), 10, classes), loss_counts(batch, None, classes)
+
+    whole, rows = torch.arange(5), torch.arange(5).repeat_interleave(times)
+    found, counts = terms(batch_of(5, target=truth, label=label, weight=times.float()), whole)
+    expected, _ = terms(batch_of(len(rows), target=truth[rows], label=label[rows]), rows)
+    for name in ("target", "label0"):
+        assert [float(x) for x in found[name]] == pytest.approx([float(x) for x in expected[name]], rel=1e-5)
+        assert float(counts[name]) == pytest.approx(float(found[name][1]))
+    even = dataclasses.replace(batch_of(5, target=truth, label=label), weight=torch.ones(5))
+    assert [float(x) for x in terms(even, whole)[0]["target"]] == pytest.approx(
+        [float(x) for x in terms(batch_of(5, target=truth, label=label), whole)[0]["target"]]
+    )

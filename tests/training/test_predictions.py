@@ -16,15 +16,8 @@ from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
 from aam.training.checkpoint import SavedModel
-from aam.training.inference import (
-    PredictionTable,
-    combined,
-    joined,
-    predict_rows,
-    read_predictions,
-    run_model,
-    write_predictions,
-)
+from aam.training.inference import predict_rows, run_model
+from aam.training.predictions import PredictionTable, combined, joined, read_predictions, write_predictions
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 AGE = TargetSpec("age", "numeric", (), "zscore", Scale(40.0, 15.0), bounds=(0.0, 90.0))

@@ -1,0 +1,191 @@
+"""The options of all commands but `aam pretrain` and `aam train`, whose page is config.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from aam.config import DataConfig, ModelConfig, RuntimeConfig, StudyConfig, TrainConfig, TreeConfig, option
+
+
+@dataclass(frozen=True)
+class UnifracConfig(TreeConfig):
+    """Write the UniFrac matrix or Faith PD of a whole table."""
+
+    output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
+    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.")
+    seed: int = option(0, "Seed of the rarefaction.")
+    memory_limit: float = option(1.0, "Memory of the computation in GiB.")
+    device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    overwrite: bool = option(False, "Replace the output if it exists.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class ApplyConfig:
+    """A trained model and the table it is applied to"""
+
+    model: tuple[Path, ...] = option(
+        (),
+        "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together.",
+        metavar="PATH ...",
+    )
+    table: Path | None = option(None, "Feature table of the samples; no tree is needed.")
+    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
+    trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+@dataclass(frozen=True)
+class PredictConfig(ApplyConfig):
+    """Predict samples of a new table in the target's own units."""
+
+    output: Path | None = option(None, "Predictions to write (.tsv): one row per sample of the table.")
+    prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.")
+    metadata: Path | None = option(None, "Sample metadata, for a model with covariates or --normalize-by.")
+    missing: Literal["error", "drop"] = option(
+        "error", "Samples that need --metadata and lack it: refuse, or leave empty."
+    )
+
+
+@dataclass(frozen=True)
+class EmbedConfig(ApplyConfig):
+    """Write the vectors of samples and ASVs."""
+
+    format: Literal["tsv", "npy"] = option("tsv", "samples.tsv and asvs.tsv, or .npy with ids beside them.")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(ApplyConfig):
+    """Compare predictions with the truth: figures, intervals, baselines, report."""
+
+    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
+    predictions: Path | None = option(None, "Predictions to evaluate instead of a model.")
+    metadata: Path | None = option(None, "Sample metadata with the true values.")
+    split: Path | None = option(
+        None, "split.tsv of the run: only its test samples count, and baselines learn from the rest."
+    )
+    baselines: Path | None = option(None, "Predictions of `aam rf-baseline` on the same split, to compare with.")
+    group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
+    batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
+    by_columns: tuple[str, ...] = option(
+        (), "Metadata columns each category of which is reported.", metavar="COLUMN ..."
+    )
+
+
+@dataclass(frozen=True)
+class ForestConfig:
+    """Random forest and extra trees"""
+
+    n_estimators: int = option(500, "Trees of a forest.")
+    max_features: str | None = option(
+        None,
+        "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training side by groups.",
+    )
+    n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.")
+
+
+@dataclass(frozen=True)
+class RfBaselineConfig:
+    """Predict held-out samples with forests, nearest neighbours on UniFrac (with --tree) and trivial baselines."""
+
+    data: StudyConfig = field(default_factory=StudyConfig)
+    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
+    classifier: bool = option(False, "Treat a numeric column as classes.")
+    train_samples: Path | None = option(None, "File of the samples to learn from, one id per line, instead of a split.")
+    val_samples: Path | None = option(None, "File of the samples to predict, with --train-samples.")
+    output: Path | None = option(
+        None, "Predictions to write (.tsv), for `aam evaluate --baselines`; the figures stand beside them (.json)."
+    )
+    forest: ForestConfig = ForestConfig()
+    seed: int = option(0, "Seed of the rarefaction, the split and the forests.")
+    overwrite: bool = option(False, "Replace the output if it exists.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class SimulateConfig:
+    """A synthetic study"""
+
+    output_dir: Path = option(
+        Path("study"), "Folder to write: table.biom, tree.nwk, metadata.tsv, traits.tsv, truth.json."
+    )
+    samples: int = option(300, "Number of samples.")
+    asvs: int | None = option(None, "Number of ASVs; unset: 1,000 at 300 samples, growing with their root.")
+    subjects: int | None = option(None, "Number of subjects; unset: one for five samples.")
+    length: int = option(150, "Nucleotides of each ASV.")
+    depth: int = option(8_000, "Median reads of a sample.")
+    asv_turnover: float = option(
+        0.0, "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives instead."
+    )
+    seed: int = option(0, "Seed of everything that is drawn.")
+    overwrite: bool = option(False, "Replace the output folder if it exists.")
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """What differs between two runs and where their losses first part; between two machines, or two benchmarks."""
+
+    first: Path | None = option(
+        None, "Folder of a run, or the JSON of aam doctor, bench or profile.", metavar="ONE", positional=True
+    )
+    second: Path | None = option(None, "Another of the same kind.", metavar="OTHER", positional=True)
+    tolerance: float = option(0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
+
+    output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
+    activations: bool = option(
+        False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
+    )
+    embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True)
+    attention_heads: int = option(4, "Its attention heads.", rare=True)
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """Steps of pretraining on this device: where their time goes, the largest batch, the best learning rate."""
+
+    what: Literal["step", "memory", "batch-size", "lr"] = option(
+        "step", "Time by stage and operation; memory by stage; the largest batch that fits; the best learning rate.",
+        metavar="{step,memory,batch-size,lr}", positional=True,
+    )  # fmt: skip
+    steps: int = option(20, "Steps that are measured (lr: five times as many).")
+    rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True)
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Measure speed and memory on this device."""
+
+    table: Path | None = option(
+        None, "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study."
+    )
+    tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.")
+    cases: tuple[Case, ...] = option(
+        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
+        "What is measured, each in a process of its own.",
+    )
+    all: bool = option(False, "Measure unlabelled of AAM_BENCH_DATA too, which is large.")
+    repeats: int = option(10, "Steps timed for each case, after two that warm up.")
+    output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    debug: bool = option(False, "Show the traceback of an error.", rare=True)

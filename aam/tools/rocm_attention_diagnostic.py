@@ -1,0 +1,10 @@
+"""The old name of `aam doctor`: ``python -m aam.tools.rocm_attention_diagnostic``."""
+
+from __future__ import annotations
+
+import sys
+
+from aam.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["doctor", *sys.argv[1:]]))

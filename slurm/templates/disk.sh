@@ -1,0 +1,38 @@
+# --- files: copied whole, under a partial name first ---------------------------------------------------------------
+
+say() { printf '%(%F %T)T %s\n' -1 "$*"; }
+fail() { local status=$1; shift; say "failed: $*" >&2; exit "$status"; }
+
+listing() {   # names, sizes and times of a file, or of all in a folder
+    find -L "$1" -type f ! -name '.lock' -printf '%P %s %Ts\n' | sort
+}
+
+sums() {   # the checksum of a file, or of the checksums in a folder
+    if [ -d "$1" ]; then
+        (cd "$1" && find -L . -type f ! -name '.lock' -print0 | sort -z | xargs -0 -r sha256sum) | sha256sum
+    else
+        sha256sum <"$1"
+    fi
+}
+
+fetch() {   # fetch FROM TO: copy a file or folder and compare checksums; what is there already is kept
+    local from=$1 to=$2 part="${2%/*}/.partial-${2##*/}" sum
+    [ -r "$from" ] || { say "stage-in: $from is missing or may not be read" >&2; return 1; }
+    if [ -e "$to" ] && [ "$(listing "$from")" = "$(listing "$to")" ]; then
+        say "stage-in: $to is there already"
+        return 0
+    fi
+    mkdir -p "${to%/*}" && rm -rf "$part" && cp -rpL "$from" "$part" || return 1
+    sum=$(sums "$from")
+    [ "$sum" = "$(sums "$part")" ] || { say "stage-in: the copy of $from differs from it" >&2; return 1; }
+    rm -rf "$to" && mv -T "$part" "$to" || return 1
+    say "stage-in: $to, sha256 ${sum%% *}"
+}
+
+room() {   # room FOLDER BYTES PATH...: whether a disk holds these paths and so many bytes more
+    local folder=$1 need=$2 free size
+    shift 2
+    while IFS=$'\t' read -r -d '' size _; do need=$((need + size)); done < <(du -0sLB1 --apparent-size -- "$@")
+    free=$(df -B1 --output=avail "$folder" | tail -n 1)
+    (( free >= need )) || { say "stage-in: $folder has $free bytes free, $need are needed" >&2; return 1; }
+}

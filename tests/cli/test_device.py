@@ -1,0 +1,354 @@
+"""The device layer through the command line: the doctor, and training that takes what the gates chose."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from aam.cli.main import main
+from aam.runtime.attention import use
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+TRITON = "type of variable changes in the loop: int1 re-assigned to int8"
+PLATFORMS = GOLDEN / "platforms"
+SMALL = ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
+SMALL += ["--epochs=1", "--batch-size=8", "--threads=1"]
+DOCTOR = ["doctor", "--device", "cpu", "--threads", "1", "--no-compile-model"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("device") / "study"
+    assert main(f"simulate --output-dir {folder} --samples 20 --asvs 60 --length 50 --depth 800".split()) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_choice():
+    yield
+    use({})
+
+
+def pretrain(study: Path, output: Path, *words: str) -> int:
+    inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--rarefy-depth", "200"]
+    return main(["pretrain", *inputs, "--device", "cpu", "--output-dir", str(output), *SMALL, *words])
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model" / "weights.safetensors").read_bytes()
+
+
+def break_flash(monkeypatch) -> None:
+    """Plant a flash back end that ignores its mask."""
+    real = F.scaled_dot_product_attention
+
+    def faulty(query, key, value, attn_mask=None):
+        return real(query, key, value, attn_mask=None if torch.backends.cuda.flash_sdp_enabled() else attn_mask)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", faulty)
+
+
+# --- the doctor ----------------------------------------------------------------------------------------------
+
+
+def check(value: object, schema: dict, where: str = "report") -> None:
+    """Assert that `value` fits a schema: the part of JSON Schema that doctor.schema.json uses."""
+    kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
+    known = {"type", "enum", "properties", "additionalProperties", "required", "items", "$schema", "title"}
+    assert schema.keys() <= known, f"{where}: this check does not know {schema.keys() - known}"
+    if "enum" in schema:
+        assert value in schema["enum"], f"{where}: {value!r}"
+    if "type" in schema:
+        names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        number = type(value) in (int, float) and math.isfinite(value)
+        fits = any(number if name == "number" else type(value) is kinds[name] for name in names)
+        assert fits, f"{where}: {value!r} is no {names}"
+    if isinstance(value, dict):
+        missing = set(schema.get("required", ())) - value.keys()
+        assert not missing, f"{where}: {missing} missing"
+        for name, each in value.items():
+            inner = schema.get("properties", {}).get(name, schema.get("additionalProperties", {}))
+            assert inner is not False, f"{where}: {name!r} is unknown"
+            check(each, inner, f"{where}.{name}")
+    for at, each in enumerate(value if isinstance(value, list) else ()):
+        check(each, schema.get("items", {}), f"{where}[{at}]")
+
+
+def examined(path: Path, *words: str) -> tuple[int, dict]:
+    status = main([*DOCTOR, *words, "--output", str(path)])
+    report = json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    check(report, json.loads((GOLDEN / "doctor.schema.json").read_text()))
+    return status, report
+
+
+def test_the_schema_check_can_fail():
+    schema = json.loads((GOLDEN / "doctor.schema.json").read_text())
+    for value in ({}, {"format": 2}, {"status": "0"}, [], {"findings": [{"level": "bad"}]}):
+        with pytest.raises(AssertionError):
+            check(value, {**schema, "required": ["format"]} if value else schema)
+
+
+def test_this_machine(tmp_path, capsys):
+    status, report = examined(tmp_path / "d.json", "--activations")
+    assert status == report["status"] == 0, report["findings"]
+    assert report["platform"]["vendor"] == "CPU"
+    assert set(report["attention"]["chosen"].values()) == {"sdpa"}
+    for found in report["attention"]["results"].values():
+        assert [name for name, result in found.items() if "refused" in result] == ["mem_efficient"]
+    assert report["rates"]["product"] > 1e8
+    assert report["rates"]["copy"] > 1e7
+    assert not any(found["wrong"] for found in report["operations"].values())
+    assert max(layer["error"] for layer in report["activations"].values()) < 1e-4
+    said = capsys.readouterr().out
+    assert "float32, masked" in said
+    assert "Nothing is wrong." in said
+
+
+@pytest.mark.parametrize("path", sorted(PLATFORMS.glob("*.json")), ids=lambda path: path.stem)
+def test_recorded_machines_are_examined_like_any_other(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AAM_PLATFORM", str(path))
+    status, report = examined(tmp_path / "d.json")
+    facts = json.loads(path.read_text())
+    assert report["recorded"] == str(path)
+    assert report["platform"]["name"] == facts["device"]["name"]
+    ill = path.stem in ("gfx942-torch2.5-rocm6.2", "gfx1010-torch2.7-rocm6.3")
+    assert status == report["status"] == ill
+    said = "\n".join(f"{f['level']} {f['what']} {f['mend']}" for f in report["findings"])
+    expected = {
+        "gfx942-torch2.5-rocm6.2": [
+            "wrong attention mem_efficient, float32, masked: off by 1.73 against float64 aam takes math",
+            "mended PYTORCH_HIP_ALLOC_CONF: expandable_segments hangs on ROCm below 7",
+            "mended HSA_OVERRIDE_GFX_VERSION",
+            "mended CUDA_VISIBLE_DEVICES: composes with ROCR_VISIBLE_DEVICES to no device at all",
+            "note torch.compile with inductor",
+        ],
+        "gfx942-torch2.7-rocm6.3": ["mended CUDA_VISIBLE_DEVICES"],
+        "gfx1100-torch2.7-rocm6.3": ["note TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL is unset"],
+        "gfx1010-torch2.7-rocm6.3": [
+            "mended TORCH_BLAS_PREFER_HIPBLASLT: hipBLASLt has no kernels for gfx1010",
+            "wrong operation fft: off by inf aam runs it on the CPU",
+        ],
+        "sm_90-torch2.7-cuda12.6": [],
+    }[path.stem]
+    assert all(line in said for line in expected), said
+    assert len(said.splitlines()) == len(expected) + 3 * (path.stem == "gfx942-torch2.5-rocm6.2")
+
+
+def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(study, tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
+    break_flash(monkeypatch)
+    status, report = examined(tmp_path / "d.json")
+    assert status == 1
+    assert "wrong: attention flash, float32, masked: off by" in capsys.readouterr().out
+    assert report["attention"]["chosen"] == {"float32, masked": "math", "float32, unmasked": "sdpa"}
+    assert pretrain(study, tmp_path / "auto") == 0
+    assert "attention, float32, masked: flash is off by" in capsys.readouterr().err
+    decided = json.loads((tmp_path / "auto" / "run.json").read_text())["decisions"]
+    assert decided["attention"] == report["attention"]["chosen"]
+    assert pretrain(study, tmp_path / "flash", "--attn-implementation", "flash") == 2
+    said = capsys.readouterr().err
+    assert "--attn-implementation flash: float32, masked: is off by" in said
+    assert "take auto (here math), or pass --allow-inexact-attention" in said
+    assert not (tmp_path / "flash").exists()
+    words = ["--attn-implementation", "flash", "--allow-inexact-attention"]
+    assert pretrain(study, tmp_path / "inexact", *words) == 0
+    assert weights(tmp_path / "inexact") != weights(tmp_path / "auto")
+
+
+def test_a_machine_on_which_nothing_is_right_is_examined_all_the_same(tmp_path, monkeypatch, capsys):
+    facts = json.loads((PLATFORMS / "gfx942-torch2.5-rocm6.2.json").read_text())
+    facts["gates"]["float32, masked"]["math"] |= {"backward": 2.0}
+    (tmp_path / "machine.json").write_text(json.dumps(facts))
+    monkeypatch.setenv("AAM_PLATFORM", str(tmp_path / "machine.json"))
+    status, report = examined(tmp_path / "d.json")
+    assert (status, report["attention"]["chosen"]) == (1, {})
+    assert "attention math, float32, masked: off by 2 against float64" in str(report["findings"])
+    assert "no back end is right here" in capsys.readouterr().err
+
+
+def test_bad_options_of_the_doctor(tmp_path, capsys):
+    assert main([*DOCTOR, "--attention-heads", "5", "--threads", "0"]) == 2
+    said = capsys.readouterr().err
+    assert "--threads is 0" in said
+    assert "--embedding-dim 96 is not divisible by 5 heads" in said
+    assert main(["doctor", "--device", "cuda:77" if torch.cuda.is_available() else "cuda"]) == 2
+
+
+def test_the_old_name_of_the_doctor(plain_python):
+    printed = plain_python("""
+import os, runpy, sys
+sys.argv = ["x", "--device", "cpu", "--threads", "1", "--no-compile-model"]
+try:
+    runpy.run_module("aam.tools.rocm_attention_diagnostic", run_name="__main__")
+except SystemExit as stopped:
+    print("status", stopped.code)
+""")
+    assert "aam doctor: CPU" in printed
+    assert printed.rstrip().endswith("status 0")
+
+
+def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run aam in a process of its own, without the hook that checks types, which compilers do not bear."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}", **environment}
+    return subprocess.run([sys.executable, "-m", "aam", *words], env=environment, capture_output=True, text=True)
+
+
+def test_a_compiler_that_fails_as_triton_does_falls_back_and_trains_on(study, tmp_path):
+    broken = tmp_path / "broken-compiler"
+    real = 'case "$1" in --version) exec c++ "$@";; esac'
+    broken.write_text(f'#!/bin/sh\n{real}\necho "error: {TRITON}" >&2\nexit 1\n')
+    broken.chmod(0o755)
+    words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
+    words += ["--rarefy-depth", "200", "--output-dir", str(tmp_path / "run"), *SMALL, "--compile-model"]
+    caches = {name: str(tmp_path / name) for name in ("AAM_CACHE", "TORCHINDUCTOR_CACHE_DIR")}
+    done = command(*words, CXX=str(broken), **caches)
+    assert done.returncode == 0, done.stderr
+    assert f"torch.compile with inductor fails here (error: {TRITON})" in done.stderr
+    assert "torch.compile: aot_eager" in done.stderr
+    verdict = json.loads((tmp_path / "run" / "run.json").read_text())["decisions"]["compile"]
+    assert verdict["tried"]["aot_eager"] == "right"
+    assert pretrain(study, tmp_path / "eager") == 0
+    losses = [
+        [json.loads(line)["val_loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1:]]
+        for name in ("run", "eager")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+# --- training ------------------------------------------------------------------------------------------------
+
+
+def test_math_attention_with_recomputation_trains(study, tmp_path, capsys):
+    words = ["--attn-implementation", "math"]
+    assert pretrain(study, tmp_path / "kept", *words) == 0
+    assert pretrain(study, tmp_path / "again", *words, "--gradient-checkpointing") == 0
+    assert pretrain(study, tmp_path / "chunks", *words, "--gradient-checkpointing", "--asv-chunk-size", "7") == 0
+    assert "different metadata" not in capsys.readouterr().err
+    decided = json.loads((tmp_path / "again" / "run.json").read_text())["decisions"]
+    assert set(decided["attention"].values()) == {"math"}
+    assert weights(tmp_path / "kept") == weights(tmp_path / "again")
+
+
+def test_a_remembered_verdict_changes_no_bit(study, tmp_path, monkeypatch):
+    for number in range(2):
+        monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
+        assert pretrain(study, tmp_path / str(number)) == 0
+    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "0" / "run.json"))
+    assert pretrain(study, tmp_path / "none") == 0
+    assert weights(tmp_path / "0") == weights(tmp_path / "1") == weights(tmp_path / "none")
+    runs = [json.loads((tmp_path / name / "run.json").read_text())["decisions"] for name in ("0", "1", "none")]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "cache"))
+    run = tmp_path / "run"
+    assert pretrain(study, run) == 0
+    (run / "metrics.json").unlink()
+    break_flash(monkeypatch)
+    monkeypatch.setenv("AAM_CACHE", str(tmp_path / "other"))
+    assert pretrain(study, run, "--resume-from", "auto") == 0
+    assert "attention" not in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+    (run / "metrics.json").unlink()
+    assert pretrain(study, run, "--resume-from", "auto", "--attn-implementation", "math") == 0
+    assert "config.runtime.attn_implementation was auto and is math" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "damage", [3, {"attention": 3}, {"attention": {"float32, masked": "best"}}, {"batch": {"a": 1}}, {"batch": [2]}]
+)
+def test_damaged_decisions_of_a_run_are_made_again(study, tmp_path, damage):
+    run = tmp_path / "run"
+    assert pretrain(study, run) == 0
+    about = json.loads((run / "run.json").read_text())
+    about["decisions"] = {**about["decisions"], **damage} if isinstance(damage, dict) else damage
+    (run / "run.json").write_text(json.dumps(about))
+    (run / "metrics.json").unlink()
+    assert pretrain(study, run, "--resume-from", "auto") == 0
+
+
+def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monkeypatch, capsys):
+    plain = tmp_path / "plain"
+    assert pretrain(study, plain) == 0
+    for name, taken in (
+        ("gfx942-torch2.5-rocm6.2", {"bfloat16, masked": "math", "bfloat16, unmasked": "flash"}),
+        ("gfx942-torch2.7-rocm6.3", {"bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "flash"}),
+        ("gfx1010-torch2.7-rocm6.3", {"float32, masked": "math", "float32, unmasked": "math"}),
+        ("gfx1100-torch2.7-rocm6.3", {"bfloat16, masked": "math", "bfloat16, unmasked": "math"}),
+        ("sm_90-torch2.7-cuda12.6", {"bfloat16, masked": "mem_efficient", "bfloat16, unmasked": "flash"}),
+    ):
+        monkeypatch.setenv("AAM_PLATFORM", str(PLATFORMS / f"{name}.json"))
+        assert pretrain(study, tmp_path / name) == 0
+        decided = json.loads((tmp_path / name / "run.json").read_text())["decisions"]
+        assert decided["attention"] == taken
+        assert f"recorded: {decided['recorded']} would take attention" in capsys.readouterr().err
+        assert weights(tmp_path / name) == weights(plain)
+    monkeypatch.setenv("AAM_PLATFORM", str(PLATFORMS / "gfx942-torch2.5-rocm6.2.json"))
+    words = ["--mixed-precision", "none", "--attn-implementation", "mem_efficient"]
+    assert pretrain(study, tmp_path / "refused", *words) == 2
+    assert "is off by 1.73 against float64; take auto (here math)" in capsys.readouterr().err
+    words = ["--attn-implementation", "flash"]
+    assert pretrain(study, tmp_path / "refused", *words) == 2
+    assert (
+        "flash: bfloat16, masked: does not serve it (flash attention does not take a mask)" in capsys.readouterr().err
+    )
+
+
+# --- memory ----------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_every_stage_changes_nothing_but_two_files(study, tmp_path):
+    assert pretrain(study, tmp_path / "plain") == 0
+    assert pretrain(study, tmp_path / "profiled", "--memory-profile") == 0
+    assert weights(tmp_path / "plain") == weights(tmp_path / "profiled")
+    report = json.loads((tmp_path / "profiled" / "memory.json").read_text())
+    stages = report["stages"]
+    assert stages.keys() == {"model creation", "transfer", "forward", "backward", "step", "between"}
+    assert all(each["peak_bytes"] >= each["resident_bytes"] / 2 > 1e7 for each in stages.values())
+    assert 0 < report["utilisation"] < 1
+    assert (tmp_path / "profiled" / "memory.png").read_bytes()[:4] == b"\x89PNG"
+    before = sorted(path.name for path in (tmp_path / "plain").iterdir())
+    assert pretrain(study, tmp_path / "plain", "--memory-profile") == 2, "it holds a run"
+    assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == before
+
+
+def test_memory_of_predictions(study, tmp_path):
+    inputs = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device", "cpu"]
+    words = ["train", *inputs, "--metadata-column", "ph", "--rarefy-depth", "200", *SMALL]
+    assert main([*words, "--output-dir", str(tmp_path / "tune")]) == 0
+    words = ["predict", "--model", str(tmp_path / "tune" / "model"), *inputs[:2], "--device", "cpu", "--threads", "1"]
+    assert main([*words, "--output", str(tmp_path / "p.tsv"), "--memory-profile"]) == 0
+    report = json.loads((tmp_path / "p.memory" / "memory.json").read_text())
+    assert {"forward", "model creation"} <= report["stages"].keys()
+
+
+def test_memory_that_is_full_is_said_with_what_to_lower(study, tmp_path, plain_python):
+    """The address space is limited for real; the network does not fit into what is left."""
+    printed = plain_python(f"""
+import contextlib, io, resource, re, pathlib
+import torch, aam.training.run
+from aam.cli.main import main
+torch.set_num_threads(1)
+size = int(re.search(r"VmSize:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + (400 << 20),) * 2)
+said = io.StringIO()
+with contextlib.redirect_stderr(said):
+    status = main(["pretrain", "--table", "{study}/table.biom", "--tree", "{study}/tree.nwk", "--device", "cpu",
+                   "--rarefy-depth", "200", "--output-dir", "{tmp_path}/run", "--threads", "1", "--num-workers", "0",
+                   "--embedding-dim", "4096", "--batch-size", "16"])
+print(status, said.getvalue())
+""")
+    assert printed.startswith("1 ")
+    assert "aam pretrain: memory is full (" in printed
+    assert "lower --batch-size (16), or lower --token-limit (1024), or set or lower --asv-chunk-size (None)" in printed
+    assert "Traceback" not in printed

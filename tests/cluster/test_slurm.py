@@ -1,0 +1,431 @@
+"""Job scripts on a cluster of two pretended Cosmos nodes: trained, warned, killed, crashed, requeued, chained."""
+
+from __future__ import annotations
+
+import getpass
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import HERE, ROOT, environment
+
+pytestmark = pytest.mark.cluster
+SMALL = ["--rarefy-depth", "300", "--embedding-dim", "16", "--attention-layers", "1", "--attention-heads", "2"]
+SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
+# Ten seconds or more of training, so that there is something to interrupt.
+LONG = [*SMALL, "--epochs", "100", "--patience", "0", "--checkpoint-minutes", "0.02"]
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+
+
+def local_slurm():
+    """The module of tests/cluster/local-slurm."""
+    loader = importlib.machinery.SourceFileLoader("local_slurm", str(HERE / "local-slurm"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("local_slurm", loader))
+    sys.modules["local_slurm"] = module
+    loader.exec_module(module)
+    return module
+
+
+class Site:
+    """The cluster, a login node with nothing on it, and what jobs have written."""
+
+    def __init__(self, cluster, folder: Path) -> None:
+        self.cluster, self.folder, self.vast = cluster, folder, folder / "vast"
+        self.vast.mkdir(parents=True)
+        self.study, self.user = folder / "study", getpass.getuser()
+        login = folder / "login"
+        login.mkdir()
+        for name in ("make", "python3"):
+            (login / name).symlink_to(shutil.which("make") if name == "make" else os.path.realpath(sys.executable))
+        # A job gets the environment of whoever submits it; a real login node has the usual tools for the job to use.
+        (login / "sbatch").write_text(f'#!/bin/sh\nPATH="{os.environ["PATH"]}:/usr/sbin"\nexec sbatch "$@"\n')
+        (login / "sbatch").chmod(0o755)
+        self.variables = {"PATH": str(login), "HOME": str(folder), "AAM_PYTHON": sys.executable, "LANG": "C.UTF-8"}
+        self.variables |= {"AAM_SITE_VAST": str(self.vast), "AAM_SITE": str(HERE / "site.toml"), **cluster.environment}
+
+    def login(self, *words: object, status: int | None = 0, cwd: Path = ROOT, **variables: str):
+        """Run a command as on a login node."""
+        given = {**self.variables, **variables}
+        done = subprocess.run(list(map(str, words)), cwd=cwd, env=given, capture_output=True, text=True)
+        assert status is None or done.returncode == status, done.stdout + done.stderr
+        return done
+
+    def submit(self, job: str, *words: object, before: tuple[object, ...] = (), **variables: str) -> str:
+        """Submit a job; returns its id."""
+        done = self.login(
+            "python3",
+            ROOT / "slurm" / "generate",
+            job,
+            "--data",
+            self.study,
+            "--submit",
+            *before,
+            "--",
+            *words,
+            **variables,
+        )
+        return done.stdout.split()[-1]
+
+    def facts(self, job: str) -> dict[str, str]:
+        """What SLURM says of a job."""
+        told = self.cluster.call("scontrol", "show", "job", "-o", job).splitlines()[0]
+        return dict(word.split("=", 1) for word in told.split() if "=" in word)
+
+    def log(self, out: str) -> str:
+        """All that the jobs of a run have said."""
+        return "".join(path.read_text() for path in sorted((self.vast / out / "slurm").glob("*.log")))
+
+    def until(self, what: Callable[[], object], seconds: float = 120, said: Callable[[], str] = str) -> None:
+        """Wait for something to be so."""
+        end = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < end, said()
+            time.sleep(0.2)
+
+    def until_said(self, out: str, *what: str) -> None:
+        """Wait until the log of a run holds some words."""
+        self.until(lambda: all(each in self.log(out) for each in what), said=lambda: self.log(out))
+
+    def wait(self, job: str, out: str, seconds: float = 240) -> tuple[str, int]:
+        """Wait for the end of a job; its state and exit status."""
+        self.until(lambda: self.facts(job)["JobState"] in ENDED, seconds, lambda: f"{self.facts(job)}\n{self.log(out)}")
+        facts = self.facts(job)
+        return facts["JobState"], int(facts["ExitCode"].split(":")[0])
+
+    def finish(self, job: str, out: str) -> None:
+        """Wait for a job that must succeed."""
+        assert self.wait(job, out) == ("COMPLETED", 0), self.log(out)
+
+    def weights(self, out: str) -> dict[str, bytes]:
+        """The weights of all models of a run."""
+        folder = self.vast / out
+        found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("model/*.safetensors")}
+        assert found, self.log(out)
+        return found
+
+    def clean(self, out: str) -> None:
+        """A finished run has no checkpoint, no half copy and no writer; its job left nothing on a node."""
+        left = [path for path in (self.vast / out).rglob("*") if re.search(r"step-|\.partial|writer", path.name)]
+        assert left == []
+
+
+@pytest.fixture(scope="session")
+def site(workshop: Path) -> Iterator[Site]:
+    module = local_slurm()
+    module.install()
+    cluster = module.Cluster(workshop / "cluster")
+    cluster.folder.mkdir()
+    try:
+        cluster.start()
+        made = Site(cluster, workshop / "site")
+        words = ["simulate", "--output-dir", made.study, "--samples", "60", "--asvs", "120", "--length", "60"]
+        aam(*words, "--depth", "2000", cwd=workshop)
+        yield made
+    finally:
+        cluster.stop()
+
+
+def aam(*words: object, cwd: Path, **variables: str) -> None:
+    """Run aam without SLURM."""
+    given = environment(PYTHONPATH=str(ROOT), **variables)
+    done = subprocess.run(
+        [sys.executable, "-m", "aam", *map(str, words)], cwd=cwd, env=given, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(site: Site) -> dict[str, bytes]:
+    """The weights of LONG, trained without SLURM and without interruption."""
+    words = ["pretrain", "--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
+    aam(*words, "--output-dir", site.vast / "plain", cwd=site.folder)
+    return site.weights("plain")
+
+
+def tasks_of(out: str) -> list[int]:
+    """Processes of aam that a job of this cluster runs for an output."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            variables = (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"--resume-from" in words and f"/{out}/".encode() in variables:
+            found.append(int(path.name))
+    return found
+
+
+def steps(folder: Path) -> list[Path]:
+    """The checkpoints in a run."""
+    return list(folder.glob("checkpoints/step-*"))
+
+
+def start_long(site: Site, out: str, **variables: str) -> str:
+    """Submit LONG and return once a checkpoint of it is on VAST; the run is held meanwhile, however fast it is."""
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
+    job = site.submit("pretrain_single", *words, **variables)
+    disk = f"local/*/{site.user}/job_{job}/aam/run"
+    site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), said=lambda: site.log(out))
+    for process in tasks_of(out):
+        os.kill(process, signal.SIGSTOP)
+    site.until(lambda: steps(site.vast / out), said=lambda: site.log(out))
+    for process in tasks_of(out):
+        os.kill(process, signal.SIGCONT)
+    return job
+
+
+def test_the_warning_before_the_time_limit(site, uninterrupted):
+    job = start_long(site, "warned")
+    site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+    site.finish(job, "warned")
+    assert site.weights("warned") == uninterrupted
+    log = site.log("warned")
+    assert "USR2: checkpoint, copy, requeue" in log
+    assert "start 2 of at most 4" in log
+    assert "goes on after step" in log
+    assert re.search(
+        r"summary: status 85, start 1, waited \d+ s, ran \d+ s, [\d.]+ samples/s, peak memory of a task \d", log
+    )
+    assert "summary: status 0, start 2" in log
+    site.clean("warned")
+
+
+def test_a_node_that_crashes(site, uninterrupted):
+    job = start_long(site, "crashed")
+    node = site.facts(job)["NodeList"]
+    site.cluster.crash(node)
+    try:
+        site.until(lambda: site.facts(job)["Restarts"] == "1", said=lambda: str(site.facts(job)))
+    finally:
+        site.cluster.boot(node)
+    site.finish(job, "crashed")
+    assert site.weights("crashed") == uninterrupted
+    assert "goes on after step" in site.log("crashed")
+    site.clean("crashed")
+    site.cluster.wait_for_nodes()
+
+
+def test_a_task_that_is_killed(site, uninterrupted):
+    job = start_long(site, "killed")
+    (task,) = tasks_of("killed")
+    os.kill(task, signal.SIGKILL)
+    site.finish(job, "killed")
+    assert site.weights("killed") == uninterrupted
+    assert "summary: status 137, start 1" in site.log("killed")
+
+
+def test_requeues_are_bounded(site):
+    job = site.submit("pretrain_single", "--table", "table.biom", *LONG, "--output-dir", "bounded",
+                      AAM_SITE_MOST_REQUEUES="1")  # fmt: skip
+    for start in ("start 1", "start 2"):
+        site.until_said("bounded", f"{start} of at most 2", "epoch 1/100" if start == "start 1" else "goes on after")
+        site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+        site.until_said("bounded", f"summary: status 85, {start}")
+    assert site.wait(job, "bounded") == ("FAILED", 85)
+    assert "not requeued again after 1 times" in site.log("bounded")
+    assert list((site.vast / "bounded" / "checkpoints").glob("step-*"))
+
+
+def test_a_cancelled_job_keeps_what_it_saved_and_stays_cancelled(site):
+    job = start_long(site, "cancelled")
+    site.cluster.call("scancel", job)
+    assert site.wait(job, "cancelled")[0] == "CANCELLED"
+    assert list((site.vast / "cancelled" / "checkpoints").glob("step-*"))
+    assert site.facts(job)["Restarts"] == "0"
+
+
+def test_a_failing_stage_in(site):
+    table = site.folder / "table.biom"
+    shutil.copy(site.study / "table.biom", table)
+    job = site.submit(
+        "pretrain_single", "--table", table, *SMALL, "--output-dir", "unstaged", before=("--time", "1:00:00")
+    )
+    table.unlink()
+    assert site.wait(job, "unstaged") == ("FAILED", 1)
+    assert f"stage-in: {table} is missing" in site.log("unstaged")
+    assert "nothing was trained" in site.log("unstaged")
+    assert not (site.vast / "unstaged" / "run.json").exists()
+
+
+def test_two_jobs_do_not_write_one_run(site):
+    job = start_long(site, "twice")
+    other = site.submit(
+        "pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", "twice"
+    )
+    assert site.wait(other, "twice") == ("FAILED", 2)
+    assert f"job {job} writes" in site.log("twice")
+    site.cluster.call("scancel", job)
+    site.wait(job, "twice")
+
+
+def test_hostile_names(site):
+    names = ["a b", "quo'te", 'dou"ble', "new\nline", "$(touch x)", "`y`;*"]
+    folder = site.folder / "hostile"
+    folder.mkdir()
+    table = folder / ("".join(names) + ".biom")
+    shutil.copy(site.study / "table.biom", table)
+    variables = {"OUT": "a b", "TABLE": str(table), "ARGS": " ".join([*SMALL, "--epochs 1"])}
+    done = site.login("make", "pretrain-single", **variables)
+    job = done.stdout.split()[-1]
+    site.finish(job, "a b")
+    assert list(ROOT.glob("x")) == []
+    assert json.loads((site.vast / "a b" / "run.json").read_text())["inputs"]["table"]["path"].endswith(".biom")
+
+
+def test_folds_as_an_array_and_what_depends_on_them(site):
+    rows = (site.study / "metadata.tsv").read_text().splitlines()
+    at = rows[0].split("\t").index("fold")
+    halves = [
+        [*row.split("\t"), f"h{int(row.split(chr(9))[at]) % 2}" if row[0] != "#" else "categorical"] for row in rows[1:]
+    ]
+    table = [[*rows[0].split("\t"), "half"], *halves]
+    (site.study / "halves.tsv").write_text("".join("\t".join(row) + "\n" for row in table))
+    data = ["--table", "table.biom", "--metadata", "halves.tsv", "--group-column", "subject", "--threads", "1"]
+    data += ["--rarefy-depth", "300", "--device", "cpu"]
+    words = [*data, "--cv", "half", "--output-dir", "flow", "pretrain:", *SMALL[2:8], "--tree", "tree.nwk"]
+    words += [
+        "--epochs",
+        "2",
+        "train:",
+        "--metadata-column",
+        "ph",
+        "--epochs",
+        "2",
+        "predict:",
+        "--table",
+        "table.biom",
+    ]
+    generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
+    done = site.login(*generate, "--", *words)
+    assert "after pretrain" in done.stderr
+    assert not (site.vast / "flow").exists(), "nothing is submitted unless asked for"
+    done = site.login(*generate, "--submit", "--", *words, AAM_SITE_DEVICES_PER_NODE="1")
+    numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
+    assert f"afterok:{numbers['pretrain']}" in site.facts(numbers["train"])["Dependency"]
+    for name, out in (("pretrain", "flow/pre"), ("evaluate", "flow"), ("predict", "flow")):
+        assert site.wait(numbers[name], out, 400) == ("COMPLETED", 0), site.log(out) + site.log("flow/tune")
+    assert (site.vast / "flow" / "evaluation" / "report.html").exists()
+    assert len((site.vast / "flow" / "predictions.tsv").read_text().splitlines()) == 61
+    plain = [word if not word.endswith((".biom", ".tsv")) else site.study / word for word in data]
+    aam("train", *plain, "--metadata-column", "ph", "--epochs", "2", "--cv", "half", "--pretrained-encoder",
+        site.vast / "flow" / "pre", "--output-dir", site.vast / "process", cwd=site.folder)  # fmt: skip
+    one, other = site.weights("process"), site.weights("flow/tune")
+    assert len(one) == 4
+    assert one == other
+
+
+def test_a_failed_parent_cancels_its_children(site):
+    words = ["--table", "table.biom", "--metadata", "metadata.tsv", "--cv", "fold", "--output-dir", "broken"]
+    words += [*SMALL[:2], "pretrain:", "--epochs", "0", "train:", "--metadata-column", "ph"]
+    done = site.login(
+        "python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study, "--submit", "--", *words
+    )
+    numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
+    assert site.wait(numbers["pretrain"], "broken/pre") == ("FAILED", 2)
+    for name in ("train", "evaluate"):
+        assert site.wait(numbers[name], "broken/pre")[0] == "CANCELLED"
+
+
+def test_staging_to_vast(site):
+    words = ("stage", "--table", "table.biom", "--tree", "tree.nwk", "--output-dir", "staged")
+    site.finish(site.submit(*words), "staged")
+    for name in ("table.biom", "tree.nwk"):
+        assert (site.vast / "staged" / name).read_bytes() == (site.study / name).read_bytes()
+    site.finish(site.submit(*words), "staged")
+    assert "is there already" in site.log("staged")
+
+
+def ranks(site: Site, words: list[object], out: str, count: int, port: int) -> None:
+    """Run `count` processes of aam as torchrun would, without SLURM."""
+    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "aam", *map(str, words), "--distributed", "--output-dir", str(site.vast / out)]
+    running = [
+        subprocess.Popen(command, cwd=site.folder, env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **shared))
+        for rank in range(count)
+    ]
+    assert [each.wait(timeout=300) for each in running] == [0] * count
+
+
+def losses(site: Site, out: str) -> list[tuple[float, float]]:
+    """Training and validation losses of the epochs of a run."""
+    lines = map(json.loads, (site.vast / out / "metrics.jsonl").read_text().splitlines())
+    return [(line["train_loss"], line["val_loss"]) for line in lines if line["event"] == "epoch" and line["epoch"]]
+
+
+def test_a_node_of_four_tasks_gives_what_four_processes_give(site):
+    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL, "--epochs", "2"]
+    variables = {"TABLE": str(words[1]), "TREE": str(words[3]), "OUT": "node", "ARGS": " ".join([*SMALL, "--epochs 2"])}
+    job = site.login("make", "pretrain-node", **variables).stdout.split()[-1]
+    site.finish(job, "node")
+    ranks(site, ["pretrain", *words], "four", 4, 14321)
+    assert site.weights("node") == site.weights("four")
+    assert len(losses(site, "node")) == 2
+    site.clean("node")
+
+
+def test_two_nodes_give_what_one_gives(site):
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
+    multi = site.submit("pretrain_multi", *words, "--output-dir", "multi", before=("--devices", "1"))
+    site.finish(multi, "multi")
+    assert site.facts(multi)["NumNodes"] == "2"
+    one = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
+    site.finish(one, "one")
+    assert losses(site, "multi") == losses(site, "one")
+    assert site.weights("multi") == site.weights("one")
+
+
+def test_two_nodes_are_warned_and_lose_a_rank(site):
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG]
+    job = site.submit("pretrain_multi", *words, "--output-dir", "pair", before=("--devices", "1"))
+    site.until_said("pair", "epoch 3/")
+    site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+    site.until_said("pair", "goes on after step")
+    site.until(lambda: len(tasks_of("pair")) == 2)
+    os.kill(tasks_of("pair")[-1], signal.SIGKILL)
+    site.finish(job, "pair")
+    for start, status in enumerate((85, 137, 0), start=1):
+        assert f"summary: status {status}, start {start}," in site.log("pair")
+    plain = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
+    ranks(site, ["pretrain", *plain], "two", 2, 14322)
+    assert site.weights("pair") == site.weights("two")
+
+
+def test_in_an_image(site, image):
+    """The same job on two nodes through Apptainer and a SIF, and without a container."""
+    words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]
+    inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
+    job = site.submit("pretrain_multi", *words, "--output-dir", "sif", before=("--devices", "1"), **inside)
+    site.finish(job, "sif")
+    other = site.submit("pretrain_multi", *words, "--output-dir", "none", before=("--devices", "1"))
+    site.finish(other, "none")
+    assert site.weights("sif") == site.weights("none")
+    said = json.loads(image.with_name(image.name + ".json").read_text())
+    assert json.loads((site.vast / "sif" / "run.json").read_text())["image"] == f"sha256:{said['image']['sha256']}"
+
+
+def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
+    inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
+    job = start_long(site, "warned-sif", **inside)
+    site.cluster.call("scancel", "--batch", "--signal=USR2", job)
+    site.finish(job, "warned-sif")
+    assert "summary: status 85, start 1" in site.log("warned-sif")
+    assert site.weights("warned-sif") == uninterrupted
+
+
+def test_scripts_pass_shellcheck(site):
+    scripts = [*(ROOT / "slurm").glob("*.sh"), *(ROOT / "tests" / "golden" / "slurm").glob("*.sh")]
+    done = subprocess.run(["shellcheck", *map(str, scripts)], capture_output=True, text=True)
+    assert done.stdout == ""
+    assert len(scripts) == 16

@@ -1,0 +1,223 @@
+"""Covariates and weights of samples: fitted on training samples, unknown where new, refused where they tell nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from aam.config import CovariateConfig, FineTuneConfig, RegressorConfig, TargetConfig
+from aam.config_file import contradictions, pairs
+from aam.data.metadata import Metadata
+from aam.data.supervision import Covariates, fit_covariates, sample_weights, supervised, weight_column
+from aam.data.targets import Targets
+from aam.errors import InputError
+
+IDS = tuple(f"s{row}" for row in range(9))
+COLUMNS = {
+    "diet": ("milk", "milk", "bread", "bread", "bread", "", "milk", "rice", "na"),
+    "sex": ("f", "m", "f", "m", "f", "m", "f", "m", "f"),
+    "bmi": ("1", "2", "3", "", "5", "1", "9", "", "2"),
+    "same": ("x",) * 9,
+    "seven": ("7",) * 9,
+    "empty": ("",) * 9,
+    "words": ("1", "x", "3", "4", "5", "6", "7", "8", "9"),
+    "age": ("1", "2", "3", "4", "5", "6", "7", "8", "9"),
+    "cold": ("-3", "2", "3", "4", "5", "6", "7", "8", "9"),
+    "site": ("a", "b", "a", "b", "a", "b", "a", "b", "a"),
+}
+KINDS = {name: "numeric" if name in ("bmi", "seven", "age", "cold") else "categorical" for name in COLUMNS}
+METADATA = Metadata(IDS, COLUMNS, KINDS)
+TRAIN = IDS[:6]
+
+
+def fitted(**columns) -> Covariates:
+    return fit_covariates(METADATA, CovariateConfig(**columns), TRAIN)
+
+
+def test_new_and_empty_categories_are_unknown(caplog):
+    found = fitted(categorical_columns=("diet", "sex"), numeric_columns=("bmi",))
+    assert found.categorical == {"diet": ("bread", "milk"), "sex": ("f", "m")}
+    assert found.columns == ("diet", "sex", "bmi")
+    with caplog.at_level("WARNING", "aam"):
+        encoded = found.encode(METADATA, IDS)
+    assert encoded["category"].T.tolist() == [[2, 2, 1, 1, 1, 0, 2, 0, 0], [1, 2] * 4 + [1]]
+    assert (
+        "column 'diet': 1 samples are in categories that no training sample has ('rice'); read as unknown"
+        in caplog.text
+    )
+    known = [1, 2, 3, 5, 1]
+    expected = [(float(cell) - np.mean(known)) / np.std(known) if cell else math.nan for cell in COLUMNS["bmi"]]
+    np.testing.assert_allclose(encoded["covariate"][:, 0], expected, rtol=1e-6)
+    nothing = found.encode(None, IDS[:2])
+    assert nothing["category"].tolist() == [[0, 0]] * 2
+    assert np.isnan(nothing["covariate"]).all()
+    assert Covariates().encode(METADATA, IDS) == {}
+    assert Covariates.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_covariates_that_tell_nothing_are_refused_together():
+    with pytest.raises(InputError) as caught:
+        fitted(categorical_columns=("same", "diet", "empty"), numeric_columns=("seven",))
+    assert [problem.split(";")[0] for problem in caught.value.problems] == [
+        "metadata: covariate 'same' is 'x' for all 6 training samples and tells nothing",
+        "metadata: covariate 'empty' is missing for all 6 training samples and tells nothing",
+        "metadata: covariate 'seven' is '7' for all 6 training samples and tells nothing",
+    ]
+    with pytest.raises(InputError, match="column 'words' has 1 of 6 values that are no finite numbers: 'x'"):
+        fitted(numeric_columns=("words",))
+    with pytest.raises(InputError, match=r"no column 'diett'. Did you mean 'diet'\?"):
+        fitted(categorical_columns=("diett",))
+
+
+# --- weights -----------------------------------------------------------------------------------------------
+
+
+def weights(*asked: str, column: str = "diet") -> list[float]:
+    return sample_weights(METADATA, column, asked, TRAIN, IDS).tolist()
+
+
+def test_weights_by_category():
+    """Balanced: each category weighs alike in all, and the mean over training samples that have one is 1."""
+    assert weights("milk=2", "bread=0.5", "rice=3") == [2, 2, 0.5, 0.5, 0.5, 1, 2, 3, 1]
+    assert weights('{"milk": 2,', '"bread": 0.5}') == [2, 2, 0.5, 0.5, 0.5, 1, 2, 1, 1]
+    found = weights("balanced")
+    assert found == weights("auto")
+    assert found == pytest.approx([1.25, 1.25, 5 / 6, 5 / 6, 5 / 6, 1, 1.25, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("milk=1", "has no weight for 'bread', which 'diet' has"),
+        ("milk=1 bread=1 cake=2", "names 'cake', which 'diet' has not"),
+        ("milk=1 bread=-1", "expected finite numbers of 0 or more"),
+        ("milk=0 bread=0", "one of them above 0"),
+        ("milk=1 bread=nan", "expected finite numbers of 0 or more"),
+        ("milk=1 bread=inf", "expected finite numbers of 0 or more"),
+        ("milk=1 bread=much", "expected finite numbers of 0 or more"),
+        ("1 2", "expected NAME=VALUE, each name once"),
+        ("milk=1 milk=2", "expected NAME=VALUE, each name once"),
+        ('{"milk": 1', "not valid JSON"),
+    ],
+)
+def test_weights_that_do_not_fit(asked, said):
+    with pytest.raises(InputError, match="--categorical-loss-weights") as caught:
+        weights(*asked.split())
+    assert said in str(caught.value)
+
+
+def test_the_column_of_weights():
+    targets = TargetConfig(categorical_loss_weights=("balanced",))
+    assert weight_column(targets, CovariateConfig(categorical_columns=("a", "b"))) == "a"
+    named = dataclasses.replace(targets, categorical_loss_weight_column="c")
+    assert weight_column(named, CovariateConfig(categorical_columns=("a", "b"))) == "c"
+    assert weight_column(TargetConfig(), CovariateConfig(categorical_columns=("a",))) is None
+    with pytest.raises(InputError, match="--categorical-loss-weight-column"):
+        weight_column(targets, CovariateConfig())
+
+
+# --- targets -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return dataclasses.replace(study_of(**tiny()), metadata=METADATA)
+
+
+def specs(study, *columns: str, activation: str = "none", **options):
+    config = TargetConfig(metadata_column=columns, **options)
+    return supervised(study, config, CovariateConfig(), activation, TRAIN)[1].specs
+
+
+def test_losses_of_columns(study):
+    found = specs(study, "age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5))
+    assert [(spec.loss, spec.quantiles) for spec in found] == [("mse", ()), ("mse", ()), ("quantile", (0.1, 0.5))]
+    for words in ((json.dumps({"age": "mae"}),), (json.dumps({"0": "mae"}),), ("0=mae",)):
+        assert [spec.loss for spec in specs(study, "age", "cold", loss_config=words)] == ["mae", "huber"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"loss_config": ("site=mae",)}, r"--loss-config has 'site=mae', expected numeric columns \('age'\)"),
+        ({"loss_config": ("age=lasso",)}, r"--loss-config has 'age=lasso'.*'quantile'"),
+        ({"out_dim": 4}, "--out-dim is 4, expected 3 for these columns"),
+    ],
+)
+def test_options_that_do_not_fit_the_columns(study, options, said):
+    with pytest.raises(InputError, match=said):
+        specs(study, "age", "site", **options)
+    assert len(specs(study, "age", "site", out_dim=3)) == 2
+
+
+def test_figures_and_links_must_fit_the_columns(study):
+    for metric, columns in (("auroc", ("age",)), ("f1", ("age",)), ("mae", ("site",)), ("r2", ("site",))):
+        with pytest.raises(InputError, match=f"--best-metric {metric} is no figure of these columns"):
+            specs(study, *columns, best_metric=metric)
+        assert specs(study, "age", "site", best_metric=metric)
+    with pytest.raises(InputError, match="--output-activation softplus gives no numbers below 0, but 'cold' has some"):
+        specs(study, "age", "cold", activation="softplus")
+    assert specs(study, "age", activation="softplus")
+
+
+def test_all_that_is_taught(study):
+    targets = TargetConfig(metadata_column=("age",), categorical_loss_weights=("balanced",))
+    covariates = CovariateConfig(categorical_columns=("diet",), numeric_columns=("bmi",))
+    taught, _, found = supervised(study, targets, covariates, "none", TRAIN)
+    assert found.columns == ("diet", "bmi")
+    assert taught.category.shape == taught.covariate.shape == (9, 1)
+    assert taught.weight.tolist() == weights("balanced")
+    assert supervised(study, TargetConfig(), CovariateConfig(), "none", TRAIN) == (
+        study,
+        taught_nothing(),
+        Covariates(),
+    )
+
+
+def taught_nothing():
+
+    return Targets(())
+
+
+def test_options_that_contradict_each_other():
+    config = FineTuneConfig(
+        targets=TargetConfig(
+            metadata_column=("age",), quantiles=(0.9, 0.1), freeze_base=True, unfreeze_epochs=2,
+            target_transform="zscore-category", categorical_loss_weight_column="site",
+        ),
+        regressor=RegressorConfig((0,), bounded_targets=True, output_activation="relu"),
+        covariates=CovariateConfig(
+            ("age", "sex"), ("sex",), categorical_fusion="perceiver", cross_attn_heads=5,
+            conditional_output_scaling=("diet",),
+        ),
+    )  # fmt: skip
+    found = contradictions(config)
+    for option in (
+        "--quantiles is '0.9', '0.1'", "--regressor-hidden-dims is '0'", "--bounded-targets and --output-activation",
+        "zscore-category has no one scale", "'age', 'sex', 'sex' names a column twice",
+        "--metadata-column 'age' is a covariate too", "--conditional-output-scaling names 'diet'",
+        "--embedding-dim 96 is not divisible by --cross-attn-heads 5", "--unfreeze-epochs and --freeze-base",
+        "no --categorical-loss-weights",
+    ):  # fmt: skip
+        assert any(option in problem for problem in found), option
+    assert len(found) == 10
+    assert contradictions(FineTuneConfig()) == []
+
+
+@pytest.mark.parametrize("levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)])
+def test_quantiles_that_are_none(levels):
+    (problem,) = contradictions(FineTuneConfig(targets=TargetConfig(quantiles=levels)))
+    assert "expected ascending, different numbers inside (0, 1), one of them 0.5" in problem
+
+
+def test_pairs():
+    assert pairs(("a=b=1", "c=2"), "--x") == {"a=b": "1", "c": "2"}
+    assert pairs(('{"a":', "1.5}"), "--x") == {"a": "1.5"}
+    assert pairs((), "--x") == {}
+    for wrong in (("=1",), ("[1]",), ("{1}",)):
+        with pytest.raises(InputError, match="--x is"):
+            pairs(wrong, "--x")

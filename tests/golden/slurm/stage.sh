@@ -1,0 +1,78 @@
+#!/bin/bash
+# aam stage: copying inputs to VAST, 1 node of a SLURM site with 1 task
+#
+# written by  slurm/generate examples: yours names your files, your checkout and its commit
+# reads       /shared/researcher/study/table.biom
+# reads       /shared/researcher/study/tree.nwk
+# reads       /shared/researcher/study/metadata.tsv
+# writes      /shared/researcher/study
+# log         /shared/researcher/study/slurm
+# image       /shared/researcher/aam/containers/aam-cuda.sif
+# commit      0000000000000000000000000000000000000000
+# time        12:00:00
+# exit        0 finished, 85 checkpointed, submit it again, 2 bad input, 1 failed
+#SBATCH --job-name=stage
+#SBATCH --partition=batch
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=0
+#SBATCH --exclusive
+#SBATCH --time=12:00:00
+#SBATCH --no-requeue
+#SBATCH --open-mode=append
+#SBATCH --chdir=/shared/researcher/study/slurm
+#SBATCH --output=/shared/researcher/study/slurm/stage-%j.log
+set -uo pipefail
+
+SOURCES=(
+    /shared/researcher/study/table.biom
+    /shared/researcher/study/tree.nwk
+    /shared/researcher/study/metadata.tsv
+)
+OUT=/shared/researcher/study
+
+# --- files: copied whole, under a partial name first ---------------------------------------------------------------
+
+say() { printf '%(%F %T)T %s\n' -1 "$*"; }
+fail() { local status=$1; shift; say "failed: $*" >&2; exit "$status"; }
+
+listing() {   # names, sizes and times of a file, or of all in a folder
+    find -L "$1" -type f ! -name '.lock' -printf '%P %s %Ts\n' | sort
+}
+
+sums() {   # the checksum of a file, or of the checksums in a folder
+    if [ -d "$1" ]; then
+        (cd "$1" && find -L . -type f ! -name '.lock' -print0 | sort -z | xargs -0 -r sha256sum) | sha256sum
+    else
+        sha256sum <"$1"
+    fi
+}
+
+fetch() {   # fetch FROM TO: copy a file or folder and compare checksums; what is there already is kept
+    local from=$1 to=$2 part="${2%/*}/.partial-${2##*/}" sum
+    [ -r "$from" ] || { say "stage-in: $from is missing or may not be read" >&2; return 1; }
+    if [ -e "$to" ] && [ "$(listing "$from")" = "$(listing "$to")" ]; then
+        say "stage-in: $to is there already"
+        return 0
+    fi
+    mkdir -p "${to%/*}" && rm -rf "$part" && cp -rpL "$from" "$part" || return 1
+    sum=$(sums "$from")
+    [ "$sum" = "$(sums "$part")" ] || { say "stage-in: the copy of $from differs from it" >&2; return 1; }
+    rm -rf "$to" && mv -T "$part" "$to" || return 1
+    say "stage-in: $to, sha256 ${sum%% *}"
+}
+
+room() {   # room FOLDER BYTES PATH...: whether a disk holds these paths and so many bytes more
+    local folder=$1 need=$2 free size
+    shift 2
+    while IFS=$'\t' read -r -d '' size _; do need=$((need + size)); done < <(du -0sLB1 --apparent-size -- "$@")
+    free=$(df -B1 --output=avail "$folder" | tail -n 1)
+    (( free >= need )) || { say "stage-in: $folder has $free bytes free, $need are needed" >&2; return 1; }
+}
+
+{ mkdir -p "$OUT" && room "$OUT" 0 "${SOURCES[@]}"; } || fail 1 "stage: see above; nothing was copied"
+for i in "${!SOURCES[@]}"; do
+    fetch "${SOURCES[i]}" "$OUT/${SOURCES[i]##*/}" || fail 1 "stage: ${SOURCES[i]}; what was copied before stays"
+done
+say "stage: $OUT holds ${#SOURCES[@]} inputs"

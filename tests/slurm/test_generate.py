@@ -1,0 +1,294 @@
+"""slurm/generate as on a login node: what it writes, what it refuses, and that names reach bash unharmed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GENERIC = {"PARTITION": "batch", "VAST": "/shared/{user}", "NVME": "/local/{user}/{job}"}
+GENERIC |= {"MAX_HOURS": "48", "MAX_NODES": "8"}
+HOSTILE = "a b'c\"d\n$(touch x)`y`;*\\é"
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def vast(tmp_path: Path) -> Path:
+    folder = tmp_path / "vast"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def login(tmp_path: Path, vast: Path) -> Callable[..., Done]:
+    """Runs slurm/generate where PATH holds make, python3, singularity and sbatch and nothing else."""
+    path = tmp_path / "login"
+    path.mkdir()
+    (path / "python3").symlink_to(os.path.realpath(sys.executable))
+    (path / "make").symlink_to(shutil.which("make") or "make")
+    for name in ("sbatch", "singularity"):
+        (path / name).write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\necho 4711\n')
+        (path / name).chmod(0o755)
+    for name in ("table.biom", "tree.nwk", "image.sif"):
+        (tmp_path / name).write_text("x" * 2000)
+    variables = {"PATH": str(path), "HOME": str(tmp_path / "home"), "LANG": "C.UTF-8", "AAM_SITE_VAST": str(vast)}
+    variables |= {"AAM_SITE_IMAGE": str(tmp_path / "image.sif")}
+
+    def run(*words: object, status: int = 0, program: str = "generate", **more: str) -> Done:
+        command = ["python3", "slurm/generate"] if program == "generate" else [program]
+        command = [str(path / command[0]), *command[1:], *map(str, words)]
+        given = {**variables, "PWD": str(ROOT), **more}
+        done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def script(login: Callable[..., Done], tmp_path: Path) -> Callable[..., str]:
+    """The script of a pretraining job."""
+
+    def write(*words: object, job: str = "pretrain_node", more: tuple[object, ...] = (), **variables: str) -> str:
+        table = ("--table", "table.biom", "--tree", "tree.nwk", *more)
+        return login(job, "--data", tmp_path, *words, "--", *table, **variables).stdout
+
+    return write
+
+
+@pytest.mark.parametrize("site", ["cosmos", "generic"])
+def test_committed_scripts_are_the_generators_output(site, tmp_path):
+    variables = {f"AAM_SITE_{name}": value for name, value in GENERIC.items()} if site == "generic" else {}
+    command = [sys.executable, ROOT / "slurm" / "generate", "examples", "--site", site, "--output", tmp_path]
+    subprocess.run(list(map(str, command)), env={"PATH": os.environ["PATH"], **variables}, check=True)
+    golden = ROOT / ("slurm" if site == "cosmos" else "tests/golden/slurm")
+    written = {path.name: path.read_text() for path in tmp_path.glob("*.sh")}
+    assert written == {path.name: path.read_text() for path in golden.glob("*.sh")}, "see tests/golden/README.md"
+    assert len(written) == 8
+    for path in tmp_path.glob("*.sh"):
+        subprocess.run(["bash", "-n", path], check=True)
+
+
+def test_a_login_node_is_enough(script, tmp_path, vast):
+    text = script()
+    assert not (tmp_path / "asked").exists(), "nothing is submitted unless asked for"
+    assert list(vast.iterdir()) == []
+    assert f"reads       {tmp_path}/table.biom (2.0 kB)" in text
+    assert "#SBATCH --signal=B:USR2@300" in text
+    assert "#SBATCH --cpus-per-task=48" in text
+    assert "0xffffff000000000000000000ffffff," in text
+    assert "--distributed" in text
+    assert "/scratch/" in text
+    assert "NCCL_NET" not in text
+    assert "FI_PROVIDER" not in text
+    assert "[ ! -e /dev/cxi0 ] || export FI_PROVIDER=cxi" in script("--fabric")
+
+
+def test_one_device_is_not_distributed(script):
+    text = script(job="pretrain_single")
+    assert "--distributed" not in text
+    assert "--ntasks-per-node=1" in text
+    assert "--cpu-bind" not in text
+
+
+@pytest.mark.parametrize("name", ["account", "qos", "gres"])
+def test_a_line_appears_only_when_set(script, name):
+    assert f"--{name}" not in script()
+    assert f"#SBATCH --{name}=abc" in script(f"--{name}", "abc")
+
+
+@pytest.mark.parametrize("word", ["a b", 'a" --uid=0', "a\nb", "$(x)"])
+def test_a_line_holds_one_word(login, tmp_path, word):
+    said = login("pretrain_node", "--data", tmp_path, "--account", word, "--", "--table", "table.biom", status=2).stderr
+    assert "which is no name of SLURM's" in said
+
+
+def test_make_says_what_it_submits(login, tmp_path, vast):
+    variables = {"TABLE": str(tmp_path / "table.biom"), "TREE": str(tmp_path / "tree.nwk"), "OUT": "pre"}
+    done = login("pretrain-node", program="make", **variables)
+    assert "#SBATCH --nodes=1" in done.stderr
+    assert done.stdout.strip() == "4711"
+    assert (tmp_path / "asked").read_text().split()[-1] == str(vast / "pre" / "slurm" / "pretrain_node.sh")
+    done = login("pretrain-multi", "SUBMIT=0", program="make", **variables, NODES="3", TIME="4:00:00")
+    assert "#SBATCH --nodes=3" in done.stdout
+    assert "#SBATCH --time=04:00:00" in done.stdout
+    assert len((tmp_path / "asked").read_text().splitlines()) == 1
+
+
+def test_a_missing_table_is_answered_with_the_whole_command(login):
+    done = login("pretrain-node", program="make", status=2)
+    assert "--table: is not given; for example: make pretrain-node TABLE=table.biom TREE=tree.nwk" in done.stderr
+
+
+def test_everything_wrong_is_said_at_once(login, tmp_path):
+    words = ["pretrain_multi", "--nodes", "5", "--time", "25:00:00", "--devices", "9", "--image", "no.sif"]
+    words += ["--data", tmp_path, "--", "--table", "no.biom", "--output-dir", "/elsewhere", "--overwrite"]
+    said = login(*words, status=2).stderr
+    for part in ("at most 4", "25 h is more than the 24 h", "--devices 9", "no.sif is missing", "no.biom is missing"):
+        assert part in said
+    assert "/elsewhere is not below" in said
+    assert "--overwrite: a job never writes over anything" in said
+
+
+@pytest.mark.parametrize("name", ["quo'te", "new\nline", "per%cent", "doll$ar"])
+def test_a_folder_that_slurm_cannot_log_into(login, tmp_path, name):
+    words = ["pretrain_node", "--data", tmp_path, "--", "--table", "table.biom", "--output-dir", name]
+    assert "SLURM writes no log" in login(*words, status=2).stderr
+
+
+def test_files_that_are_not_a_run_are_left_alone(login, tmp_path, vast):
+    words = ["pretrain_node", "--data", tmp_path, "--", "--table", "table.biom", "--output-dir", "mine"]
+    (vast / "mine").mkdir()
+    (vast / "mine" / "slurm").mkdir()
+    login(*words)
+    (vast / "mine" / "thesis.tex").write_text("x")
+    assert "holds files, none of them of aam" in login(*words, status=2).stderr
+    (vast / "mine" / "run.json").write_text("{}")
+    login(*words)
+
+
+def test_hostile_names_reach_bash_unharmed(login, tmp_path):
+    table = tmp_path / HOSTILE
+    table.write_text("x")
+    words = [
+        "pretrain_node",
+        "--data",
+        HOSTILE,
+        "--",
+        f"--table={table}",
+        "--metadata-column",
+        HOSTILE,
+        "--output-dir",
+        "pre",
+    ]
+    text = login(*words, PATH=f"{tmp_path}/login:{os.environ['PATH']}").stdout
+    head, _, rest = text.partition("set -uo pipefail")
+    assert all(line.startswith("#") for line in head.strip().splitlines()), "no name breaks out of the header"
+    facts = rest.partition("export AAM_VAST")[0]
+    show = 'printf "%s\\0" "${SOURCES[@]}" "${PLACES[@]}" "${COMMAND[@]}"'
+    done = subprocess.run(["bash", "-uc", facts + show], cwd=tmp_path, env={"SLURM_JOB_ID": "7"}, capture_output=True)
+    found = done.stdout.decode().split("\0")
+    assert found[:2] == [str(table), f"table/{HOSTILE}"]
+    assert found[found.index("--table") + 1] == f"in/table/{HOSTILE}"
+    assert found[found.index("--metadata-column") + 1] == HOSTILE
+    assert not (tmp_path / "x").exists()
+
+
+def test_layers_of_a_site(script, tmp_path):
+    own = tmp_path / "home" / ".config" / "aam" / "site.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('account = "file"\nqos = "file"\npartition = "file"\n')
+    text = script("--partition", "option", AAM_SITE_QOS="variable", AAM_SITE_PARTITION="variable")
+    for line in ("--account=file", "--qos=variable", "--partition=option"):
+        assert f"#SBATCH {line}\n" in text
+
+
+def test_what_a_site_needs_is_named(login, tmp_path):
+    said = login("pretrain_node", "--site", "generic", "--", "--table", tmp_path / "table.biom", status=2).stderr
+    for name in ("partition", "nvme", "max_hours", "max_nodes"):
+        assert f"{name}: nobody set it, and generic needs it" in said
+        assert f"AAM_SITE_{name.upper()}=" in said
+    assert "\n  vast: nobody" not in said
+    assert "no such profile; known are cosmos, generic" in login("stage", "--site", "mars", "--", status=2).stderr
+    own = tmp_path / "home" / ".config" / "aam" / "site.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("parttition = 'x'\n")
+    assert "parttition is no key of a site" in login("stage", "--", status=2).stderr
+    own.write_text("max_nodes = 'many'\n")
+    assert "max_nodes is 'many', expected int" in login("stage", "--", status=2).stderr
+
+
+def test_an_image_at_home_is_copied_to_each_node(script, tmp_path):
+    image = tmp_path / "image.sif"
+    assert f"IMAGE={image}" in script()
+    (tmp_path / "image.sif.json").write_text("{}")
+    text = script(AAM_SITE_HOME=str(tmp_path))
+    assert "IMAGE=$AAM_NVME/aam/in/image.sif" in text
+    assert f"    {image}.json\n" in text
+
+
+def test_the_warning_leaves_time_for_a_checkpoint(script, vast):
+    def seconds(text: str) -> int:
+        return int(re.search(r"USR2@(\d+)", text)[1])
+
+    assert seconds(script()) == 300
+    assert seconds(script("--time", "5:00")) == 150
+    state = vast / "big" / "checkpoints" / "step-9"
+    state.mkdir(parents=True)
+    (vast / "big" / "run.json").write_text("{}")
+    with (state / "tensors").open("wb") as file:
+        file.truncate(2_000_000_000)
+    assert seconds(script(more=("--output-dir", "big"), AAM_SITE_VAST_MB_PER_SECOND="20")) == 540
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [("90", 5400), ("2:30", 150), ("1:00:00", 3600), ("1-0", 86400), ("1-2:30", 95400), ("0-0:0:121", 121)],
+)
+def test_times(parts, time, seconds):
+    assert parts("jobs.job").seconds_of(time) == seconds
+
+
+def test_a_time_that_is_none(parts):
+    with pytest.raises(parts("parts.whole").InputError, match="expected HH:MM:SS"):
+        parts("jobs.job").seconds_of("tomorrow")
+
+
+def test_the_commit_is_found_without_git(parts, monkeypatch):
+    job = parts("jobs.job")
+    known = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    monkeypatch.setattr(job, "revision", lambda: ("unknown", True))
+    assert job.commit_of(ROOT) == (known or "unknown")
+
+
+def test_folds_are_read_as_aam_reads_them(parts, tmp_path):
+    path = tmp_path / "metadata.tsv"
+    path.write_text("sample-id\tfold\n#q2:types\tcategorical\ns1\t10\ns2\t2\n# comment\ns3\t\ns4\t10\n")
+    folds_of = parts("jobs.chain").folds_of
+    assert folds_of(path, "fold") == ("10", "2")
+    with pytest.raises(parts("parts.whole").InputError, match="no such column"):
+        folds_of(path, "nothing")
+    path.write_text("sample-id\tfold\ns1\t../x\ns2\t2\n")
+    with pytest.raises(parts("parts.whole").InputError, match="cannot be folds"):
+        folds_of(path, "fold")
+
+
+def test_a_workflow_is_shown_before_anything_is_submitted(login, tmp_path, vast):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tfold\tage\ns1\t0\t1\ns2\t1\t2\n")
+    words = ["workflow", "--data", tmp_path]
+    common = ["--", "--table", "table.biom", "--metadata", "metadata.tsv", "--cv", "fold", "--output-dir", "flow"]
+    common += ["pretrain:", "--tree", "tree.nwk", "train:", "--metadata-column", "age"]
+    done = login(*words, *common)
+    assert "train x 2 folds (0, 1): fine-tuning on one device   after pretrain" in done.stderr
+    assert "evaluate: evaluation   after train" in done.stderr
+    assert not (tmp_path / "asked").exists()
+    login(*words, "--submit", *common)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [("--dependency=afterok:4711" in line) for line in asked] == [False, True, True]
+    text = (vast / "flow" / "tune" / "slurm" / "train.sh").read_text()
+    assert "#SBATCH --array=0-1" in text
+    assert "#SBATCH --kill-on-invalid-dep=yes" in text
+    assert "OUT=$OUT/fold-$FOLD" in text
+    assert "--cv COLUMN, --metadata and --output-dir are needed" in login("workflow", "--", status=2).stderr
+
+
+def test_a_command_reaches_a_node_of_the_site(parts):
+    site = parts("jobs.site").load_site("cosmos", {}, {"XDG_CONFIG_HOME": os.devnull})
+    words = parts("jobs.script").srun_words(site, "")
+    assert words[:1] == ["srun"]
+    assert {"--partition=cluster", "--nodes=1", "--exclusive", "--mem=0", "--time=01:00:00"} <= set(words)
+
+
+def test_sbatch_that_refuses(login, tmp_path):
+    (tmp_path / "login" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: no account' >&2\nexit 1\n")
+    done = login("pretrain_node", "--data", tmp_path, "--submit", "--", "--table", "table.biom", status=1)
+    assert "no account" in done.stderr
+    assert "sbatch refused" in done.stderr
