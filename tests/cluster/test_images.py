@@ -105,8 +105,10 @@ def test_the_tests_run_inside(image, checkout, shell):
 
 
 @pytest.mark.parametrize("flavour", ["rocm", "cuda"])
-def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, flavour):
+def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch, flavour):
     """The image and its sidecar stand in for those of the vendor: what is missing here is the GPU."""
+    # As on a compute node: a login node would ask for one.
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
     gpu = image.with_name(f"aam-{flavour}.sif")
     gpu.symlink_to(image.name)
     shutil.copy(image.with_name(image.name + ".json"), gpu.with_name(gpu.name + ".json"))
