@@ -232,10 +232,23 @@ def make_batch(
 # --- epochs ------------------------------------------------------------------------------------------------
 
 
+WARNINGS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
+
+
 def _ignore_warnings(worker: int) -> None:
     """Whoever warns the whole group of processes means the main one, which still needs its workers."""
-    for name in ("SIGTERM", "SIGUSR2", "SIGINT"):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for one in WARNINGS:
+        signal.signal(one, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)
+
+
+def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
+    """The iterator of a loader whose workers begin with warnings blocked, until they ignore them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)
+    try:
+        return iter(ahead)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +340,7 @@ class Loader:
                 draws, batch_size=None, num_workers=self.workers, generator=own, worker_init_fn=_ignore_warnings
             )
             try:
-                yield from ahead
+                yield from _begun(ahead)
             except RuntimeError as error:
                 if "DataLoader worker" not in str(error):
                     raise
