@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 FINISHED = 0
 FAILED = 1
 BAD_INPUT = 2
 CALL_AGAIN = 85
+# With what a scheduler or a person warns a process.
+WARNINGS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
 
 class InputError(ValueError):

@@ -19,7 +19,7 @@ from aam.data.batch import Batch, asv_keys
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.table import rarefied_row
 from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
-from aam.errors import RunError
+from aam.errors import WARNINGS, RunError
 from aam.runtime.device import generator
 from aam.runtime.distributed import ALONE, World
 
@@ -230,9 +230,6 @@ def make_batch(
 
 
 # --- epochs ------------------------------------------------------------------------------------------------
-
-
-WARNINGS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
 
 def _ignore_warnings(worker: int) -> None:

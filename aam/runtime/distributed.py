@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from aam.config import RunConfig
-from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, InputError, RunError
+from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputError, RunError
 
 log = logging.getLogger("aam")
 
@@ -297,7 +297,7 @@ def launched(size: int, words: Sequence[str]) -> int:
         for rank in ranks:
             rank.send_signal(number)
 
-    before = {one: signal.signal(one, pass_on) for one in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)}
+    before = {one: signal.signal(one, pass_on) for one in WARNINGS}
     try:
         return _waited(ranks)
     finally:

@@ -28,7 +28,7 @@ from aam.config_file import from_dict, to_dict
 from aam.data.batch import RegionProfile
 from aam.data.supervision import Covariates
 from aam.data.targets import Targets
-from aam.errors import FAILED, CallAgain, InputError, shown
+from aam.errors import FAILED, WARNINGS, CallAgain, InputError, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.distributed import ALONE, World, own_parts, whole
@@ -46,7 +46,6 @@ RETRAIN = (
     " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
     "--output-dir PRE`, then `aam train --metadata-column COLUMN --pretrained-encoder PRE`)"
 )
-WARNINGS = ("SIGTERM", "SIGUSR2", "SIGINT")
 ELSEWHERE = "a signal to another rank"
 
 
@@ -321,7 +320,7 @@ class Signals:
         self.depth += 1
         if self.depth == 1:
             self._process = os.getpid()
-            self._before = {name: signal.signal(getattr(signal, name), self._catch) for name in WARNINGS}
+            self._before = {one: signal.signal(one, self._catch) for one in WARNINGS}
         return self
 
     def __exit__(
@@ -329,8 +328,8 @@ class Signals:
     ) -> None:
         self.depth -= 1
         if self.depth == 0:
-            for name, before in self._before.items():
-                signal.signal(getattr(signal, name), before)
+            for one, before in self._before.items():
+                signal.signal(one, before)
 
     def pause(self, world: World = ALONE) -> None:
         """Raise `CallAgain` where a signal came, to any rank, during training that ended by itself."""

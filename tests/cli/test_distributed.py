@@ -20,13 +20,6 @@ from aam.cli.main import main
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 300 --threads 1 --patience 0"
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("simulated") / "study"
-    assert main(f"simulate --output-dir {folder} --samples 60 --asvs 80 --length 50 --depth 1500".split()) == 0
-    return folder
-
-
 def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
     inputs = f"--table {study}/table.biom --tree {study}/tree.nwk --output-dir {output}"
     return f"pretrain {inputs} --epochs 6 --batch-size 8 --resume-from auto {SMALL} {more}".split()

@@ -26,13 +26,6 @@ NOBODY = 65534
 TIMES = re.compile(rb'"(started|seconds|samples_per_s)": [^,}\n]+')
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("simulated") / "study"
-    assert main(f"simulate --output-dir {folder} --samples 60 --asvs 80 --length 50 --depth 1500".split()) == 0
-    return folder
-
-
 def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
     inputs = f"--table {study}/table.biom --tree {study}/tree.nwk --metadata {study}/metadata.tsv"
     return f"pretrain {inputs} --output-dir {output} --epochs 3 {SMALL} {more}".split()
