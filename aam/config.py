@@ -136,7 +136,11 @@ class TrainConfig:
         "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were.",
         rare=True,
     )
-    max_memory_fraction: float = option(0.8, "Share of the memory that --auto-batch-size may fill.", rare=True)
+    max_memory_fraction: float | None = rare(
+        None,
+        "Share of the memory that a step may fill: a batch that needs more is trained in parts, whose pairs alone "
+        "count; with --auto-batch-size (0.8 unless set) the limit of the largest batch.",
+    )
     target_effective_batch_size: int | None = option(
         None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True
     )
@@ -258,7 +262,15 @@ class CovariateConfig:
 
 
 @dataclass(frozen=True)
-class RuntimeConfig:
+class ObservedConfig:
+    """What is told about any command beside its result"""
+
+    memory_profile: bool = rare(False, "Write memory.json and memory.png to the output: most memory of each stage.")
+    debug: bool = rare(False, "Show the traceback of an error.")
+
+
+@dataclass(frozen=True)
+class RuntimeConfig(ObservedConfig):
     """Machine, precision and output"""
 
     output_dir: Path | None = option(None, "Folder of the run; must not hold one already.")
@@ -286,7 +298,6 @@ class RuntimeConfig:
         rare=True,
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
-    memory_profile: bool = option(False, "Write memory.json and memory.png: the most memory of each stage.", rare=True)
     memory_snapshot: bool = option(
         False, "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.", rare=True
     )
@@ -294,7 +305,6 @@ class RuntimeConfig:
         False, "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.", rare=True
     )
     deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from aam.config import DataConfig, ModelConfig, RuntimeConfig, StudyConfig, TrainConfig, TreeConfig, option
+from aam.config import (
+    DataConfig,
+    ModelConfig,
+    ObservedConfig,
+    RuntimeConfig,
+    StudyConfig,
+    TrainConfig,
+    TreeConfig,
+    option,
+)
 
 
 @dataclass(frozen=True)
-class UnifracConfig(TreeConfig):
+class UnifracConfig(TreeConfig, ObservedConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
     output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
@@ -20,7 +29,6 @@ class UnifracConfig(TreeConfig):
     device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
     overwrite: bool = option(False, "Replace the output if it exists.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class ForestConfig:
 
 
 @dataclass(frozen=True)
-class RfBaselineConfig:
+class RfBaselineConfig(ObservedConfig):
     """Predict held-out samples with forests, nearest neighbours on UniFrac (with --tree) and trivial baselines."""
 
     data: StudyConfig = field(default_factory=StudyConfig)
@@ -102,11 +110,10 @@ class RfBaselineConfig:
     forest: ForestConfig = ForestConfig()
     seed: int = option(0, "Seed of the rarefaction, the split and the forests.")
     overwrite: bool = option(False, "Replace the output if it exists.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 
 @dataclass(frozen=True)
-class SimulateConfig:
+class SimulateConfig(ObservedConfig):
     """A synthetic study"""
 
     output_dir: Path = option(
@@ -125,7 +132,7 @@ class SimulateConfig:
 
 
 @dataclass(frozen=True)
-class CompareConfig:
+class CompareConfig(ObservedConfig):
     """What differs between two runs and where their losses first part; between two machines, or two benchmarks."""
 
     first: Path | None = option(
@@ -133,11 +140,10 @@ class CompareConfig:
     )
     second: Path | None = option(None, "Another of the same kind.", metavar="OTHER", positional=True)
     tolerance: float = option(0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 
 @dataclass(frozen=True)
-class DoctorConfig:
+class DoctorConfig(ObservedConfig):
     """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
 
     output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
@@ -149,7 +155,6 @@ class DoctorConfig:
     )
     embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True)
     attention_heads: int = option(4, "Its attention heads.", rare=True)
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,7 @@ Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict",
 
 
 @dataclass(frozen=True)
-class BenchConfig:
+class BenchConfig(ObservedConfig):
     """Measure speed and memory on this device."""
 
     table: Path | None = option(
@@ -188,4 +193,3 @@ class BenchConfig:
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
-    debug: bool = option(False, "Show the traceback of an error.", rare=True)

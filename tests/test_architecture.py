@@ -17,7 +17,7 @@ PACKAGE = ROOT / "aam"
 LOOP = PACKAGE / "training" / "loop.py"
 
 # More than the 45 and 9,000 of the design: docs/decisions.md says what took them.
-MOST_MODULES = 50
+MOST_MODULES = 51
 MOST_LINES_OF_CODE = 10_300
 MOST_LINES_OF_A_MODULE = 400
 MOST_LINES_OF_A_FUNCTION = 60

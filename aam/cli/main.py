@@ -177,18 +177,19 @@ class Command(NamedTuple):
     def run(self, name: str, words: Sequence[str]) -> int:
         """Parse `words`, then import and run; facts that are returned are printed, a status is passed on."""
         config = parse(name, self.default, words)
-        asked = to_dict(config).get("runtime", {})
+        asked = to_dict(config)
+        asked |= asked.get("runtime", {})
         # Before torch is imported, which reads them.
         mend_environment(asked.get("use_expandable_segments", False))
         module, _, function = self.runs.partition(":")
         run = getattr(importlib.import_module(module), function)
         try:
-            if asked.get("memory_profile"):
-                result = importlib.import_module("aam.training.bench_cases").memory_profiled(run, config)
+            if asked["memory_profile"]:
+                result = importlib.import_module("aam.training.memory").memory_profiled(run, config)
             else:
                 result = run(config)
         except (MemoryError, RuntimeError) as error:
-            if asked.get("debug") or not FULL.search(f"{type(error).__name__}: {error}"):
+            if asked["debug"] or not FULL.search(f"{type(error).__name__}: {error}"):
                 raise
             raise RunError(f"memory is full ({str(error).splitlines()[0]}); {_lower(to_dict(config))}") from error
         if isinstance(result, int):
@@ -210,7 +211,7 @@ COMMANDS = {
         RfBaselineConfig(), "aam.training.forest:rf_baseline", "forests, nearest neighbours and trivial baselines"
     ),
     "compare": Command(CompareConfig(), "aam.training.bench:compare", "how two runs, machines or benchmarks differ"),
-    "doctor": Command(DoctorConfig(), "aam.training.finders:doctor", "is this machine right and fast, what mends it"),
+    "doctor": Command(DoctorConfig(), "aam.training.doctor:doctor", "is this machine right and fast, what mends it"),
     "profile": Command(ProfileConfig(), "aam.training.bench:profile", "where the time of a step goes; what fits"),
     "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -259,3 +259,23 @@ class Batch:
         """A copy on `device`."""
         moved = {name: value.to(device, non_blocking=True) for name, value in self._tensors().items()}
         return replace(self, **moved)  # type: ignore[arg-type]
+
+
+class Budget(NamedTuple):
+    """Bytes of a step by the size of its batch, as measured on a machine, and the most that one may take.
+
+    `base` bytes, `token` for each base of the distinct ASVs [U, L], and `slot` for each slot of the samples [B, S].
+    """
+
+    base: float
+    token: float
+    slot: float
+    most: float
+
+    def needed(self, batch: Batch) -> float:
+        """Bytes of a step on `batch`."""
+        return float(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel())
+
+    def allows(self, batch: Batch) -> bool:
+        """Whether a step on `batch` stays below the most."""
+        return self.needed(batch) <= self.most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import signal
 import warnings
@@ -15,7 +16,7 @@ import torch
 from scipy import sparse
 from torch.utils.data import DataLoader, Dataset
 
-from aam.data.batch import Batch, asv_keys
+from aam.data.batch import Batch, Budget, asv_keys
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.table import rarefied_row
 from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
@@ -268,7 +269,7 @@ class Loader:
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number of `workers`,
     processes that draw ahead, changes no bit; `tokens`, `distances`, `shallow` and `withheld` are those of
-    `draw_batch`.
+    `draw_batch`; a batch that is too large for `budget` comes in parts.
     """
 
     study: Study
@@ -281,6 +282,7 @@ class Loader:
     shallow: float = 0.0
     withheld: Withheld = NOTHING
     world: World = ALONE
+    budget: Budget | None = None
 
     def __len__(self) -> int:
         return math.ceil(len(self.rows) / (self.batch_size * self.world.size))
@@ -310,18 +312,48 @@ class Loader:
             loads[rank] += self.study.richness[row]
         return [np.array(sorted(part, key=self.study.table.sample_ids.__getitem__), np.int64) for part in parts]
 
+    def window(self, parts: Sequence[Rows], drawn: Sequence[Sequence[Row]], draw: int) -> list[Batch]:
+        """This rank's share of a batch, in the fewest parts that `budget` allows on every rank, or of one sample each.
+
+        `parts` and `drawn` are those of `make_batch`; each part has as many samples, rich and poor ones alike.
+        """
+        study, rank = self.study, self.world.rank
+
+        def made(number: int, distances: bool) -> list[Batch]:
+            every = []
+            for at in range(number):
+                cut = [np.sort(order[at::number]) for order in orders]
+                rows = [part[own] for part, own in zip(parts, cut, strict=True)]
+                some = [[part[i] for i in own] for part, own in zip(drawn, cut, strict=True)]
+                every.append(make_batch(study, rows, some, draw, rank, self.tokens, distances, self.withheld))
+            return every
+
+        orders = [np.argsort([-len(columns) for columns, _ in part], kind="stable") for part in drawn]
+        number, most = 1, max(1, min(map(len, parts)))
+        while self.budget and number < most and self.world.any(not all(map(self.budget.allows, made(number, False)))):
+            number += 1
+        return made(number, self.distances)
+
+    def cut(self, rows: Rows, draw: int) -> list[Batch]:
+        """One batch of given rows, in the parts that `budget` makes of it."""
+        return self.window([rows], [draw_rows(self.study, rows, draw, self.shallow)], draw)
+
     def epoch(self, draw: int, skip: int = 0) -> Iterator[Batch]:
         """The batches of epoch `draw` after the first `skip`."""
+        return itertools.chain.from_iterable(self.windows(draw, skip))
+
+    def windows(self, draw: int, skip: int = 0) -> Iterator[list[Batch]]:
+        """The batches of epoch `draw` after the first `skip`, each as the parts that `budget` makes of it."""
         order, world = self.order(draw)[skip:], self.world
         if world.size == 1:
-            yield from self._ahead(_Draws(order, partial(self.draw, draw=draw)))
+            yield from self._ahead(_Draws(order, partial(self.cut, draw=draw)))
             return
         every = [self.parts(rows) for rows in order]
         take = partial(draw_rows, self.study, draw=draw, shallow=self.shallow)
         own = self._ahead(_Draws([parts[world.rank] for parts in every], take))
         for parts, drawn in zip(every, own, strict=True):
             rows = exchanged(drawn, [len(part) for part in parts], world)
-            yield make_batch(self.study, parts, rows, draw, world.rank, self.tokens, self.distances, self.withheld)
+            yield self.window(parts, rows, draw)
 
     def _ahead(self, draws: _Draws) -> Iterator[Any]:
         """The draws, one after the other, by `workers` where there are such."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -19,6 +20,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 PRODUCT_SIZE = 2048
+# Of the memory there is, that a run may fill unless told otherwise.
+SHARE = 0.8
 Shape = Sequence[int]
 
 
@@ -156,8 +159,17 @@ def peak_memory(device: torch.device) -> int:
         found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
         if found:
             return 1024 * int(found[1])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _most_resident(resource.RUSAGE_SELF)
+
+
+def _most_resident(who: int) -> int:
+    peak = resource.getrusage(who).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def largest_child() -> int:
+    """Most bytes that one of the processes which this one started, and which have ended, held."""
+    return _most_resident(resource.RUSAGE_CHILDREN)
 
 
 def forget_peak(device: torch.device) -> None:
@@ -165,12 +177,15 @@ def forget_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
-        with contextlib.suppress(OSError):
+        # What was freed would be counted until glibc hands it back; other systems have no such call.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")
 
 
-def memory_limit(device: torch.device, share: float) -> int:
+def memory_limit(device: torch.device, share: float | None) -> int:
     """`share` of the bytes that this process could hold: of the device's, else of what is free or already its own."""
+    share = SHARE if share is None else share
     if device.type == "cuda":
         return int(share * torch.cuda.get_device_properties(device).total_memory)
     listed = Path("/proc/meminfo")

@@ -46,13 +46,12 @@ from aam.training.bench_cases import (
     Figures,
     Steps,
     make_steps,
-    memory_profiled,
     restored,
     time_prediction,
     time_training,
     time_unifrac,
 )
-from aam.training.finders import largest_batch
+from aam.training.memory import largest_batch, memory_profiled
 from aam.training.record import compare_runs, flat
 
 # Sizes of the public predecessor, and the batch of which it needed 10 s and 5.9 GB a step.

@@ -7,7 +7,6 @@ import copy
 import importlib.util
 import inspect
 import itertools
-import json
 import logging
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import aam.data.loader
@@ -33,12 +31,10 @@ from aam.data.study import Study, load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
-from aam.errors import InputError
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
-from aam.runtime.device import choose_device, decide, prepare, random_state, set_random_state
-from aam.runtime.files import whole_file, write_text
-from aam.runtime.timing import MemoryStages, Stages, memory_limit, operations, peak_memory, product_rate, seconds
+from aam.runtime.device import decide, prepare, random_state, set_random_state
+from aam.runtime.timing import Stages, operations, peak_memory, product_rate, seconds
 from aam.training.checkpoint import SavedModel, save_model
 from aam.training.loop import Micro, Objective, train_step
 from aam.training.optim import make_optimizer, make_scaler
@@ -124,7 +120,7 @@ class Steps:
         """Mean seconds of each stage of a step, and their sum's share of the wall time."""
         stages = Stages(self.device)
         places = [
-            (Loader, "draw", "data wait"),
+            (Loader, "window", "data wait"),
             (aam.data.loader, "batch_unifrac", "UniFrac"),
             (Batch, "to", "transfer"),
             (self.model, "encode_asvs", "ASV encoder"),
@@ -223,50 +219,6 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     rates = {"executed": executed / taken[middle], "needed": needed / taken[middle]}
     shares = {name: rate / product for name, rate in rates.items()}
     return {**figures, "operations": needed, "rate": rates, "product_rate": product, "share": shares}
-
-
-# --- memory ----------------------------------------------------------------------------------------------------
-
-
-def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
-    """Run a command, then write memory.json and memory.png to its output folder, also when memory was too little."""
-    device = choose_device(config.runtime.device)
-    stages = MemoryStages(device)
-    places = [(Aam, "__init__", "model creation"), (Batch, "to", "transfer"), (Aam, "forward", "forward")]
-    optimizers = (torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD)
-    places += [(Tensor, "backward", "backward"), *((kind, "step", "step") for kind in optimizers)]
-    snapshot = config.runtime.memory_snapshot and device.type == "cuda"
-    if snapshot:
-        torch.cuda.memory._record_memory_history()
-    output = config.runtime.output_dir or getattr(config, "output", None) or Path("memory")
-    folder = output if output.suffix == "" else output.with_suffix(".memory")
-    with contextlib.ExitStack() as stack:
-        for owner, attribute, name in places:
-            stack.enter_context(stages.around(owner, attribute, name))
-        try:
-            return run(config)
-        except InputError:
-            # Nothing was computed, and the folder may be another's.
-            stages.most.clear()
-            raise
-        finally:
-            if stages.most:
-                _write_memory(folder, stages)
-            if stages.most and snapshot:
-                torch.cuda.memory._dump_snapshot(str(folder / "memory.pickle"))
-
-
-def _write_memory(folder: Path, stages: MemoryStages) -> None:
-    limit, most = memory_limit(stages.device, 1.0), max(each["peak_bytes"] for each in stages.most.values())
-    report = {"stages": stages.most, "limit_bytes": limit, "utilisation": most / limit}
-    figure = Figure(figsize=(7, 3))
-    axes = figure.subplots()
-    axes.barh(list(stages.most), [each["peak_bytes"] / 1e9 for each in stages.most.values()])
-    axes.set(xlabel="most memory, GB")
-    with whole_file(folder / "memory.png") as temporary:
-        figure.savefig(temporary, format="png", bbox_inches="tight")
-    write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
-    log.info("memory: %.2f of %.2f GB, %s", most / 1e9, limit / 1e9, folder / "memory.json")
 
 
 # --- predictions and UniFrac -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -97,11 +97,12 @@ class Objective:
 
 
 class Micro(NamedTuple):
-    """One batch of a step: itself, vectors of its ASVs where they are known, and the number that names its masks."""
+    """A batch of a step or a part of one: itself, vectors of its ASVs where known, the number that names its masks."""
 
     batch: Batch
     asvs: Tensor | None
     number: int
+    part: int = 0
 
 
 class Step(NamedTuple):
@@ -255,19 +256,18 @@ class Trainer:
         own = self.model.state_dict()
         self.model.load_state_dict({name: placed(value, own[name]) for name, value in self.best_weights.items()})
 
-    def _batches(self, loader: Loader, draw: int, skip: int = 0) -> Iterator[tuple[Batch, Tensor | None]]:
-        for batch in loader.epoch(draw, skip):
-            moved = batch.to(self.device)
-            yield moved, None if self.asvs is None else self.asvs.of(moved)
+    def _here(self, batch: Batch) -> tuple[Batch, Tensor | None]:
+        return (moved := batch.to(self.device)), None if self.asvs is None else self.asvs.of(moved)
 
     def _epoch(self) -> Figures:
         self.model.train()
         train, progress, started = self.config.train, self.progress, time.perf_counter() - self.progress.seconds
         thaw(self.model, self.optimizer, self.config.targets.unfreeze_epochs, self.progress.epoch)
-        batches = self._batches(self.train, progress.epoch, progress.position)
-        while pairs := list(itertools.islice(batches, self.at_once)):
+        batches = self.train.windows(progress.epoch, progress.position)
+        while drawn := list(itertools.islice(batches, self.at_once)):
             self.watch.beat("a step")
-            window = [Micro(*pair, progress.step * self.at_once + at) for at, pair in enumerate(pairs)]
+            parts = [(at, own, part) for at, parts in enumerate(drawn) for own, part in enumerate(parts)]
+            window = [Micro(*self._here(part), progress.step * self.at_once + at, own) for at, own, part in parts]
             rate = learning_rate(train, progress.step, self.total_steps, self.epoch_steps, progress.plateaus)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate * group["factor"]
@@ -282,7 +282,7 @@ class Trainer:
             place = {"step": progress.step, "epoch": progress.epoch, "position": progress.position}
             self.pending = Pending(window, outcome, place)
             progress.step += 1
-            progress.position += len(window)
+            progress.position += len(drawn)
             progress.samples += sum(sum(micro.batch.samples_by_rank) for micro in window)
             progress.seconds = time.perf_counter() - started
             self._log(rate)
@@ -290,9 +290,9 @@ class Trainer:
             self.watch.beat("the next batch")
         self._settle()
         self.watch.rest(f"epoch {progress.epoch + 1}")
-        result = {f"train_{name}": value for name, value in self._read(self.means).items()}
-        speed = {"samples_per_s": progress.samples / progress.seconds, **self.world.figures()}
-        return {**result, **speed, **self._validate()}
+        found = {f"train_{name}": value for name, value in self._read(self.means).items()}
+        found["samples_per_s"] = progress.samples / progress.seconds
+        return {**found, **self.world.figures(), **self._validate()}
 
     def _of_all(self, means: Means) -> Means:
         return means.summed(loss_names(len(self.model.labels)), self.world)
@@ -330,7 +330,7 @@ class Trainer:
         for micro in pending.window[: MOST_KEPT - len(list(kept.glob("batch-*")))]:
             named = {name: value for name, value in vars(micro.batch).items() if isinstance(value, Tensor)}
             facts = {**place, "losses": losses, "masks": micro.number, "sample_ids": micro.batch.sample_ids}
-            self._keep(kept / f"batch-{micro.number}", State(named, facts))
+            self._keep(kept / f"batch-{micro.number}{f'-{micro.part}' * bool(micro.part)}", State(named, facts))
         said = f"step {place['step']}: loss or gradient are not finite ({losses}); its batch is kept in {kept}"
         if self.config.train.nonfinite == "stop" or self.progress.skipped >= MOST_SKIPPED:
             lower = f"lower --lr {self.config.train.lr}"
@@ -365,7 +365,7 @@ class Trainer:
         means, parts = Means(), []
         supervised = self.model.target is not None or len(self.model.labels) > 0
         with torch.no_grad():
-            for batch, asvs in self._batches(self.validation, EVALUATION):
+            for batch, asvs in map(self._here, self.validation.epoch(EVALUATION)):
                 masks = self.objective.masks(batch, EVALUATION)
                 terms: Terms = {}
                 if masks is not None or not supervised:

@@ -20,7 +20,7 @@ import torch
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.config_file import contradictions, out_of_range, to_dict
-from aam.data.batch import RegionProfile
+from aam.data.batch import Budget, RegionProfile
 from aam.data.loader import Loader, Withheld, draw_batch
 from aam.data.split import SIDES, Split, restricted, twins_apart, write_split
 from aam.data.study import Study, divided, division_columns, division_problems, load_study
@@ -32,13 +32,14 @@ from aam.runtime.device import decide, generator, prepare
 from aam.runtime.distributed import ALONE, World, devices, launched, started, world_of
 from aam.runtime.files import MANIFEST, remove
 from aam.training.checkpoint import RETRAIN, Keeper, SavedModel, Signals, State, load_model, save_ensemble, save_model
+from aam.training.doctor import compiler_for
 from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, with_intervals, write_results
-from aam.training.finders import compiler_for, sized
 from aam.training.forest import Columns
 from aam.training.inference import AsvVectors, encode_table, predict_rows
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.losses import class_weights
+from aam.training.memory import budget_of, sized
 from aam.training.optim import SCALE_SAMPLES, fit_heads, freeze_base, head_config, take_weights
 from aam.training.pipeline import stage_problems
 from aam.training.predictions import PredictionTable, joined, write_predictions
@@ -148,7 +149,9 @@ def _check_targets(prepared: Prepared) -> None:
     problems.raise_if_any()
 
 
-def _loaders(prepared: Prepared, study: Study, sides: Sides, tokens: bool, distances: bool) -> tuple[Loader, Loader]:
+def _loaders(
+    prepared: Prepared, study: Study, sides: Sides, tokens: bool, distances: bool, budget: Budget | None
+) -> tuple[Loader, Loader]:
     config = prepared.config
     train = Loader(
         study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
@@ -156,9 +159,9 @@ def _loaders(prepared: Prepared, study: Study, sides: Sides, tokens: bool, dista
         # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
         withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
-        world=prepared.world,
+        world=prepared.world, budget=budget,
     )  # fmt: skip
-    held_out = dataclasses.replace(train, rows=sides["validation"], shuffle=False)
+    held_out = dataclasses.replace(train, rows=sides["validation"], shuffle=False, budget=None)
     return train, dataclasses.replace(held_out, shallow=0.0, withheld=Withheld())
 
 
@@ -190,8 +193,10 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
         freeze_base(network)
         asvs = encode_table(network, study, device, config.runtime)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    network.compile_encoders(run.about["decisions"].get("compile", {}).get("backend"))
-    train, validation = _loaders(prepared, study, sides, asvs is None, heads.metric is not None)
+    decisions = run.about["decisions"]
+    network.compile_encoders(decisions.get("compile", {}).get("backend"))
+    budget = Budget(**decisions["memory"]) if "memory" in decisions else None
+    train, validation = _loaders(prepared, study, sides, asvs is None, heads.metric is not None, budget)
     if run.world.lead:
         write_split(folder / "split.tsv", split)
     with run.signals:
@@ -260,6 +265,8 @@ def _decided(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
     before = decided_before(runtime) if world.lead else json.loads(world.told(b""))
     decisions = decide(runtime, prepared.device, model.head_width, before)
     config, decisions["batch"] = sized(prepared.config, prepared.study, prepared.device, before)
+    if (budget := budget_of(config, prepared.study, prepared.device, before, world.size)) is not None:
+        decisions["memory"] = budget._asdict()
     if runtime.compile_model:
         decisions["compile"] = compiler_for(model, runtime, prepared.device, before)
     if world.lead:

@@ -332,6 +332,24 @@ def test_memory_of_predictions(study, tmp_path):
     assert {"forward", "model creation"} <= report["stages"].keys()
 
 
+def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
+    """All of them take the option; those without a model have one stage, and what they start is told too."""
+    monkeypatch.chdir(tmp_path)
+    inputs = ["--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk")]
+    runs = {
+        "made": ["simulate", "--output-dir", "made", "--samples=20"],
+        "matrix.memory": ["unifrac", *inputs, "--output", "matrix.npy"],
+        "bench.memory": ["bench", *inputs, "--cases=unifrac", "--repeats=1", "--device=cpu", "--output", "bench.json"],
+        "doctor.memory": ["doctor", "--device=cpu", "--no-compile-model", "--output", "doctor.json"],
+        "memory": ["compare", "doctor.json", "doctor.json"],
+    }
+    for folder, words in runs.items():
+        assert main([*words, "--memory-profile"]) == 0, folder
+        report = json.loads((tmp_path / folder / "memory.json").read_text())
+        assert report["stages"]["between"]["peak_bytes"] > 1e7
+        assert report["child_bytes"] > 1e7 or folder != "bench.memory"
+
+
 def test_memory_that_is_full_is_said_with_what_to_lower(study, tmp_path, plain_python):
     """The address space is limited for real; the network does not fit into what is left."""
     printed = plain_python(f"""

@@ -1,11 +1,10 @@
-"""What is found out about this machine by running the network on it: `aam doctor`, compilers, the largest batch."""
+"""What is found out about this machine by running the network on it: `aam doctor`, and which compiler works."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import logging
-import math
 import os
 import subprocess
 import sys
@@ -18,12 +17,11 @@ import torch
 from torch import Tensor, nn
 
 import aam
-from aam.config import FineTuneConfig, ModelConfig, RuntimeConfig, TrainConfig
+from aam.config import ModelConfig, RuntimeConfig
 from aam.config_commands import DoctorConfig
 from aam.config_file import from_dict, out_of_range, to_dict
 from aam.data.batch import Batch
-from aam.data.study import Study
-from aam.errors import FAILED, FINISHED, InputError, RunError
+from aam.errors import FAILED, FINISHED, InputError
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.attention import Results, choose, gates, wrong
@@ -40,16 +38,7 @@ from aam.runtime.doctor import (
     surroundings,
 )
 from aam.runtime.files import check_writable, write_text
-from aam.runtime.timing import (
-    copy_rate,
-    device_name,
-    forget_peak,
-    memory_limit,
-    peak_memory,
-    product_rate,
-    resident_memory,
-)
-from aam.training.bench_cases import Steps, restored, steps_of
+from aam.runtime.timing import copy_rate, device_name, product_rate
 
 log = logging.getLogger("aam")
 
@@ -60,7 +49,6 @@ COMPILE_SECONDS = 240.0
 # In bf16 the order of sums shows.
 COMPILE_TOLERANCE = 5e-2
 DEPTH = 1000
-LOWER = "lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
 
 # --- a fixed network on a fixed batch ------------------------------------------------------------------------
@@ -155,7 +143,7 @@ def _tried(compiler: str, model: ModelConfig, runtime: RuntimeConfig) -> str:
     names = [item.name for item in dataclasses.fields(RuntimeConfig)]
     plain = RuntimeConfig(**{name: getattr(runtime, name) for name in names})
     asked = {"model": to_dict(model), "runtime": to_dict(plain), "compiler": compiler}
-    command = [sys.executable, "-c", "from aam.training.finders import try_compiler; try_compiler()"]
+    command = [sys.executable, "-c", "from aam.training.doctor import try_compiler; try_compiler()"]
     path = os.pathsep.join(filter(None, (str(Path(aam.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
@@ -300,84 +288,3 @@ def doctor(config: DoctorConfig) -> int:
         write_text(config.output, json.dumps(report, indent=1) + "\n")
         print(config.output)
     return int(report["status"])
-
-
-# --- steps -----------------------------------------------------------------------------------------------------
-
-
-def _peak(steps: Steps, size: int) -> int:
-    """Bytes at most during two steps, the optimizer's included, on the batch of an epoch that has the most ASVs."""
-    steps.loader = dataclasses.replace(steps.loader, batch_size=size)
-    # Samples differ far more than draws do, so the table says which batch is largest.
-    richness = np.diff(steps.loader.study.table.counts.indptr)
-    batch = steps.loader.draw(max(steps.loader.order(0), key=lambda rows: int(richness[rows].sum())), 0)
-    forget_peak(steps.device)
-    for number in range(2):
-        steps.step(batch, number)
-    return peak_memory(steps.device)
-
-
-def largest_batch(steps: Steps, limit: int, most: int | None = None) -> dict[int, int]:
-    """Peak bytes of each batch size that was tried and stays below `limit`, by growth and then bisection.
-
-    Sizes are at most `most` and the samples there are. A size is tried where the last two, continued, say that it
-    fits, so that a computer is not brought to its knees; where a device says that its memory is full, it is.
-
-    Raises
-    ------
-    RunError
-        Not even one sample fits.
-    """
-    most = min(most or len(steps.loader.rows), len(steps.loader.rows))
-    fits: dict[int, int] = {}
-    low, high, base = 0, most + 1, resident_memory() if steps.device.type == "cpu" else 0
-    with restored(steps):
-        while high - low > max(1, low // 16):
-            size = min(max(2 * low, 1), high - 1) if high > most else (low + high) // 2
-            (a, one), (b, two) = [(0, base), (0, base), *sorted(fits.items())][-2:]
-            expected = two + (two - one) / max(b - a, 1) * (size - b)
-            try:
-                found = limit + 1 if expected > limit else _peak(steps, size)
-            except torch.OutOfMemoryError:
-                found = limit + 1
-            if found <= limit:
-                low, fits[size] = size, found
-            else:
-                high = size
-    if not fits:
-        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {LOWER}")
-    return fits
-
-
-def sizes(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
-    """Batch size and accumulation: the effective batch is kept, with batches of at most `fitting` samples.
-
-    Raises `InputError` where the effective batch that is asked for is no multiple of the batch size.
-    """
-    effective = config.target_effective_batch_size or config.batch_size * config.gradient_accumulation_steps
-    if fitting is None:
-        if effective % config.batch_size:
-            raise InputError(
-                f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {config.batch_size}"
-            )
-        return config.batch_size, effective // config.batch_size
-    size = max(one for one in range(1, min(fitting, effective) + 1) if effective % one == 0)
-    return size, effective // size
-
-
-def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Facts) -> tuple[FineTuneConfig, Facts]:
-    """The configuration with its batch size and accumulation, and what decided them; said where they change."""
-    train, names = config.train, ["batch_size", "gradient_accumulation_steps"]
-    effective = train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
-    fitting, found = None, before.get("batch", {})
-    known = (
-        isinstance(found, dict) and [*found] == names and all(type(each) is int and each > 0 for each in found.values())
-    )
-    if not train.auto_batch_size or not known or math.prod(found.values()) != effective:
-        if train.auto_batch_size:
-            limit = memory_limit(device, train.max_memory_fraction)
-            fitting = max(largest_batch(steps_of(config, study, device), limit, effective))
-        found = dict(zip(names, sizes(train, fitting), strict=True))
-    if train.auto_batch_size:
-        log.info("batches of %d, %d for each step of %d samples", *found.values(), effective)
-    return dataclasses.replace(config, train=dataclasses.replace(train, **found)), found

@@ -1,26 +1,30 @@
-"""The finders: sizes that fit, learning rates, what is restored afterwards, and the fixed network of the doctor."""
+"""Finders and profiles: sizes that fit, memory of a step, learning rates, what is restored; the doctor's network."""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, RunConfig, TrainConfig
+from aam.data.batch import Budget
 from aam.data.simulate import SimulateConfig, simulate
 from aam.errors import InputError, RunError
 from aam.runtime.device import random_state
 from aam.runtime.timing import memory_limit, resident_memory
-from aam.training import finders
+from aam.training import memory
 from aam.training.bench import learning_rates, read_rocprof, suggested
-from aam.training.bench_cases import Steps, make_steps
-from aam.training.finders import activations, largest_batch, restored, sizes
+from aam.training.bench_cases import Steps, make_steps, restored
+from aam.training.doctor import activations
+from aam.training.memory import largest_batch, memory_model, sizes
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -81,13 +85,13 @@ def test_what_is_tried_leaves_nothing_behind_even_when_it_fails(steps):
 def test_the_largest_batch_is_found_by_growth_and_bisection(steps, monkeypatch):
     """Memory is simulated: 1,000 bytes and 100 for each sample, above what the process holds."""
     tried, base = [], resident_memory()
-    monkeypatch.setattr(finders, "resident_memory", lambda: base)
+    monkeypatch.setattr(memory, "resident_memory", lambda: base)
 
     def peak(steps: Steps, size: int) -> int:
         tried.append(size)
         return base + 1000 + 100 * size
 
-    monkeypatch.setattr(finders, "_peak", peak)
+    monkeypatch.setattr(memory, "_peak", peak)
     fits = largest_batch(steps, base + 1000 + 100 * 23)
     assert 22 <= max(fits) <= 23
     assert tried[:5] == [1, 2, 4, 8, 16]
@@ -104,7 +108,7 @@ def test_a_device_that_is_full_is_full_and_other_errors_are_told(steps, monkeypa
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 1
 
-    monkeypatch.setattr(finders, "_peak", full)
+    monkeypatch.setattr(memory, "_peak", full)
     before = everything(steps)
     assert max(largest_batch(steps, 10**15)) == 5
     monkeypatch.setattr(Steps, "step", lambda *_: 1 / 0)
@@ -136,7 +140,7 @@ def test_the_effective_batch_is_kept():
 
 
 def test_training_with_a_batch_size_that_was_found(study, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(finders, "_peak", lambda steps, size: 10**15 if size > 4 else 1)
+    monkeypatch.setattr(memory, "_peak", lambda steps, size: 10**15 if size > 4 else 1)
     words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--epochs=1", "--threads=1"]
     words += ["--batch-size=8", "--auto-batch-size", "--output-dir", str(tmp_path / "run")]
@@ -146,12 +150,54 @@ def test_training_with_a_batch_size_that_was_found(study, tmp_path, capsys, monk
     assert about["decisions"]["batch"] == {"batch_size": 4, "gradient_accumulation_steps": 2}
     assert about["config"]["train"]["batch_size"] == 4
     (tmp_path / "run" / "metrics.json").unlink()
-    monkeypatch.setattr(finders, "_peak", lambda *_: pytest.fail("sought again"))
+    monkeypatch.setattr(memory, "_peak", lambda *_: pytest.fail("sought again"))
     assert main([*words, "--resume-from", "auto"]) == 0
     assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
     said = capsys.readouterr().err
     assert "config.train.batch_size was 4 and is 8" in said
     assert "config.train.auto_batch_size was True and is False" in said
+
+
+def test_what_a_step_needs_is_told_from_its_batch(steps):
+    """Within a tenth of what is measured, on batches that the model was not fitted to."""
+    before, free = everything(steps), replace(steps.loader, batch_size=32)
+    steps.loader = free
+    found = memory_model(steps, memory_limit(CPU, 1.0))
+    assert same(before, everything(steps))
+    with restored(steps):
+        for batch in replace(free, batch_size=24).epoch(3):
+            assert memory._most(steps, batch) == pytest.approx(found.needed(batch), rel=0.1)
+    with pytest.raises(RunError, match=r"not even one sample fits into 0\.0 GB; lower --asv-chunk-size"):
+        memory_model(steps, 10**6)
+
+
+def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypatch):
+    """Batches of 8 in parts, the same steps of 8 samples; going on takes the limit over that was found."""
+    words = ["train", "--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device=cpu"]
+    words += ["--metadata-column=ph", "--epochs=2", "--threads=1", "--batch-size=8", "--lr=1e-3", "--test-size=0"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
+    monkeypatch.setattr(memory, "memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
+
+    def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
+        assert main([*words, "--output-dir", str(tmp_path / name), *more]) == 0
+        return load_file(tmp_path / name / "last" / "weights.safetensors")
+
+    whole = weights("whole")
+    assert "in parts" not in capsys.readouterr().err
+    parts = weights("parts", "--max-memory-fraction=0.5", "--num-workers=1")
+    said = re.search(r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err)
+    assert said is not None
+    assert int(said[1]) > 1
+    assert not same(parts, whole)
+    assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), "the loss is a sum"
+    about = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert about["decisions"]["memory"] == {"base": 0, "token": 0, "slot": 1, "most": 200}
+    for name in ("whole", "parts"):
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        assert max(json.loads(line).get("step", 0) for line in lines) == 8, "two epochs of 4 batches"
+    (tmp_path / "parts" / "metrics.json").unlink()
+    monkeypatch.setattr(memory, "memory_model", lambda *_: pytest.fail("measured again"))
+    assert same(parts, weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"))
 
 
 # --- learning rates ------------------------------------------------------------------------------------------

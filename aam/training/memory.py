@@ -1,0 +1,217 @@
+"""Memory of a run: what each stage of a command takes, the largest batch that fits, and what a step needs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from scipy.optimize import nnls
+from torch import Tensor
+
+from aam.config import FineTuneConfig, TrainConfig
+from aam.data.batch import Batch, Budget
+from aam.data.loader import Loader
+from aam.data.study import Study
+from aam.errors import InputError, RunError
+from aam.model.aam import Aam
+from aam.runtime.device import choose_device
+from aam.runtime.doctor import Facts
+from aam.runtime.files import whole_file, write_text
+from aam.runtime.timing import MemoryStages, forget_peak, largest_child, memory_limit, peak_memory, resident_memory
+from aam.training.bench_cases import Steps, restored, steps_of
+
+log = logging.getLogger("aam")
+
+LOWER = "lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
+
+
+# --- by stage --------------------------------------------------------------------------------------------------
+
+
+def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
+    """Run a command, then write memory.json and memory.png to its output folder, also when memory was too little."""
+    runtime = getattr(config, "runtime", config)
+    device = choose_device(getattr(runtime, "device", "cpu"))
+    stages = MemoryStages(device)
+    places = [(Aam, "__init__", "model creation"), (Batch, "to", "transfer"), (Aam, "forward", "forward")]
+    optimizers = (torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD)
+    places += [(Tensor, "backward", "backward"), *((kind, "step", "step") for kind in optimizers)]
+    snapshot = getattr(runtime, "memory_snapshot", False) and device.type == "cuda"
+    if snapshot:
+        torch.cuda.memory._record_memory_history()
+    output = getattr(runtime, "output_dir", None) or getattr(config, "output", None) or Path("memory")
+    folder = output if output.suffix == "" else output.with_suffix(".memory")
+    with contextlib.ExitStack() as stack:
+        for owner, attribute, name in places:
+            stack.enter_context(stages.around(owner, attribute, name))
+        try:
+            with stages.stage("between"):
+                return run(config)
+        except InputError:
+            # Nothing was computed, and the folder may be another's.
+            stages.most.clear()
+            raise
+        finally:
+            if stages.most:
+                _write_memory(folder, stages)
+            if stages.most and snapshot:
+                torch.cuda.memory._dump_snapshot(str(folder / "memory.pickle"))
+
+
+def _write_memory(folder: Path, stages: MemoryStages) -> None:
+    limit, most = memory_limit(stages.device, 1.0), max(each["peak_bytes"] for each in stages.most.values())
+    report = {"stages": stages.most, "limit_bytes": limit, "utilisation": most / limit, "child_bytes": largest_child()}
+    figure = Figure(figsize=(7, 3))
+    axes = figure.subplots()
+    axes.barh(list(stages.most), [each["peak_bytes"] / 1e9 for each in stages.most.values()])
+    axes.set(xlabel="most memory, GB")
+    with whole_file(folder / "memory.png") as temporary:
+        figure.savefig(temporary, format="png", bbox_inches="tight")
+    write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
+    log.info("memory: %.2f of %.2f GB, %s", most / 1e9, limit / 1e9, folder / "memory.json")
+
+
+# --- of a step -----------------------------------------------------------------------------------------------------
+
+
+def _peak(steps: Steps, size: int) -> int:
+    """Bytes at most during two steps, the optimizer's included, on the batch of an epoch that has the most ASVs."""
+    steps.loader = dataclasses.replace(steps.loader, batch_size=size)
+    # Samples differ far more than draws do, so the expected number of ASVs says which batch is largest.
+    largest = max(steps.loader.order(0), key=lambda rows: steps.loader.study.richness[rows].sum())
+    return _most(steps, steps.loader.draw(largest, 0))
+
+
+def _most(steps: Steps, batch: Batch) -> int:
+    """Bytes at most during two steps on `batch`."""
+    forget_peak(steps.device)
+    for number in range(2):
+        steps.step(batch, number)
+    return peak_memory(steps.device)
+
+
+def largest_batch(steps: Steps, limit: int, most: int | None = None) -> dict[int, int]:
+    """Peak bytes of each batch size that was tried and stays below `limit`, by growth and then bisection.
+
+    Sizes are at most `most` and the samples there are. A size is tried where the last two, continued, say that it
+    fits, so that a computer is not brought to its knees; where a device says that its memory is full, it is.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
+    """
+    most = min(most or len(steps.loader.rows), len(steps.loader.rows))
+    fits: dict[int, int] = {}
+    low, high, base = 0, most + 1, resident_memory() if steps.device.type == "cpu" else 0
+    with restored(steps):
+        while high - low > max(1, low // 16):
+            size = min(max(2 * low, 1), high - 1) if high > most else (low + high) // 2
+            (a, one), (b, two) = [(0, base), (0, base), *sorted(fits.items())][-2:]
+            expected = two + (two - one) / max(b - a, 1) * (size - b)
+            try:
+                found = limit + 1 if expected > limit else _peak(steps, size)
+            except torch.OutOfMemoryError:
+                found = limit + 1
+            if found <= limit:
+                low, fits[size] = size, found
+            else:
+                high = size
+    if not fits:
+        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {LOWER}")
+    return fits
+
+
+def memory_model(steps: Steps, limit: int) -> Budget:
+    """What a step needs by the size of its batch, from steps on ever larger batches, as long as `limit` allows.
+
+    Half of them hold the samples of the most ASVs, whose distinct ASVs and slots grow together; half hold one sample
+    again and again, so that the slots grow alone.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
+    """
+    loader = steps.loader
+    richest = np.argsort(-loader.study.richness, kind="stable")
+    tried: list[tuple[float, ...]] = []
+    with restored(steps):
+        # The first steps fill what stays: the optimizer's state and the libraries' own.
+        found = Budget(_most(steps, loader.draw(richest[-1:], 0)), 0, 0, limit)
+        for size in (1 << power for power in range(loader.batch_size.bit_length())):
+            for rows in (richest[:size], np.repeat(richest[:1], size)):
+                batch = loader.draw(rows, 0)
+                if found.allows(batch):
+                    tried.append((1.0, batch.tokens.numel(), batch.asv.numel(), _most(steps, batch)))
+                    seen = np.array(tried)
+                    scale = seen.max(0)
+                    fitted = nnls(seen[:, :3] / scale[:3], seen[:, 3] / scale[3])[0] * scale[3] / scale[:3]
+                    found = Budget._make([*fitted.tolist(), limit])
+    if not tried or not found.allows(loader.draw(richest[:1], 0)):
+        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {LOWER}")
+    return found
+
+
+def budget_of(
+    config: FineTuneConfig, study: Study, device: torch.device, before: Facts, processes: int
+) -> Budget | None:
+    """With ``--max-memory-fraction`` what a step needs and may take, as `before` where the run goes on.
+
+    On a CPU all `processes` share the memory. Raises `RunError` where not even one sample fits.
+    """
+    train, known = config.train, before.get("memory", {})
+    if train.max_memory_fraction is None or train.auto_batch_size:
+        return None
+    if known.keys() != set(Budget._fields) or any(type(value) not in (int, float) for value in known.values()):
+        share = train.max_memory_fraction / (processes if device.type == "cpu" else 1)
+        known = memory_model(steps_of(config, study, device), memory_limit(device, share))._asdict()
+    found = Budget(**known)
+    rows = np.argsort(-study.richness, kind="stable")[: train.batch_size]
+    parts = len(Loader(study, rows, train.batch_size, distances=False, budget=found).cut(rows, 0))
+    said = f"{found.base / 1e9:.2f} GB + {found.token:.0f} bytes a base + {found.slot:.0f} bytes an ASV of a sample"
+    log.info("a step takes %s, at most %.2f GB; the largest batch comes in parts: %d", said, found.most / 1e9, parts)
+    return found
+
+
+def sizes(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
+    """Batch size and accumulation: the effective batch is kept, with batches of at most `fitting` samples.
+
+    Raises `InputError` where the effective batch that is asked for is no multiple of the batch size.
+    """
+    effective = config.target_effective_batch_size or config.batch_size * config.gradient_accumulation_steps
+    if fitting is None:
+        if effective % config.batch_size:
+            raise InputError(
+                f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {config.batch_size}"
+            )
+        return config.batch_size, effective // config.batch_size
+    size = max(one for one in range(1, min(fitting, effective) + 1) if effective % one == 0)
+    return size, effective // size
+
+
+def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Facts) -> tuple[FineTuneConfig, Facts]:
+    """The configuration with its batch size and accumulation, and what decided them; said where they change."""
+    train, names = config.train, ["batch_size", "gradient_accumulation_steps"]
+    effective = train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
+    fitting, found = None, before.get("batch", {})
+    known = (
+        isinstance(found, dict) and [*found] == names and all(type(each) is int and each > 0 for each in found.values())
+    )
+    if not train.auto_batch_size or not known or math.prod(found.values()) != effective:
+        if train.auto_batch_size:
+            limit = memory_limit(device, train.max_memory_fraction)
+            fitting = max(largest_batch(steps_of(config, study, device), limit, effective))
+        found = dict(zip(names, sizes(train, fitting), strict=True))
+    if train.auto_batch_size:
+        log.info("batches of %d, %d for each step of %d samples", *found.values(), effective)
+    return dataclasses.replace(config, train=dataclasses.replace(train, **found)), found
