@@ -128,18 +128,12 @@ class TrainConfig:
     scheduler_patience: int = option(3, "Validations without improvement before plateau lowers the rate.", rare=True)
     scheduler_factor: float = option(0.5, "By what plateau multiplies the learning rate.", rare=True)
     scheduler_min_lr: float = option(0.0, "Below this plateau does not lower the learning rate.", rare=True)
-    gradient_accumulation_steps: int = option(
-        1, "Batches per step of the optimizer; distances are learned within a batch, so it adds no pairs."
-    )
-    auto_batch_size: bool = option(
-        False,
-        "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were.",
-        rare=True,
+    gradient_accumulation_steps: int = option(1, "Batches per step of the optimizer; pairs are those within a batch.")
+    auto_batch_size: bool = rare(
+        False, "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were."
     )
     max_memory_fraction: float | None = rare(
-        None,
-        "Share of the memory that a step may fill: a batch that needs more is trained in parts, whose pairs alone "
-        "count; with --auto-batch-size (0.8 unless set) the limit of the largest batch.",
+        None, "Share of the memory that a batch may take, else it is trained in parts; --auto-batch-size: unset 0.8."
     )
     target_effective_batch_size: int | None = option(
         None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True

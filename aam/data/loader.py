@@ -101,7 +101,8 @@ def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
 
 def _conditions(study: Study, rows: Rows, draw: int, hidden: float) -> dict[str, torch.Tensor]:
     """Covariates, a share `hidden` of them unknown, and weights of the samples."""
-    found = {} if study.weight is None else {"weight": torch.from_numpy(study.weight[rows])}
+    weight, real = study.weight, torch.get_default_dtype()
+    found = {} if weight is None else {"weight": torch.from_numpy(weight[rows]).to(real)}
     if study.category is None or study.covariate is None:
         return found
     category, covariate = study.category[rows], study.covariate[rows]

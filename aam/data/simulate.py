@@ -309,7 +309,7 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
         **_oracle(study, looks),
         "biome_chance": float(np.bincount(study.design["biome"]).max() / len(depths)),
         "oracle_depth": ORACLE_DEPTH,
-        "settings": {k: value for k, value in settings.items() if k not in ("output_dir", "overwrite")},
+        "settings": {k: settings[k] for k in SimulateConfig.__annotations__ if k not in ("output_dir", "overwrite")},
     }
     _write_texts(study, folder, truth)
     return truth

@@ -210,7 +210,7 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         """What each query reads, ``[B, Q, D]``; `mask` ``[B, K]`` is true where a key may be seen."""
-        keys = torch.cat([self.null.expand(len(keys), -1, -1).to(keys.dtype), keys], dim=1)
+        keys = torch.cat([self.null.flatten().expand(len(keys), 1, -1).to(keys.dtype), keys], dim=1)
         seen = None if mask is None else F.pad(mask, (1, 0), value=True)[:, None, None]
         key, value = self.pair(keys).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query = self.query(x).unflatten(2, (self.heads, -1)).transpose(1, 2)

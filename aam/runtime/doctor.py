@@ -190,6 +190,8 @@ def _job_folder() -> Path | None:
 def mend_environment(expandable: bool = False) -> None:
     """Set and unset what must be before torch is imported, and say so; `expandable` asks for expandable segments."""
     hip = _hip()
+    # DDP tells each rank that every parameter was used, which is as it should be.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if expandable:
         name = ALLOCATOR[2 if hip is None else 1]
         words = [*filter(None, [os.environ.get(name, "")]), "expandable_segments:True"]

@@ -17,9 +17,9 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, RunConfig, TargetConfig, TrainConfig
+from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, RunConfig, TargetConfig, TrainConfig
 from aam.data.batch import encode
-from aam.data.loader import Loader
+from aam.data.loader import NOTHING, Loader, Withheld
 from aam.data.phylogeny import match_tips, parse_newick
 from aam.data.study import Study
 from aam.data.table import make_table
@@ -31,6 +31,11 @@ from aam.training.loop import Trainer
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
+# Classes and numbers from ASVs, categories and numbers of the metadata, with weights of the samples.
+CONDITIONED = HeadConfig(
+    n_targets=2, n_classes=(3,), levels=(4, 3), numbers=1, scaled_by=(0,),
+    covariates=CovariateConfig(categorical_fusion="cross-attention"),
+)  # fmt: skip
 # Heads, options of training, options of the process group, precision.
 CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]] = {
     "pretraining": (UNIFRAC, {}, {}, torch.float32),
@@ -40,6 +45,7 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]
     "regression": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float32),
     "regression in float64": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
     "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}, torch.float64),
+    "covariates": (CONDITIONED, {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
     "both, accumulated": (
         HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {}, torch.float64
     ),
@@ -75,6 +81,8 @@ def study_of(metric: str | None) -> Study:
     tree = parse_newick(f"({','.join(nodes)});")
     target = rng.normal(size=(SAMPLES, 2)).astype(np.float32)
     target[rng.random((SAMPLES, 2)) < 0.2] = np.nan
+    covariate = rng.normal(size=(SAMPLES, 1)).astype(np.float32)
+    covariate[5] = np.nan
     return Study(
         table=table,
         tokens=torch.from_numpy(encode(table.sequences)),
@@ -86,6 +94,9 @@ def study_of(metric: str | None) -> Study:
         tips=match_tips(tree, table.feature_ids),
         target=target,
         label=rng.integers(-1, 3, (SAMPLES, 1)),
+        category=np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1),
+        covariate=covariate,
+        weight=rng.random(SAMPLES).astype(np.float32),
     )
 
 
@@ -106,6 +117,8 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
         study = dataclasses.replace(study, target=None)
     if not heads.n_classes:
         study = dataclasses.replace(study, label=None)
+    if not heads.levels:
+        study = dataclasses.replace(study, category=None, covariate=None, weight=None)
     train_side = Loader(
         study,
         np.arange(22),
@@ -113,9 +126,12 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
         True,
         distances=heads.metric is not None,
         shallow=0.5,
+        withheld=Withheld(covariates=0.2),
         world=world,
     )
-    held_out = dataclasses.replace(train_side, rows=np.arange(22, SAMPLES), shuffle=False, shallow=0.0)
+    held_out = dataclasses.replace(
+        train_side, rows=np.arange(22, SAMPLES), shuffle=False, shallow=0.0, withheld=NOTHING
+    )
     return Trainer(model, config, train_side, held_out, torch.device("cpu"), world=world)
 
 

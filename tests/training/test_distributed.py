@@ -29,6 +29,7 @@ CASES = {
     "regression": torch.float32,
     "regression in float64": torch.float64,
     "classes, average": torch.float64,
+    "covariates": torch.float64,
     "both, accumulated": torch.float64,
     "sharded": torch.float32,
     "sharded in float64": torch.float64,
