@@ -255,7 +255,7 @@ class CovariateConfig:
     categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ObservedConfig:
     """What is told about any command beside its result"""
 
