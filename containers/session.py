@@ -102,7 +102,9 @@ def run(options: argparse.Namespace, pytest: list[str]) -> int:
     results = ROOT / "results" / options.flavour
     results.mkdir(parents=True, exist_ok=True)
     junit = results / "junit.xml"
-    junit.unlink(missing_ok=True)
+    # What stands there is another session's.
+    for earlier in (junit, results / "selftest.json", results / "doctor.json"):
+        earlier.unlink(missing_ok=True)
     enter = [
         sys.executable,
         RUN,

@@ -429,3 +429,32 @@ def test_scripts_pass_shellcheck(site):
     done = subprocess.run(["shellcheck", *map(str, scripts)], capture_output=True, text=True)
     assert done.stdout == ""
     assert len(scripts) == 16
+
+
+# --- slow: run by nox -s slurm, not at every change --------------------------------------------------------------
+
+
+def test_slow_profiles_of_a_node(site):
+    """doctor, benchmark, time and memory of a step are kept; there are no kernels to trace here, and that is said."""
+    job = site.submit("profile_rocm", "--output-dir", "profile")
+    assert site.wait(job, "profile", 900) == ("COMPLETED", 0), site.log("profile")
+    kept = site.vast / "profile"
+    assert json.loads((kept / "doctor.json").read_text())["platform"]["vendor"] == "CPU"
+    assert json.loads((kept / "bench.json").read_text())["pretrain"]["samples_per_s"]["p50"] > 0
+    assert json.loads((kept / "step" / "profile.json").read_text())["accounted"] > 0.5
+    assert "backward" in json.loads((kept / "memory" / "memory.json").read_text())["stages"]
+    assert "rocprofv3 is not in the image: no kernels are traced" in site.log("profile")
+
+
+def test_slow_the_nightly_job(site, image):
+    """Its tests fail where there is no GPU; everything else runs all the same, in the image, and is kept."""
+    inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
+    job = site.submit("ci_rocm", "--output-dir", "nightly", **inside)
+    assert site.wait(job, "nightly", 1200) == ("FAILED", 1), site.log("nightly")
+    assert site.log("nightly").rstrip().endswith("failed: tests"), site.log("nightly")
+    kept = site.vast / "nightly"
+    assert "no device is visible" in (kept / "tests.log").read_text()
+    assert json.loads((kept / "doctor.json").read_text())["container"]
+    assert json.loads((kept / "bench.json").read_text())["pretrain"]["samples_per_s"]["p50"] > 0
+    assert json.loads((kept / "profile" / "profile.json").read_text())["accounted"] > 0.5
+    assert len((kept / "metrics.jsonl").read_text().splitlines()) > 3
