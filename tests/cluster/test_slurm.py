@@ -424,6 +424,14 @@ def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
     assert site.weights("warned-sif") == uninterrupted
 
 
+def test_a_command_reaches_a_node(site):
+    """As `nox -s test_rocm` does on a login node: words unharmed, the command's own exit status."""
+    words = [sys.executable, "-c", "import os, sys; print(os.environ['SLURMD_NODENAME'], sys.argv[1:]); sys.exit(3)"]
+    path = f"{site.variables['PATH']}:{os.environ['PATH']}"
+    done = site.login(*(ROOT / "slurm" / "generate", "reach", "--"), *words, "a b", "$(x)", status=3, PATH=path)
+    assert re.fullmatch(r"node[12] \['a b', '\$\(x\)'\]\n", done.stdout), done.stdout + done.stderr
+
+
 def test_scripts_pass_shellcheck(site):
     scripts = [*(ROOT / "slurm").glob("*.sh"), *(ROOT / "tests" / "golden" / "slurm").glob("*.sh")]
     done = subprocess.run(["shellcheck", *map(str, scripts)], capture_output=True, text=True)
