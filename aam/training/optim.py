@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.config import FineTuneConfig, RuntimeConfig, TrainConfig
+from aam.config import FineTuneConfig, TrainConfig
 from aam.data.loader import draw_batch
 from aam.data.study import Study
 from aam.data.supervision import Covariates
@@ -29,6 +29,7 @@ from aam.model.heads import HeadConfig, Readout, TargetHead
 from aam.runtime.device import precision
 from aam.runtime.distributed import placed
 from aam.training.inference import encode_table, run_model
+from aam.training.losses import class_weights
 
 Array = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
@@ -102,15 +103,15 @@ def _chosen(models: Sequence[Model], errors: Array) -> Model:
     return models[int(np.flatnonzero(near).max())]
 
 
-def _ridge(x: Array, y: Array, held_x: Array, held_y: Array) -> Linear:
+def _ridge(x: Array, y: Array, held_x: Array, held_y: Array, weight: Array) -> Linear:
     """Ridge regression; held-out samples choose the penalty by their absolute errors."""
-    models = [Ridge(alpha=penalty).fit(x, y) for penalty in PENALTIES]
+    models = [Ridge(alpha=penalty).fit(x, y, weight) for penalty in PENALTIES]
     errors = [np.abs(model.predict(held_x) - held_y) if len(held_y) else held_y for model in models]
     best = _chosen(models, np.stack(errors))
     return best.coef_[None], np.array([best.intercept_])
 
 
-def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, classes: int) -> Linear:
+def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, weight: Array, classes: int) -> Linear:
     """Logistic regression; held-out samples choose the penalty by their likelihoods."""
     known = np.unique(y)
     inside = np.isin(held_y, known)
@@ -124,7 +125,7 @@ def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, classes: int) 
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        models = [LogisticRegression(C=1 / penalty, max_iter=200).fit(x, y) for penalty in PENALTIES]
+        models = [LogisticRegression(C=1 / penalty, max_iter=200).fit(x, y, weight) for penalty in PENALTIES]
     best = _chosen(models, np.stack([errors(model) for model in models]))
     coefficients, intercepts = best.coef_, best.intercept_
     if len(known) == 2:
@@ -143,16 +144,17 @@ def _set(layer: nn.Linear, rows: slice, found: Linear, mean: Array, spread: Arra
 
 
 def fit_heads(
-    network: Aam, study: Study, train: Rows, validation: Rows, device: torch.device, config: RuntimeConfig
+    network: Aam, study: Study, train: Rows, validation: Rows, device: torch.device, config: FineTuneConfig
 ) -> None:
-    """Fit the linear part of every target head on the vectors of the training samples.
+    """Fit the linear part of every target head on the vectors of the training samples, weighted as the loss is.
 
     Only the strength of regularization looks at the validation samples.
     """
-    asvs = encode_table(network, study, device, config)
+    asvs, runtime = encode_table(network, study, device, config.runtime), config.runtime
+    own = np.tile(np.ones(len(train)) if study.weight is None else study.weight[train].astype(float), DRAWS)
 
     def draws(rows: Rows) -> Array:
-        return np.concatenate([run_model(network, study, rows, device, config, n, asvs).read for n in range(DRAWS)])
+        return np.concatenate([run_model(network, study, rows, device, runtime, n, asvs).read for n in range(DRAWS)])
 
     drawn = draws(train)
     held_drawn = draws(validation) if len(validation) else drawn[:0]
@@ -165,21 +167,23 @@ def fit_heads(
         return (x - mean) / spread, (held_x - mean) / spread, mean, spread
 
     if network.target is not None and study.target is not None:
-        _fit_numbers(network.target, study.target[train], study.target[validation], *standardized(network.target))
+        _fit_numbers(network.target, study.target[train], study.target[validation], own, *standardized(network.target))
     for column, head in enumerate(network.labels):
         if study.label is None or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
         x, held_x, mean, spread = standardized(head)
         label, held_label = (np.tile(study.label[rows, column], DRAWS) for rows in (train, validation))
-        known, held = label >= 0, held_label >= 0
-        classes = head.linear.out_features
-        found = _logistic(x[known], label[known], held_x[held], held_label[held], classes)
+        known, held, classes = label >= 0, held_label >= 0, head.linear.out_features
+        (of_class,) = class_weights(config.targets.class_weights, study.label[train][:, [column]], [classes])
+        weight = own if of_class is None else own * of_class.double().numpy()[label]
+        found = _logistic(x[known], label[known], held_x[held], held_label[held], weight[known], classes)
         _set(head.linear, slice(None), found, mean, spread)
 
 
 def _fit_numbers(
-    head: TargetHead, target: Floats, held_target: Floats, x: Array, held_x: Array, mean: Array, spread: Array
-) -> None:
+    head: TargetHead, target: Floats, held_target: Floats, weight: Array,
+    x: Array, held_x: Array, mean: Array, spread: Array,
+) -> None:  # fmt: skip
     """Fit each numeric column; quantiles start as those of its residuals."""
     for column in range(target.shape[1]):
         y, held_y = (
@@ -187,7 +191,7 @@ def _fit_numbers(
             for values in (target, held_target)
         )
         known, held = np.isfinite(y), np.isfinite(held_y)
-        found = _ridge(x[known], y[known], held_x[held], held_y[held])
+        found = _ridge(x[known], y[known], held_x[held], held_y[held], weight[known])
         _set(head.linear, slice(column, column + 1), found, mean, spread)
         if head.steps is not None:
             residual = y[known] - (x[known] @ found[0][0] + found[1][0])

@@ -187,7 +187,7 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
     if state is not None:
         network.load_state_dict(state.part("model"))
     elif targets.specs:
-        fit_heads(network, study, sides["train"], sides["validation"], device, config.runtime)
+        fit_heads(network, study, sides["train"], sides["validation"], device, config)
     asvs: AsvVectors | None = None
     if config.targets.freeze_base:
         freeze_base(network)
