@@ -28,7 +28,7 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig, Readout, TargetHead
 from aam.runtime.device import precision
 from aam.runtime.distributed import placed
-from aam.training.inference import encode_table, run_model
+from aam.training.inference import AsvVectors, run_model
 from aam.training.losses import class_weights
 
 Array = npt.NDArray[np.float64]
@@ -144,13 +144,13 @@ def _set(layer: nn.Linear, rows: slice, found: Linear, mean: Array, spread: Arra
 
 
 def fit_heads(
-    network: Aam, study: Study, train: Rows, validation: Rows, device: torch.device, config: FineTuneConfig
+    network: Aam, study: Study, sides: tuple[Rows, Rows], asvs: AsvVectors, device: torch.device, config: FineTuneConfig
 ) -> None:
     """Fit the linear part of every target head on the vectors of the training samples, weighted as the loss is.
 
-    Only the strength of regularization looks at the validation samples.
+    `sides` are the rows that train and those that validate; only the strength of regularization looks at the latter.
     """
-    asvs, runtime = encode_table(network, study, device, config.runtime), config.runtime
+    (train, validation), runtime = sides, config.runtime
     own = np.tile(np.ones(len(train)) if study.weight is None else study.weight[train].astype(float), DRAWS)
 
     def draws(rows: Rows) -> Array:

@@ -35,7 +35,7 @@ from aam.training.checkpoint import RETRAIN, Keeper, SavedModel, Signals, State,
 from aam.training.doctor import compiler_for
 from aam.training.evaluate import Rivals, evaluate_encoder, evaluate_targets, with_intervals, write_results
 from aam.training.forest import Columns
-from aam.training.inference import AsvVectors, encode_table, predict_rows
+from aam.training.inference import encode_table, predict_rows
 from aam.training.journal import Journal
 from aam.training.loop import Trainer
 from aam.training.losses import class_weights
@@ -60,6 +60,7 @@ class Prepared:
     splits: tuple[Split, ...]
     device: torch.device
     world: World = ALONE
+    budget: Budget | None = None
 
 
 def _check_options(config: FineTuneConfig, world: World) -> None:
@@ -149,9 +150,7 @@ def _check_targets(prepared: Prepared) -> None:
     problems.raise_if_any()
 
 
-def _loaders(
-    prepared: Prepared, study: Study, sides: Sides, tokens: bool, distances: bool, budget: Budget | None
-) -> tuple[Loader, Loader]:
+def _loaders(prepared: Prepared, study: Study, sides: Sides, tokens: bool, distances: bool) -> tuple[Loader, Loader]:
     config = prepared.config
     train = Loader(
         study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
@@ -159,7 +158,7 @@ def _loaders(
         # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
         withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
-        world=prepared.world, budget=budget,
+        world=prepared.world, budget=prepared.budget,
     )  # fmt: skip
     held_out = dataclasses.replace(train, rows=sides["validation"], shuffle=False, budget=None)
     return train, dataclasses.replace(held_out, shallow=0.0, withheld=Withheld())
@@ -186,21 +185,20 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
     network.to(device)
     if state is not None:
         network.load_state_dict(state.part("model"))
-    elif targets.specs:
-        fit_heads(network, study, sides["train"], sides["validation"], device, config)
-    asvs: AsvVectors | None = None
-    if config.targets.freeze_base:
+    frozen, begins = config.targets.freeze_base, state is None and bool(targets.specs)
+    asvs = encode_table(network, study, device, config.runtime) if frozen or begins else None
+    if begins and asvs is not None:
+        fit_heads(network, study, (sides["train"], sides["validation"]), asvs, device, config)
+    if frozen:
         freeze_base(network)
-        asvs = encode_table(network, study, device, config.runtime)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    decisions = run.about["decisions"]
-    network.compile_encoders(decisions.get("compile", {}).get("backend"))
-    budget = Budget(**decisions["memory"]) if "memory" in decisions else None
-    train, validation = _loaders(prepared, study, sides, asvs is None, heads.metric is not None, budget)
+    network.compile_encoders(run.about["decisions"].get("compile", {}).get("backend"))
+    train, validation = _loaders(prepared, study, sides, not frozen, heads.metric is not None)
     if run.world.lead:
         write_split(folder / "split.tsv", split)
     with run.signals:
-        trainer = Trainer(network, config, train, validation, device, asvs=asvs, folder=folder, world=run.world)
+        known = asvs if frozen else None
+        trainer = Trainer(network, config, train, validation, device, asvs=known, folder=folder, world=run.world)
         _fit(run, trainer, state, title)
         seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
         profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
@@ -265,13 +263,13 @@ def _decided(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
     before = decided_before(runtime) if world.lead else json.loads(world.told(b""))
     decisions = decide(runtime, prepared.device, model.head_width, before)
     config, decisions["batch"] = sized(prepared.config, prepared.study, prepared.device, before)
-    if (budget := budget_of(config, prepared.study, prepared.device, before, world.size)) is not None:
-        decisions["memory"] = budget._asdict()
+    budget = budget_of(config, prepared.study, prepared.device, before, world.size)
+    decisions |= {} if budget is None else {"memory": budget._asdict()}
     if runtime.compile_model:
         decisions["compile"] = compiler_for(model, runtime, prepared.device, before)
     if world.lead:
         world.told(json.dumps(decisions).encode())
-    return dataclasses.replace(prepared, config=config), decisions
+    return dataclasses.replace(prepared, config=config, budget=budget), decisions
 
 
 def run(config: FineTuneConfig, command: str) -> int:

@@ -11,11 +11,15 @@ import torch
 from aam.config import FineTuneConfig, RuntimeConfig, TargetConfig
 from aam.data.study import EVALUATION
 from aam.model.heads import HeadConfig
-from aam.training.inference import run_model
+from aam.training.inference import encode_table, run_model
 from aam.training.optim import fit_heads
 
 CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
 TRAIN, HELD = np.arange(60), np.arange(60, 90)
+
+
+def fitted(model, study, held=HELD, config=CONFIG) -> None:
+    fit_heads(model, study, (TRAIN, held), encode_table(model, study, CPU, PLAIN), CPU, config)
 
 
 @pytest.fixture
@@ -34,7 +38,7 @@ def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_
     label = np.stack([first > 0, (second > 0) + 2 * (first > 0)], axis=1).astype(np.int64)
     label[5, 1] = -1
     study = dataclasses.replace(study, target=target, label=label)
-    fit_heads(model, study, TRAIN, HELD, CPU, CONFIG)
+    fitted(model, study, HELD, CONFIG)
     found = run_model(model, study, HELD, CPU, PLAIN, EVALUATION)
     for column in range(2):
         correlation = np.corrcoef(found.target[:, column], target[HELD, column])[0, 1]
@@ -48,7 +52,7 @@ def test_noise_is_answered_with_the_mean(study, model_of):
     model = model_of(HeadConfig(n_targets=1), noise=0.0)
     noise = np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
     study = dataclasses.replace(study, target=noise)
-    fit_heads(model, study, TRAIN, HELD, CPU, CONFIG)
+    fitted(model, study, HELD, CONFIG)
     found = run_model(model, study, HELD, CPU, PLAIN).target[:, 0]
     assert abs(found.mean() - 7) < 0.5
     assert found.std() < 0.6, "the held-out samples choose a strong penalty"
@@ -58,7 +62,7 @@ def test_a_class_without_training_samples_is_hardly_predicted(study, model_of):
     model = model_of(HeadConfig(n_classes=(3,)), noise=0.0)
     label = (np.arange(90) % 2)[:, None]
     study = dataclasses.replace(study, label=label.astype(np.int64))
-    fit_heads(model, study, TRAIN, np.array([], np.int64), CPU, CONFIG)
+    fitted(model, study, np.array([], np.int64), CONFIG)
     found = run_model(model, study, HELD, CPU, PLAIN).probabilities[0]
     assert found[:, 2].max() < 0.05
     assert found[:, :2].min() > 0.05
@@ -73,7 +77,7 @@ def test_weights_count_from_the_start(study, model_of, way):
     plain, weighted = FineTuneConfig(), FineTuneConfig(targets=TargetConfig(class_weights=asked))
     for config, given, low, high in ((plain, None, 0.05, 0.2), (weighted, weight, 0.25, 0.6)):
         model = model_of(HeadConfig(n_classes=(2,)), noise=0.0)
-        fit_heads(model, dataclasses.replace(study, label=label, weight=given), TRAIN, HELD, CPU, config)
+        fitted(model, dataclasses.replace(study, label=label, weight=given), HELD, config)
         rare = run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1]
         assert low < rare.mean() < high
 
@@ -82,5 +86,5 @@ def test_weights_of_samples_move_a_mean_from_the_start(study, model_of):
     value = np.where(np.arange(90) % 2, 1.0, 0.0).astype(np.float32)[:, None]
     for weight, low, high in ((None, 0.4, 0.6), (np.where(value[:, 0], 9, 1).astype(np.float32), 0.8, 1.0)):
         model = model_of(HeadConfig(n_targets=1), noise=0.0)
-        fit_heads(model, dataclasses.replace(study, target=value, weight=weight), TRAIN, HELD, CPU, CONFIG)
+        fitted(model, dataclasses.replace(study, target=value, weight=weight), HELD, CONFIG)
         assert low < run_model(model, study, HELD, CPU, PLAIN).target.mean() < high
