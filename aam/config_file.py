@@ -187,8 +187,11 @@ def contradictions(config: FineTuneConfig) -> list[str]:
     named, scales = targets.categorical_loss_weight_column, targets.target_transform
     attends = columns and covariates.categorical_fusion in ("cross-attention", "perceiver")
     found = {
-        f"--quantiles is {shown(levels, 20)}, expected ascending, different numbers inside (0, 1), one of them 0.5": (
-            list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1
+        f"--quantiles is {shown(levels, 20)}, expected two or more ascending numbers inside (0, 1), one of them 0.5": (
+            list(levels) != sorted(set(levels))
+            or len(levels) < 2
+            or 0.5 not in levels
+            or not 0 < levels[0] <= levels[-1] < 1
         ),
         f"--regressor-hidden-dims is {shown(shape.regressor_hidden_dims)}, expected 1 or more": (
             any(size < 1 for size in shape.regressor_hidden_dims)
