@@ -211,7 +211,7 @@ def test_options_that_contradict_each_other():
 @pytest.mark.parametrize("levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)])
 def test_quantiles_that_are_none(levels):
     (problem,) = contradictions(FineTuneConfig(targets=TargetConfig(quantiles=levels)))
-    assert "expected ascending, different numbers inside (0, 1), one of them 0.5" in problem
+    assert "expected two or more ascending numbers inside (0, 1), one of them 0.5" in problem
 
 
 def test_pairs():
