@@ -150,8 +150,9 @@ class RegionProfile:
         return [sentence for sentence, said in found.items() if said]
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The profile as named arrays, for safetensors."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The profile as named arrays, for safetensors, not every version of which writes uint64."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**found, "hashes": found["hashes"].view(np.int64)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> RegionProfile:
@@ -162,7 +163,7 @@ class RegionProfile:
             found = arrays[name].shape if name in arrays else None
             if found is None or (shape is not None and found != shape):
                 raise InputError(f"the model's region profile is damaged: {name} is {found}, not {shape}")
-        return cls(**{name: arrays[name] for name in shapes})
+        return cls(**{**{name: arrays[name] for name in shapes}, "hashes": arrays["hashes"].view(np.uint64)})
 
 
 GOLDEN = -7046029254386353131
@@ -272,10 +273,6 @@ class Budget(NamedTuple):
     slot: float
     most: float
 
-    def needed(self, batch: Batch) -> float:
-        """Bytes of a step on `batch`."""
-        return float(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel())
-
     def allows(self, batch: Batch) -> bool:
         """Whether a step on `batch` stays below the most."""
-        return self.needed(batch) <= self.most
+        return bool(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel() <= self.most)

@@ -106,8 +106,9 @@ def test_the_profile_travels_through_safetensors(profile, tmp_path):
     arrays = safetensors.numpy.load_file(path)
     again = RegionProfile.from_arrays(arrays)
     for name, array in profile.to_arrays().items():
-        np.testing.assert_array_equal(getattr(again, name), array)
-        assert getattr(again, name).dtype == array.dtype
+        np.testing.assert_array_equal(again.to_arrays()[name], array)
+        assert getattr(again, name).dtype == getattr(profile, name).dtype
+    assert np.uint64 not in [array.dtype for array in arrays.values()], "safetensors 0.5.0 does not write it"
     odd = turned(study())[:50] + study(80, seed=3)
     assert again.compare(odd) == profile.compare(odd) != []
     for name in arrays:
