@@ -11,7 +11,7 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aam.config import FineTuneConfig
+from aam.config import CovariateConfig, FineTuneConfig, TargetConfig
 from aam.errors import InputError, Problems, shown
 
 if sys.version_info >= (3, 11):
@@ -184,7 +184,7 @@ def contradictions(config: FineTuneConfig) -> list[str]:
     odd = [name for name in covariates.conditional_output_scaling if name not in covariates.categorical_columns]
     links = (shape.output_activation != "none") + shape.bounded_targets
     own = shown(set(columns) & set(targets.metadata_column))
-    named, scales = targets.categorical_loss_weight_column, targets.target_transform
+    train, named, scales = config.train, targets.categorical_loss_weight_column, targets.target_transform
     attends = columns and covariates.categorical_fusion in ("cross-attention", "perceiver")
     found = {
         f"--quantiles is {shown(levels, 20)}, expected two or more ascending numbers inside (0, 1), one of them 0.5": (
@@ -207,6 +207,18 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         f"--conditional-output-scaling names {shown(odd)}, expected some of --categorical-columns": odd != [],
         f"--embedding-dim {width} is not divisible by --cross-attn-heads {heads}": (
             attends and heads > 0 and width % heads > 0
+        ),
+        f"--scheduler-eta-min is {train.scheduler_eta_min}, expected at most --lr, {train.lr}": (
+            train.scheduler_eta_min > train.lr
+        ),
+        f"--unfreeze-epochs is {targets.unfreeze_epochs}, expected less than half of --epochs, {train.epochs}": (
+            0 < train.epochs <= 2 * targets.unfreeze_epochs
+        ),
+        f"--quantiles is {shown(levels, 20)}, and no column has the loss quantile": (
+            levels != TargetConfig().quantiles and "quantile" not in " ".join((targets.loss_type, *targets.loss_config))
+        ),
+        f"--categorical-fusion is {covariates.categorical_fusion}, and no covariate is named": (
+            not columns and covariates != CovariateConfig()
         ),
         "--unfreeze-epochs and --freeze-base: both given; choose one": (
             targets.freeze_base and targets.unfreeze_epochs > 0

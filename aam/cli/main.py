@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import importlib
 import logging
+import os
 import re
 import signal
 import sys
@@ -292,7 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"aam {words[0]}: {said}", file=sys.stderr)
         return FAILED
     except CallAgain as stop:
-        print(f"aam {words[0]}: {stop}; the same command with --resume-from auto goes on", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":
+            print(f"aam {words[0]}: {stop}; the same command with --resume-from auto goes on", file=sys.stderr)
         return CALL_AGAIN
     except KeyboardInterrupt:
         print(f"aam {words[0]}: interrupted", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import math
 import os
 import signal
 import socket
@@ -35,6 +36,8 @@ log = logging.getLogger("aam")
 PATIENCE = datetime.timedelta(hours=2)
 # Seconds between two looks at whether another rank failed, and how long one then waits for the main thread.
 LOOK, GRACE = 2.0, 15.0
+# Who started the ranks of a node: they end with it.
+LAUNCHER = "AAM_LAUNCHER"
 
 
 class _Gather(torch.autograd.Function):
@@ -188,8 +191,10 @@ def world_of(config: RunConfig) -> Iterator[World]:
     """
     place = _place(os.environ) if wanted(config) else ALONE
     if place is None:
+        names = ("distributed", "fsdp", "fsdp_sharded_checkpoint", "pipeline")
+        given = " ".join(f"--{name.replace('_', '-')}" for name in names if getattr(config, name))
         started = "start one process per device by srun or torchrun, or pass --data-parallel"
-        raise InputError(f"--distributed: no rank stands in the environment (RANK or SLURM_PROCID); {started}")
+        raise InputError(f"{given}: no rank stands in the environment (RANK or SLURM_PROCID); {started}")
     if place.size == 1:
         yield place
         return
@@ -198,7 +203,7 @@ def world_of(config: RunConfig) -> Iterator[World]:
         raise InputError(f"--distributed: {' and '.join(missing)} not set; they name where the ranks meet")
     if torch.cuda.is_available() and config.device != "cpu":
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
-    logging.getLogger("aam").setLevel(logging.INFO if place.lead else logging.WARNING)
+    logging.getLogger("aam").setLevel(logging.INFO if place.lead else logging.ERROR)
     store = _store(place, place.lead and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE)
@@ -245,7 +250,8 @@ def _end(place: World, store: Any, error: Exception) -> BaseException:
                 return heard
         time.sleep(1)
     if lost and "onnection" in str(error):
-        return RunError(f"a rank was lost ({error}); the last whole checkpoint stands, --resume-from auto goes on")
+        log.debug("%s", error)
+        return RunError("a rank was lost; --resume-from auto goes on from the last whole checkpoint, if there is one")
     with contextlib.suppress(RuntimeError):
         store.set(_word(place.rank), f"{BAD_INPUT if bad else FAILED} {error}")
         # The store goes with the leading rank: others need time to read it.
@@ -255,10 +261,12 @@ def _end(place: World, store: Any, error: Exception) -> BaseException:
 
 def _look(place: World, over: threading.Event) -> None:
     """End this process where another failed and the main thread does not see it, as in an exchange on the device."""
-    store, heard = _store(place, False), None
+    store, heard, launcher = _store(place, False), None, os.environ.get(LAUNCHER)
     try:
         while heard is None and not over.wait(LOOK):
             heard = _heard(place, store)
+            if launcher not in (None, str(os.getppid())):
+                heard = RunError("the process that started the ranks is gone")
     except RuntimeError as error:
         heard = RunError(f"the leading rank is gone ({error})")
     if heard is not None and not over.wait(GRACE):
@@ -282,24 +290,28 @@ def devices(config: RunConfig) -> int:
 def launched(size: int, words: Sequence[str]) -> int:
     """Run ``aam`` with `words` as `size` processes on this node; the exit status of all.
 
-    Warnings are passed on; when one process fails, the others have a minute to end.
+    Warnings are passed on; when one process fails, the others have a minute to end, and after a second warning seconds.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {**os.environ, "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared[LAUNCHER] = str(os.getpid())
     command = [sys.executable, "-m", "aam", *words]
     ranks = [
         subprocess.Popen(command, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(size)
     ]
 
+    warned: list[float] = []
+
     def pass_on(number: int, frame: object) -> None:
+        warned.append(time.monotonic())
         for rank in ranks:
             rank.send_signal(number)
 
     before = {one: signal.signal(one, pass_on) for one in WARNINGS}
     try:
-        return _waited(ranks)
+        return _waited(ranks, warned)
     finally:
         for rank in ranks:
             rank.kill()
@@ -307,17 +319,22 @@ def launched(size: int, words: Sequence[str]) -> int:
             signal.signal(one, handler)
 
 
-def _waited(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    """The status that most says what happened, once all processes ended or one failed a minute ago."""
-    failed = None
-    while any(rank.poll() is None for rank in ranks):
+def _waited(ranks: Sequence[subprocess.Popen[bytes]], warned: Sequence[float]) -> int:
+    """The status that most says what happened, once all processes ended, or one failed, or were warned twice."""
+    end = math.inf
+    while any(rank.poll() is None for rank in ranks) and time.monotonic() < end:
         time.sleep(0.1)
-        if failed is None and any(rank.poll() not in (None, FINISHED, CALL_AGAIN) for rank in ranks):
-            failed = time.monotonic()
-        if failed is not None and time.monotonic() - failed > 60:
-            break
-    found = {rank.poll() for rank in ranks} - {FINISHED, None}
-    return min((status if status and status > 0 else FAILED for status in found), default=FINISHED)
+        if end == math.inf and any(rank.poll() not in (None, FINISHED, CALL_AGAIN) for rank in ranks):
+            end = time.monotonic() + 60
+        if len(warned) > 1:
+            end = min(end, warned[1] + GRACE)
+    found = [rank.poll() for rank in ranks]
+    for rank, status in enumerate(found):
+        if status is None or status < 0:
+            said = "did not end by itself" if status is None else f"was ended by {signal.Signals(-status).name}"
+            log.error("aam: the process of rank %d %s", rank, said)
+    wrong = (FAILED if status is None or status < 0 else status for status in found if status != FINISHED)
+    return min(wrong, default=FINISHED)
 
 
 # --- around a model ------------------------------------------------------------------------------------------

@@ -219,7 +219,8 @@ def recorded() -> Facts | None:
     if not path:
         return None
     facts = read_json(Path(path))
-    if not isinstance(facts, dict) or not {"system", "torch", "device", "environment", "gates"} <= facts.keys():
+    named = ("system", "torch", "device", "environment", "gates")
+    if not isinstance(facts, dict) or any(not isinstance(facts.get(name), dict) for name in named):
         raise InputError(f"{RECORDED}={path}: no recorded machine; expected system, torch, device, environment, gates")
     return facts
 

@@ -18,7 +18,7 @@ from aam.config_file import out_of_range
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, check_groups, read_split
 from aam.data.study import Study, load_study
-from aam.errors import InputError
+from aam.errors import InputError, shown
 from aam.runtime.device import decide, prepare
 from aam.runtime.files import check_writable, whole_file, whole_folder, write_text
 from aam.training.checkpoint import SavedModel, load_models
@@ -163,6 +163,11 @@ def evaluate_table(config: EvaluateConfig) -> None:
     metadata.require([n for n in (columns.group, columns.batch, *columns.categories) if n is not None])
     if split is not None and columns.group is not None:
         check_groups(split, {name: metadata.values(columns.group, [name])[0] for name in metadata.ids})
+    lost = set() if split is None else set(split.held_out) - set(table.sample_ids)
+    if lost:
+        warnings.append(
+            f"{len(lost)} held-out samples of {config.split} have no prediction, such as {shown(sorted(lost), 3)}"
+        )
     table = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
     if known := seen.intersection(table.sample_ids):
         warnings.append(

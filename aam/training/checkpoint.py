@@ -72,6 +72,8 @@ def _write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         safetensors.torch.save_file({n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path)
     except safetensors.SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
+    # It writes for its owner alone; who may read the folder may read what is in it.
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
@@ -106,7 +108,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         `path` is no model folder, is damaged, or was written by a newer aam.
     """
     if not (path / MANIFEST).is_file():
-        raise InputError(f"{path}: no {MANIFEST}; expected a model folder{RETRAIN}")
+        raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
     if not (path / DESCRIPTION).is_file() and (members := _members(path)):
         raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
     verify_manifest(path)
@@ -151,7 +153,7 @@ def _members(path: Path) -> list[Path]:
 
 
 def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
-    """Read model folders, and all members of those that are ensembles.
+    """Read model folders, or those of their runs, and all members of those that are ensembles.
 
     Raises
     ------
@@ -159,7 +161,8 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         As `load_model`, or the models draw their input in different ways or predict different targets.
     """
     folders: list[Path] = []
-    for path in paths:
+    for given in paths:
+        path = given / "model" if (given / "model" / MANIFEST).is_file() else given
         if members := _members(path):
             verify_manifest(path)
         folders += members or [path]

@@ -25,13 +25,13 @@ from aam.errors import InputError, RunError
 from aam.model.aam import Aam
 from aam.runtime.device import choose_device
 from aam.runtime.doctor import Facts
-from aam.runtime.files import whole_file, write_text
+from aam.runtime.files import check_writable, whole_file, write_text
 from aam.runtime.timing import MemoryStages, forget_peak, largest_child, memory_limit, peak_memory, resident_memory
 from aam.training.bench_cases import Steps, restored, steps_of
 
 log = logging.getLogger("aam")
 
-LOWER = "lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
+LOWER = "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
 
 # --- by stage --------------------------------------------------------------------------------------------------
@@ -50,6 +50,8 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
         torch.cuda.memory._record_memory_history()
     output = getattr(runtime, "output_dir", None) or getattr(config, "output", None) or Path("memory")
     folder = output if output.suffix == "" else output.with_suffix(".memory")
+    if folder != getattr(runtime, "output_dir", None):
+        check_writable(folder, getattr(runtime, "overwrite", False))
     with contextlib.ExitStack() as stack:
         for owner, attribute, name in places:
             stack.enter_context(stages.around(owner, attribute, name))
@@ -209,8 +211,10 @@ def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Fa
     )
     if not train.auto_batch_size or not known or math.prod(found.values()) != effective:
         if train.auto_batch_size:
-            limit = memory_limit(device, train.max_memory_fraction)
-            fitting = max(largest_batch(steps_of(config, study, device), limit, effective))
+            limit, steps = memory_limit(device, train.max_memory_fraction), steps_of(config, study, device)
+            fitting = max(largest_batch(steps, limit, effective))
+            # All samples there are.
+            fitting = effective if fitting == len(steps.loader.rows) else fitting
         found = dict(zip(names, sizes(train, fitting), strict=True))
     if train.auto_batch_size:
         log.info("batches of %d, %d for each step of %d samples", *found.values(), effective)
