@@ -211,8 +211,8 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         f"--scheduler-eta-min is {train.scheduler_eta_min}, expected at most --lr, {train.lr}": (
             train.scheduler_eta_min > train.lr
         ),
-        f"--unfreeze-epochs is {targets.unfreeze_epochs}, expected less than half of --epochs, {train.epochs}": (
-            0 < train.epochs <= 2 * targets.unfreeze_epochs
+        f"--unfreeze-epochs is {targets.unfreeze_epochs}, expected fewer than --epochs, {train.epochs}": (
+            0 < train.epochs <= targets.unfreeze_epochs
         ),
         f"--quantiles is {shown(levels, 20)}, and no column has the loss quantile": (
             levels != TargetConfig().quantiles and "quantile" not in " ".join((targets.loss_type, *targets.loss_config))

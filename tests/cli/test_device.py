@@ -348,6 +348,7 @@ def test_memory_of_every_other_command(study, tmp_path, monkeypatch):
         report = json.loads((tmp_path / folder / "memory.json").read_text())
         assert report["stages"]["between"]["peak_bytes"] > 1e7
         assert report["child_bytes"] > 1e7 or folder != "bench.memory"
+    assert main([*runs["memory"], "--memory-profile"]) == 2, "a folder that is there is not written into"
 
 
 def test_memory_that_is_full_is_said_with_what_to_lower(study, tmp_path, plain_python):

@@ -115,8 +115,31 @@ def test_a_rank_that_is_killed_ends_the_others(study, whole, tmp_path):
     assert time.monotonic() - started < 60
     assert status == 1
     assert "a rank was lost" in said
+    assert "was ended by SIGKILL" in said
     assert ended(begun(words))[0] == 0
     assert same(whole, tmp_path / "run")
+
+
+def test_ranks_end_with_whoever_started_them(study, tmp_path):
+    process = begun(pretraining(study, tmp_path / "run", "--data-parallel --epochs 1000"))
+    steps_are_there(tmp_path / "run", process)
+    ranks = psutil.Process(process.pid).children()
+    process.kill()
+    gone, alive = psutil.wait_procs(ranks, timeout=60)
+    assert (len(gone), alive) == (2, [])
+    assert "the process that started the ranks is gone" in process.communicate()[1]
+
+
+def test_a_second_warning_ends_a_rank_that_stands_still(study, tmp_path):
+    process = begun(pretraining(study, tmp_path / "run", "--data-parallel --epochs 1000"))
+    steps_are_there(tmp_path / "run", process)
+    psutil.Process(process.pid).children()[-1].suspend()
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+    status, said = ended(process, 60)
+    assert status == 1
+    assert "the process of rank 1 did not end by itself" in said
 
 
 def test_an_error_on_one_rank_is_the_error_of_all(study, tmp_path):

@@ -213,9 +213,9 @@ def test_numbers_may_be_classes_and_the_best_epoch_is_by_the_figure_asked_for(st
 
 
 def test_parts_thaw_by_epochs(study, tmp_path):
-    """Never thawed, the encoders are those of a frozen base; half way only the sample encoder has learned."""
+    """What is not thawed is that of a frozen base; half way only the sample encoder has learned."""
     ends = {}
-    for words in ("--freeze-base", "--unfreeze-epochs 100", "--unfreeze-epochs 6", "--unfreeze-epochs 2"):
+    for words in ("--freeze-base", "--unfreeze-epochs 6", "--unfreeze-epochs 2"):
         predicted(study, tmp_path / words.replace(" ", ""), f"--metadata-column ph {words}")
         ends[words] = weights_of(tmp_path / words.replace(" ", "") / "last")
     frozen = ends.pop("--freeze-base")
@@ -223,7 +223,7 @@ def test_parts_thaw_by_epochs(study, tmp_path):
         {n.split(".")[0] for n in one if n.startswith(("asv", "sample")) and not np.array_equal(one[n], frozen[n])}
         for one in ends.values()
     ]
-    assert learned == [set(), {"sample"}, {"sample", "asv"}]
+    assert learned == [{"sample"}, {"sample", "asv"}]
 
 
 # --- covariates --------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from aam.training.checkpoint import (
     State,
     forget_later,
     load_model,
+    load_models,
     newest_state,
     read_state,
     save_model,
@@ -185,6 +186,18 @@ def test_nothing_is_left_of_a_model_that_could_not_be_written(saved, tmp_path):
     with pytest.raises(TypeError):
         save_model(tmp_path / "model", dataclasses.replace(saved, notes={"no json": object()}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_may_read_the_folder_may_read_the_model(saved, tmp_path):
+    before = os.umask(0o022)
+    try:
+        save_model(tmp_path / "run" / "model", saved)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run" / "model").iterdir()}
+    assert set(modes.values()) == {0o644}, modes
+    (found,) = load_models([tmp_path / "run"], CPU)
+    assert found.depth == saved.depth, "the folder of a run stands for its model"
 
 
 def test_a_copy_is_a_model_too(folder, tmp_path):
