@@ -27,7 +27,7 @@ INPUTS: tuple[str, ...] = (
     "--split",
     "--pretrained-encoder",
 )
-INPUTS += ("--model", "--predictions", "--baselines", "--loss-config", "--config")
+INPUTS += ("--model", "--predictions", "--baselines", "--config")
 OUTPUTS = ("--output-dir", "--output")
 OWN = {
     "--overwrite": "a job never writes over anything: remove the folder, or choose another",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -180,6 +181,14 @@ def test_hostile_names_reach_bash_unharmed(login, tmp_path):
     assert found[found.index("--table") + 1] == f"in/table/{HOSTILE}"
     assert found[found.index("--metadata-column") + 1] == HOSTILE
     assert not (tmp_path / "x").exists()
+
+
+def test_losses_of_columns_are_no_file(login, tmp_path):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
+    words = ["train", "--data", tmp_path, "--", "--table", "table.biom", "--metadata", "metadata.tsv"]
+    words += ["--metadata-column", "ph", "--loss-config"]
+    for said in ("ph=mse", '{"ph": "mse"}'):
+        assert f"    --loss-config {shlex.quote(said)}\n" in login(*words, said).stdout
 
 
 def test_layers_of_a_site(script, tmp_path):
