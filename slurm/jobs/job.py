@@ -87,8 +87,8 @@ class Request:
     job: str
     words: tuple[str, ...] = ()
     data: Path = field(default_factory=Path.cwd)
-    nodes: int = 0
-    devices: int = 0
+    nodes: int | None = None
+    devices: int | None = None
     time: str = ""
     written_by: str = ""
     fold_column: str = ""
@@ -152,7 +152,7 @@ def grouped(words: tuple[str, ...] | list[str]) -> Options:
 
 def seconds_of(time: str) -> int:
     """SLURM's ways to write a time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time)
+    found = re.fullmatch(r"(?:(\d{1,7})-)?(\d{1,7})(?::(\d{1,7}))?(?::(\d{1,7}))?", time)
     if not found:
         raise InputError(f"--time {time}: expected HH:MM:SS or D-HH:MM:SS")
     days, first, second, third = (int(part or 0) for part in found.groups())
@@ -276,7 +276,10 @@ def image_of(site: Site, request: Request, problems: list[str]) -> tuple[Path | 
 def names_are_safe(logs: Path, problems: list[str]) -> None:
     """An #SBATCH line cannot hold every name; everything else of a script can."""
     if re.search(r"[\x00-\x1f\x7f\"'\\%$`]", str(logs)):
-        problems.append(f"{str(logs)!r}: SLURM writes no log into a folder with quotes, %, $ or newlines in its name")
+        problems.append(
+            f"{str(logs)!r}: SLURM writes no log into a folder with quotes, %, $ or newlines in its name;"
+            " choose another by --output-dir (OUT of make)"
+        )
 
 
 def enough_room(site: Site, request: Request, need: int, problems: list[str]) -> None:
@@ -290,6 +293,7 @@ def enough_room(site: Site, request: Request, need: int, problems: list[str]) ->
 
 def limits(site: Site, nodes: int, tasks: int, seconds: int, problems: list[str]) -> None:
     """What `sbatch --test-only` lets through."""
+    problems += [f"{n} {x}: expected 1 or more" for n, x in (("--nodes", nodes), ("--devices", tasks)) if x < 1]
     if site.max_nodes and nodes > site.max_nodes:
         problems.append(f"--nodes {nodes}: {site.title} gives a job at most {site.max_nodes}")
     if site.max_hours and seconds > site.max_hours * 3600:
@@ -338,7 +342,8 @@ def make_job(request: Request, site: Site) -> Job:
     needed(kind, options, request, problems)
     out, file = output_of(kind, options, request, site, problems)
     inputs = inputs_of(options, request, problems)
-    nodes, tasks = request.nodes or kind.nodes, request.devices or kind.devices or site.devices_per_node
+    nodes = kind.nodes if request.nodes is None else request.nodes
+    tasks = (kind.devices or site.devices_per_node) if request.devices is None else request.devices
     seconds = seconds_of(request.time) if request.time else round(site.hours * 3600)
     limits(site, nodes, tasks, seconds, problems)
     image, carried, inside = image_of(site, request, problems)

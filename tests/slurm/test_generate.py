@@ -129,6 +129,30 @@ def test_a_missing_table_is_answered_with_the_whole_command(login):
     assert "--table: is not given; for example: make pretrain-node TABLE=table.biom TREE=tree.nwk" in done.stderr
 
 
+def test_variables_of_make_that_are_no_such_thing(login, tmp_path):
+    more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "TABLE": str(tmp_path / "table.biom")}
+    said = login("train", program="make", status=2, **more).stderr
+    for part in ("COLUMN=it's age: a quote or backslash is left open", "NODES=²: expected a number", "SUBMIT=no: expected 0", "ARGS=': "):
+        assert part in said
+    assert "Traceback" not in said
+    assert "--nodes 0: expected 1 or more" in login("pretrain-multi", program="make", status=2, NODES="0").stderr
+    (tmp_path / "metadata.tsv").write_text("x")
+    more |= {"COLUMN": 'it\\\'s "my age"', "NODES": "", "SUBMIT": "", "ARGS": ""}
+    more |= {"METADATA": str(tmp_path / "metadata.tsv")}
+    assert "Traceback" not in login("train", program="make", **more).stderr
+    assert (tmp_path / "asked").exists(), "an empty SUBMIT submits"
+    text = login("train", program="make", **{**more, "SUBMIT": "0"}).stdout
+    assert shlex.join(["--metadata-column", "it's", "my age"]) in text
+
+
+@pytest.mark.parametrize("number", ["-1", "0"])
+def test_numbers_that_are_too_low(login, tmp_path, number):
+    words = ["pretrain_node", f"--nodes={number}", f"--devices={number}", "--data", tmp_path, "--"]
+    said = login(*words, "--table", "table.biom", status=2).stderr
+    assert f"--nodes {number}: expected 1 or more" in said
+    assert f"--devices {number}: expected 1 or more" in said
+
+
 def test_everything_wrong_is_said_at_once(login, tmp_path):
     words = ["pretrain_multi", "--nodes", "5", "--time", "25:00:00", "--devices", "9", "--image", "no.sif"]
     words += ["--data", tmp_path, "--", "--table", "no.biom", "--output-dir", "/elsewhere", "--overwrite"]
@@ -142,7 +166,9 @@ def test_everything_wrong_is_said_at_once(login, tmp_path):
 @pytest.mark.parametrize("name", ["quo'te", "new\nline", "per%cent", "doll$ar"])
 def test_a_folder_that_slurm_cannot_log_into(login, tmp_path, name):
     words = ["pretrain_node", "--data", tmp_path, "--", "--table", "table.biom", "--output-dir", name]
-    assert "SLURM writes no log" in login(*words, status=2).stderr
+    said = login(*words, status=2).stderr
+    assert "SLURM writes no log" in said
+    assert "choose another by --output-dir (OUT of make)" in said
 
 
 def test_files_that_are_not_a_run_are_left_alone(login, tmp_path, vast):
@@ -212,7 +238,69 @@ def test_what_a_site_needs_is_named(login, tmp_path):
     own.write_text("parttition = 'x'\n")
     assert "parttition is no key of a site" in login("stage", "--", status=2).stderr
     own.write_text("max_nodes = 'many'\n")
-    assert "max_nodes is 'many', expected int" in login("stage", "--", status=2).stderr
+    assert "max_nodes is 'many', expected a whole number from 0 to 100000" in login("stage", "--", status=2).stderr
+
+
+JUNK = {
+    "hours": ["nan", "inf", "true", "-1", "[1]", "1979-05-27"],
+    "max_hours": ["nan", "1e300"],
+    "devices_per_node": ["-2", "0", "1.5"],
+    "cpus_per_device": ["-1"],
+    "most_requeues": ["-1"],
+    "vast_mb_per_second": ["0", "-1", "nan"],
+    "copy_minutes": ["inf"],
+    "exclusive": ["1", '"yes"'],
+    "title": ["3", '"a\\nb"'],
+    "setup": ["[1]", '[["a"]]', '["a\\nb"]', "3"],
+    "enter": ["[{}]"],
+    "needs": ["[1]", '["nosuch"]', "[{}]"],
+    "cpu_sets": ['["x-y"]', "[5]", '["9-5"]', '["0-99999"]', '["4,1"]', '["²"]', '[""]'],
+    "fabric": [
+        '["x"]',
+        '[{name = "A", value = 1}]',
+        '[{name = "A; touch x", value = 1, path = "/"}]',
+        '[{name = "A", value = [], path = "/"}]',
+        '[{name = "A", value = 1, path = "x"}]',
+        '[{name = "A", value = 1, path = "/", optin = true}]',
+        '"x"',
+    ],
+    "vast": ["3"],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in JUNK.items() for value in values])
+def test_junk_in_a_file_of_a_site(parts, tmp_path, key, value):
+    own = tmp_path / "aam" / "site.toml"
+    own.parent.mkdir()
+    own.write_text(f"{key} = {value}\nqos = 5\nsite = 3\n", encoding="utf-8")
+    with pytest.raises(parts("parts.whole").InputError) as refused:
+        parts("jobs.site").load_site("", {}, {"XDG_CONFIG_HOME": str(tmp_path)})
+    first, second, third = refused.value.problems
+    assert first == f"{own}: site is 3, expected the name of a profile"
+    assert second.startswith(f"{own}: {key} ")
+    assert ", expected " in second
+    assert third.startswith(f"{own}: qos is 5, expected text")
+
+
+def test_files_of_sites_that_cannot_be_read(login, tmp_path):
+    own = tmp_path / "home" / ".config" / "aam" / "site.toml"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b'qos = "\xff"\n')
+    (tmp_path / "other.toml").write_text("[[")
+    said = login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
+    assert f"{own}: is not UTF-8" in said
+    assert f"{tmp_path}/other.toml: " in said
+    own.unlink()
+    (tmp_path / "other.toml").write_text("site = 1\n")
+    assert "expected an absolute path" in login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
+
+
+@pytest.mark.parametrize("name", ["vast", "nvme"])
+@pytest.mark.parametrize("value", ["", "scratch/{user}"])
+def test_file_systems_are_absolute(script, login, tmp_path, name, value):
+    words = ["pretrain_node", "--data", tmp_path, "--", "--table", "table.biom"]
+    said = login(*words, status=2, **{f"AAM_SITE_{name.upper()}": value}).stderr
+    assert f"{name}: is {value!r}, expected an absolute path" in said
 
 
 def test_an_image_at_home_is_copied_to_each_node(script, tmp_path):
