@@ -13,27 +13,8 @@ from pathlib import Path
 from parts.git import revision
 from parts.whole import ROOT, InputError, refuse
 
+from jobs.options import FOLDERS, INPUTS, OUTPUTS, Options, expanded, grouped, options_of, wrong_options
 from jobs.site import Site
-
-Options = list[tuple[str, list[str]]]
-
-# Options of aam whose values are files or folders that a job reads, and those that say where it writes.
-INPUTS: tuple[str, ...] = (
-    "--table",
-    "--tree",
-    "--metadata",
-    "--sequences",
-    "--unifrac-matrix",
-    "--split",
-    "--pretrained-encoder",
-)
-INPUTS += ("--model", "--predictions", "--baselines", "--config")
-OUTPUTS = ("--output-dir", "--output")
-OWN = {
-    "--overwrite": "a job never writes over anything: remove the folder, or choose another",
-    "--resume-from": "a job goes on from its own newest checkpoint by itself",
-    "--distributed": "follows from the number of tasks",
-}
 
 
 @dataclass(frozen=True)
@@ -136,20 +117,6 @@ class Job:
     written_by: str
 
 
-def grouped(words: tuple[str, ...] | list[str]) -> Options:
-    """Options with their values, in order."""
-    found: Options = []
-    for word in words:
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word.partition("=")
-            found.append((name.replace("_", "-"), [value] if equals else []))
-        elif found:
-            found[-1][1].append(word)
-        else:
-            raise InputError(f"{word}: is neither an option of aam nor follows one")
-    return found
-
-
 def seconds_of(time: str) -> int:
     """SLURM's ways to write a time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
     found = re.fullmatch(r"(?:(\d{1,7})-)?(\d{1,7})(?::(\d{1,7}))?(?::(\d{1,7}))?", time)
@@ -199,11 +166,19 @@ def inputs_of(options: Options, request: Request, problems: list[str]) -> list[I
         if name not in INPUTS:
             continue
         for i, value in enumerate(values):
-            path = Path(os.path.normpath(request.data.absolute() / Path(value).expanduser()))
+            if not value:
+                problems.append(f"{name}: is empty, expected a path")
+                continue
+            path = Path(os.path.normpath(request.data.absolute() / expanded(value)))
             place = f"{name[2:]}/{f'{i}/' * (len(values) > 1)}{path.name}"
             promised = not request.check or any(path.is_relative_to(each) for each in request.promised)
-            if not promised and not os.access(path, os.R_OK):
+            wanted, other = ("folder", "file") if name in FOLDERS else ("file", "folder")
+            readable = not promised and os.access(path, os.R_OK)
+            if not promised and not readable:
                 problems.append(f"{name} {value}: {path} is missing or may not be read")
+            elif readable and path.is_dir() != (wanted == "folder"):
+                problems.append(f"{name} {value}: {path} is a {other}, expected a {wanted}")
+                continue
             found.append(Input(path, place, size_of(path) if request.check and path.exists() else None))
             values[i] = f"in/{place}"
     return found
@@ -214,7 +189,7 @@ def output_of(kind: Kind, options: Options, request: Request, site: Site, proble
     vast = Path(site.place("vast", request.user))
     given = [values[0] for name, values in options if name in OUTPUTS and values]
     stems = [Path(values[0]).stem for name, values in options if name == "--table" and values]
-    named = Path(given[-1] if given else f"aam/{request.job}{''.join(f'-{stem}' for stem in stems)}").expanduser()
+    named = expanded(given[-1] if given else f"aam/{request.job}{''.join(f'-{stem}' for stem in stems)}")
     out = Path(os.path.normpath(vast / named))
     if not out.is_relative_to(vast):
         problems.append(f"--output-dir {named}: {out} is not below {vast}, which every node reaches")
@@ -262,7 +237,7 @@ def image_of(site: Site, request: Request, problems: list[str]) -> tuple[Path | 
         if request.check and not os.access(inside, os.X_OK):
             problems.append(f"ENGINE=none: {inside} is missing; make setup makes it, or name a Python by AAM_PYTHON")
         return None, (), inside
-    image = Path(os.path.normpath(request.root / Path(site.image).expanduser())) if site.image else Path("unset")
+    image = Path(os.path.normpath(request.root / expanded(site.image))) if site.image else Path("unset")
     # The nightly checks build theirs.
     if request.check and request.job != "ci_rocm" and not image.is_file():
         problems.append(f"--image: {image} is missing; make container-rocm or container-cuda builds one (IMAGE=PATH)")
@@ -305,13 +280,18 @@ def limits(site: Site, nodes: int, tasks: int, seconds: int, problems: list[str]
 
 
 def needed(kind: Kind, options: Options, request: Request, problems: list[str]) -> None:
-    """Say which inputs are missing, with the whole command."""
+    """Say which inputs are missing, with the whole command, and which options are none."""
     there = {name for name, values in options if values}
     for name in kind.needs:
         if name not in there and "--config" not in there:
             target = request.job.replace("_", "-")
             problems.append(f"{name}: is not given; for example: make {target} {kind.usage}".rstrip())
-    problems += [f"{name}: {OWN[name]}" for name, _ in options if name in OWN]
+    if kind.template == "stage.sh" and not there & set(INPUTS):
+        problems.append(f"stage: nothing to copy is given; for example: make stage {kind.usage}")
+    whose = f"aam {kind.command}" if kind.command else request.job
+    # The predictions of many folds are joined before they are read.
+    joined = {"--predictions": "tuple"} if request.prepare else {}
+    problems += wrong_options(options, options_of(kind.command, kind.template) | joined, whose)
 
 
 def command_of(kind: Kind, options: Options, site: Site, inside: str, tasks: int, file: str) -> list[str]:

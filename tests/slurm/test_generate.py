@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -132,7 +133,12 @@ def test_a_missing_table_is_answered_with_the_whole_command(login):
 def test_variables_of_make_that_are_no_such_thing(login, tmp_path):
     more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "TABLE": str(tmp_path / "table.biom")}
     said = login("train", program="make", status=2, **more).stderr
-    for part in ("COLUMN=it's age: a quote or backslash is left open", "NODES=²: expected a number", "SUBMIT=no: expected 0", "ARGS=': "):
+    for part in (
+        "COLUMN=it's age: a quote or backslash is left open",
+        "NODES=²: expected a number",
+        "SUBMIT=no: expected 0",
+        "ARGS=': ",
+    ):
         assert part in said
     assert "Traceback" not in said
     assert "--nodes 0: expected 1 or more" in login("pretrain-multi", program="make", status=2, NODES="0").stderr
@@ -191,7 +197,7 @@ def test_hostile_names_reach_bash_unharmed(login, tmp_path):
         HOSTILE,
         "--",
         f"--table={table}",
-        "--metadata-column",
+        "--group-column",
         HOSTILE,
         "--output-dir",
         "pre",
@@ -205,7 +211,7 @@ def test_hostile_names_reach_bash_unharmed(login, tmp_path):
     found = done.stdout.decode().split("\0")
     assert found[:2] == [str(table), f"table/{HOSTILE}"]
     assert found[found.index("--table") + 1] == f"in/table/{HOSTILE}"
-    assert found[found.index("--metadata-column") + 1] == HOSTILE
+    assert found[found.index("--group-column") + 1] == HOSTILE
     assert not (tmp_path / "x").exists()
 
 
@@ -389,3 +395,58 @@ def test_sbatch_that_refuses(login, tmp_path):
     done = login("pretrain_node", "--data", tmp_path, "--submit", "--", "--table", "table.biom", status=1)
     assert "no account" in done.stderr
     assert "sbatch refused" in done.stderr
+
+
+def test_options_that_aam_does_not_have(login, tmp_path):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
+    words = ["pretrain_single", "--data", tmp_path, "--", "--table", "table.biom"]
+    said = login(*words, "--epoch", "3", "--metadata-column", "ph", "--trim", "yes", "--lr", status=2).stderr
+    assert "--epoch: aam pretrain has no such option; --epochs?" in said
+    assert "--metadata-column: aam pretrain has no such option" in said
+    assert "--trim yes: takes no value" in said
+    assert "--lr: expected one value that is not empty" in said
+    words = ["train", *words[1:], "--metadata", "metadata.tsv", "--metadata-column", "ph", "a b", "--no-trim"]
+    login(*words, "--random-seed=3", "--no_count_embedding", "--quantiles", "0.1", "0.5")
+    assert "--output-dir a b: expected one value" in login(*words, "--output-dir", "a", "b", status=2).stderr
+    said = login(*words, "--group-column", b"\xff".decode("utf-8", "surrogateescape"), status=2).stderr
+    assert "--group-column '\\udcff': is not UTF-8" in said
+    for job in ("ci_rocm", "profile_rocm"):
+        said = login(job, "--data", tmp_path, "--", "--table", "table.biom", status=2).stderr
+        assert f"--table: {job} has no such option; expected --output-dir or --output" in said
+    assert "--epochs: stage has no such option" in login("stage", "--", "--epochs", "3", status=2).stderr
+
+
+def test_every_option_of_aam_is_known(parts):
+    main = importlib.import_module("aam.cli.main")
+    options = parts("jobs.options")
+    for command, page in options.COMMANDS.items():
+        assert type(main.COMMANDS[command].default) is page
+        assert main.ALIASES.keys() <= options.options_of(command, "run.sh").keys()
+
+
+def test_inputs_that_are_none(login, tmp_path):
+    said = login("stage", "--data", tmp_path, "--", status=2).stderr
+    assert "stage: nothing to copy is given; for example: make stage TABLE=table.biom" in said
+    assert "nothing to copy" in login("stage", program="make", status=2).stderr
+    words = ["predict", "--data", tmp_path, "--", "--table"]
+    said = login(*words, ".", "--model", "image.sif", "--metadata=", status=2).stderr
+    assert f"--table .: {tmp_path} is a folder, expected a file" in said
+    assert f"--model image.sif: {tmp_path}/image.sif is a file, expected a folder" in said
+    assert "--metadata: is empty, expected a path" in said
+    said = login(*words, "", "--model", "~no-such-user/m", "--output=", status=2).stderr
+    assert "--table: is empty, expected a path" in said
+    assert "~no-such-user/m is missing" in said
+    assert "--output '': expected one value that is not empty" in said
+    (tmp_path / "model").mkdir()
+    login(*words, "table.biom", "--model", "model", "model")
+
+
+def test_sections_of_a_workflow_that_are_none(login, tmp_path):
+    words = ["workflow", "--data", tmp_path, "--", "--table", "table.biom", "--cv", "fold", "--output-dir", "wf"]
+    said = login(*words, "trian:", "--lr", "1", "train:", "--output-dir", "x", "train:", status=2).stderr
+    assert "trian: is no section; expected -- OPTIONS OF ALL pretrain: ..." in said
+    assert "train: --output-dir: a workflow has one" in said
+    assert "train: is there twice" in said
+    said = login(*words, "stray", "--output", "x", "--metadata", "metadata.tsv", status=2).stderr
+    assert "--output-dir wf stray: expected one value" in said
+    assert "--output: a workflow has no such option" in said
