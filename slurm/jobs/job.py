@@ -218,7 +218,9 @@ def state_size(options: Options, out: Path) -> int:
         return size_of(there[-1])
     given = {name: values[0] for name, values in options if values}
     with contextlib.suppress(ValueError):
-        width, layers = int(given.get("--embedding-dim", 96)), int(given.get("--attention-layers", 2))
+        sizes = int(given.get("--embedding-dim", 96)), int(given.get("--attention-layers", 2))
+        # What cannot be is for aam to refuse.
+        width, layers = (min(max(size, 1), 100_000) for size in sizes)
         # Two encoders of 12 D^2 a layer, their ends; weights, best weights, averages and two moments in float32.
         return 20 * (24 * layers * width**2 + 200 * width**2)
     return 0
@@ -322,9 +324,16 @@ def make_job(request: Request, site: Site) -> Job:
     needed(kind, options, request, problems)
     out, file = output_of(kind, options, request, site, problems)
     inputs = inputs_of(options, request, problems)
+    paths = sorted({each.path for each in inputs})
+    if kind.template == "stage.sh" and len({path.name for path in paths}) < len(paths):
+        problems.append(f"stage: inputs of one name would replace each other: {', '.join(map(str, paths))}")
     nodes = kind.nodes if request.nodes is None else request.nodes
     tasks = (kind.devices or site.devices_per_node) if request.devices is None else request.devices
-    seconds = seconds_of(request.time) if request.time else round(site.hours * 3600)
+    seconds = round(site.hours * 3600)
+    try:
+        seconds = seconds_of(request.time) if request.time else seconds
+    except InputError as error:
+        problems += error.problems
     limits(site, nodes, tasks, seconds, problems)
     image, carried, inside = image_of(site, request, problems)
     logs = out / "slurm"

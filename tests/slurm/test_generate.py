@@ -441,6 +441,22 @@ def test_inputs_that_are_none(login, tmp_path):
     login(*words, "table.biom", "--model", "model", "model")
 
 
+def test_inputs_of_one_name_are_not_staged(login, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "table.biom").write_text("x")
+    words = ["stage", "--data", tmp_path, "--", "--table", "table.biom", "--tree"]
+    assert "inputs of one name would replace each other" in login(*words, "other/table.biom", status=2).stderr
+    login(*words, "tree.nwk")
+
+
+def test_a_time_that_is_none_beside_other_problems(login, tmp_path):
+    words = ["pretrain_node", "--data", tmp_path, "--time", "soon", "--", "--table", "no.biom"]
+    said = login(*words, "--embedding-dim", "9" * 400, status=2).stderr
+    assert "--time soon: expected HH:MM:SS" in said
+    assert "no.biom is missing" in said
+    assert "--time x y: expected" in login("reach", "--time", "x y", "--", "true", status=2).stderr
+
+
 def test_sections_of_a_workflow_that_are_none(login, tmp_path):
     words = ["workflow", "--data", tmp_path, "--", "--table", "table.biom", "--cv", "fold", "--output-dir", "wf"]
     said = login(*words, "trian:", "--lr", "1", "train:", "--output-dir", "x", "train:", status=2).stderr
