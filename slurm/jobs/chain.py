@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parts.whole import InputError
+from parts.whole import InputError, refuse
 
-from jobs.job import Job, Options, Request, grouped, make_job
+from jobs.job import Job, Request, make_job
+from jobs.options import Options, expanded, grouped, wrong_options
 from jobs.site import Site
 
 # The same as of a fold's folder in aam.
 FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 SECTIONS = ("pretrain", "train", "evaluate", "predict")
+# Options of the whole workflow.
+WHOLE = ("--cv", "--output-dir", "--output")
 EXPECTED = "expected -- OPTIONS OF ALL pretrain: ... train: ... evaluate: ... predict: ..."
 # Which of the common options the last two take.
 SHARED = {
@@ -45,15 +48,27 @@ class Node:
 
 
 def sections(words: tuple[str, ...]) -> dict[str, list[str]]:
-    """Words before the first ``pretrain:``, ``train:``, ... under an empty name, the others under theirs."""
+    """Words before the first ``pretrain:``, ``train:``, ... under an empty name, the others under theirs.
+
+    Raises
+    ------
+    InputError
+        Sections that are none or there twice, and options in one that all of them share.
+    """
     found: dict[str, list[str]] = {"": []}
-    current = ""
+    current, problems = "", list[str]()
     for word in words:
-        if word.endswith(":") and word[:-1] in SECTIONS:
+        if not re.fullmatch(r"[A-Za-z_-]+:", word):
+            if current and word.partition("=")[0].replace("_", "-") in WHOLE:
+                problems.append(f"{current}: {word}: a workflow has one, before the first section")
+            found[current].append(word)
+        elif word[:-1] not in SECTIONS or word[:-1] in found:
+            known = "is there twice" if word[:-1] in found else f"is no section; {EXPECTED}"
+            problems.append(f"{word} {known} (a value that ends with a colon: --option={word})")
+        else:
             current = word[:-1]
             found[current] = []
-        else:
-            found[current].append(word)
+    refuse(problems)
     return found
 
 
@@ -93,8 +108,10 @@ def workflow(request: Request, site: Site) -> Iterator[Node]:
     given = {name: values for name, values in common if values}
     if not {"--cv", "--metadata", "--output-dir"} <= given.keys():
         raise InputError(f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}")
+    known = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "str")
+    refuse(wrong_options([each for each in common if each[0] in (*WHOLE, "--metadata")], known, "a workflow"))
     column, out = given["--cv"][0], given["--output-dir"][0]
-    folds = folds_of((request.data.absolute() / Path(given["--metadata"][0]).expanduser()), column)
+    folds = folds_of((request.data.absolute() / expanded(given["--metadata"][0])), column)
     rest = [(name, values) for name, values in common if name not in ("--cv", "--output-dir")]
     vast = Path(site.place("vast", request.user))
     whole = vast / out

@@ -13,27 +13,8 @@ from pathlib import Path
 from parts.git import revision
 from parts.whole import ROOT, InputError, refuse
 
+from jobs.options import FOLDERS, INPUTS, OUTPUTS, Options, expanded, grouped, options_of, wrong_options
 from jobs.site import Site
-
-Options = list[tuple[str, list[str]]]
-
-# Options of aam whose values are files or folders that a job reads, and those that say where it writes.
-INPUTS: tuple[str, ...] = (
-    "--table",
-    "--tree",
-    "--metadata",
-    "--sequences",
-    "--unifrac-matrix",
-    "--split",
-    "--pretrained-encoder",
-)
-INPUTS += ("--model", "--predictions", "--baselines", "--loss-config", "--config")
-OUTPUTS = ("--output-dir", "--output")
-OWN = {
-    "--overwrite": "a job never writes over anything: remove the folder, or choose another",
-    "--resume-from": "a job goes on from its own newest checkpoint by itself",
-    "--distributed": "follows from the number of tasks",
-}
 
 
 @dataclass(frozen=True)
@@ -87,8 +68,8 @@ class Request:
     job: str
     words: tuple[str, ...] = ()
     data: Path = field(default_factory=Path.cwd)
-    nodes: int = 0
-    devices: int = 0
+    nodes: int | None = None
+    devices: int | None = None
     time: str = ""
     written_by: str = ""
     fold_column: str = ""
@@ -136,23 +117,9 @@ class Job:
     written_by: str
 
 
-def grouped(words: tuple[str, ...] | list[str]) -> Options:
-    """Options with their values, in order."""
-    found: Options = []
-    for word in words:
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word.partition("=")
-            found.append((name.replace("_", "-"), [value] if equals else []))
-        elif found:
-            found[-1][1].append(word)
-        else:
-            raise InputError(f"{word}: is neither an option of aam nor follows one")
-    return found
-
-
 def seconds_of(time: str) -> int:
     """SLURM's ways to write a time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time)
+    found = re.fullmatch(r"(?:(\d{1,7})-)?(\d{1,7})(?::(\d{1,7}))?(?::(\d{1,7}))?", time)
     if not found:
         raise InputError(f"--time {time}: expected HH:MM:SS or D-HH:MM:SS")
     days, first, second, third = (int(part or 0) for part in found.groups())
@@ -199,11 +166,19 @@ def inputs_of(options: Options, request: Request, problems: list[str]) -> list[I
         if name not in INPUTS:
             continue
         for i, value in enumerate(values):
-            path = Path(os.path.normpath(request.data.absolute() / Path(value).expanduser()))
+            if not value:
+                problems.append(f"{name}: is empty, expected a path")
+                continue
+            path = Path(os.path.normpath(request.data.absolute() / expanded(value)))
             place = f"{name[2:]}/{f'{i}/' * (len(values) > 1)}{path.name}"
             promised = not request.check or any(path.is_relative_to(each) for each in request.promised)
-            if not promised and not os.access(path, os.R_OK):
+            wanted, other = ("folder", "file") if name in FOLDERS else ("file", "folder")
+            readable = not promised and os.access(path, os.R_OK)
+            if not promised and not readable:
                 problems.append(f"{name} {value}: {path} is missing or may not be read")
+            elif readable and path.is_dir() != (wanted == "folder"):
+                problems.append(f"{name} {value}: {path} is a {other}, expected a {wanted}")
+                continue
             found.append(Input(path, place, size_of(path) if request.check and path.exists() else None))
             values[i] = f"in/{place}"
     return found
@@ -214,7 +189,7 @@ def output_of(kind: Kind, options: Options, request: Request, site: Site, proble
     vast = Path(site.place("vast", request.user))
     given = [values[0] for name, values in options if name in OUTPUTS and values]
     stems = [Path(values[0]).stem for name, values in options if name == "--table" and values]
-    named = Path(given[-1] if given else f"aam/{request.job}{''.join(f'-{stem}' for stem in stems)}").expanduser()
+    named = expanded(given[-1] if given else f"aam/{request.job}{''.join(f'-{stem}' for stem in stems)}")
     out = Path(os.path.normpath(vast / named))
     if not out.is_relative_to(vast):
         problems.append(f"--output-dir {named}: {out} is not below {vast}, which every node reaches")
@@ -243,7 +218,9 @@ def state_size(options: Options, out: Path) -> int:
         return size_of(there[-1])
     given = {name: values[0] for name, values in options if values}
     with contextlib.suppress(ValueError):
-        width, layers = int(given.get("--embedding-dim", 96)), int(given.get("--attention-layers", 2))
+        sizes = int(given.get("--embedding-dim", 96)), int(given.get("--attention-layers", 2))
+        # What cannot be is for aam to refuse.
+        width, layers = (min(max(size, 1), 100_000) for size in sizes)
         # Two encoders of 12 D^2 a layer, their ends; weights, best weights, averages and two moments in float32.
         return 20 * (24 * layers * width**2 + 200 * width**2)
     return 0
@@ -262,7 +239,7 @@ def image_of(site: Site, request: Request, problems: list[str]) -> tuple[Path | 
         if request.check and not os.access(inside, os.X_OK):
             problems.append(f"ENGINE=none: {inside} is missing; make setup makes it, or name a Python by AAM_PYTHON")
         return None, (), inside
-    image = Path(os.path.normpath(request.root / Path(site.image).expanduser())) if site.image else Path("unset")
+    image = Path(os.path.normpath(request.root / expanded(site.image))) if site.image else Path("unset")
     # The nightly checks build theirs.
     if request.check and request.job != "ci_rocm" and not image.is_file():
         problems.append(f"--image: {image} is missing; make container-rocm or container-cuda builds one (IMAGE=PATH)")
@@ -276,7 +253,10 @@ def image_of(site: Site, request: Request, problems: list[str]) -> tuple[Path | 
 def names_are_safe(logs: Path, problems: list[str]) -> None:
     """An #SBATCH line cannot hold every name; everything else of a script can."""
     if re.search(r"[\x00-\x1f\x7f\"'\\%$`]", str(logs)):
-        problems.append(f"{str(logs)!r}: SLURM writes no log into a folder with quotes, %, $ or newlines in its name")
+        problems.append(
+            f"{str(logs)!r}: SLURM writes no log into a folder with quotes, %, $ or newlines in its name;"
+            " choose another by --output-dir (OUT of make)"
+        )
 
 
 def enough_room(site: Site, request: Request, need: int, problems: list[str]) -> None:
@@ -290,6 +270,7 @@ def enough_room(site: Site, request: Request, need: int, problems: list[str]) ->
 
 def limits(site: Site, nodes: int, tasks: int, seconds: int, problems: list[str]) -> None:
     """What `sbatch --test-only` lets through."""
+    problems += [f"{n} {x}: expected 1 or more" for n, x in (("--nodes", nodes), ("--devices", tasks)) if x < 1]
     if site.max_nodes and nodes > site.max_nodes:
         problems.append(f"--nodes {nodes}: {site.title} gives a job at most {site.max_nodes}")
     if site.max_hours and seconds > site.max_hours * 3600:
@@ -301,13 +282,18 @@ def limits(site: Site, nodes: int, tasks: int, seconds: int, problems: list[str]
 
 
 def needed(kind: Kind, options: Options, request: Request, problems: list[str]) -> None:
-    """Say which inputs are missing, with the whole command."""
+    """Say which inputs are missing, with the whole command, and which options are none."""
     there = {name for name, values in options if values}
     for name in kind.needs:
         if name not in there and "--config" not in there:
             target = request.job.replace("_", "-")
             problems.append(f"{name}: is not given; for example: make {target} {kind.usage}".rstrip())
-    problems += [f"{name}: {OWN[name]}" for name, _ in options if name in OWN]
+    if kind.template == "stage.sh" and not there & set(INPUTS):
+        problems.append(f"stage: nothing to copy is given; for example: make stage {kind.usage}")
+    whose = f"aam {kind.command}" if kind.command else request.job
+    # The predictions of many folds are joined before they are read.
+    joined = {"--predictions": "tuple"} if request.prepare else {}
+    problems += wrong_options(options, options_of(kind.command, kind.template) | joined, whose)
 
 
 def command_of(kind: Kind, options: Options, site: Site, inside: str, tasks: int, file: str) -> list[str]:
@@ -338,8 +324,16 @@ def make_job(request: Request, site: Site) -> Job:
     needed(kind, options, request, problems)
     out, file = output_of(kind, options, request, site, problems)
     inputs = inputs_of(options, request, problems)
-    nodes, tasks = request.nodes or kind.nodes, request.devices or kind.devices or site.devices_per_node
-    seconds = seconds_of(request.time) if request.time else round(site.hours * 3600)
+    paths = sorted({each.path for each in inputs})
+    if kind.template == "stage.sh" and len({path.name for path in paths}) < len(paths):
+        problems.append(f"stage: inputs of one name would replace each other: {', '.join(map(str, paths))}")
+    nodes = kind.nodes if request.nodes is None else request.nodes
+    tasks = (kind.devices or site.devices_per_node) if request.devices is None else request.devices
+    seconds = round(site.hours * 3600)
+    try:
+        seconds = seconds_of(request.time) if request.time else seconds
+    except InputError as error:
+        problems += error.problems
     limits(site, nodes, tasks, seconds, problems)
     image, carried, inside = image_of(site, request, problems)
     logs = out / "slurm"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -128,6 +130,35 @@ def test_a_missing_table_is_answered_with_the_whole_command(login):
     assert "--table: is not given; for example: make pretrain-node TABLE=table.biom TREE=tree.nwk" in done.stderr
 
 
+def test_variables_of_make_that_are_no_such_thing(login, tmp_path):
+    more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "TABLE": str(tmp_path / "table.biom")}
+    said = login("train", program="make", status=2, **more).stderr
+    for part in (
+        "COLUMN=it's age: a quote or backslash is left open",
+        "NODES=²: expected a number",
+        "SUBMIT=no: expected 0",
+        "ARGS=': ",
+    ):
+        assert part in said
+    assert "Traceback" not in said
+    assert "--nodes 0: expected 1 or more" in login("pretrain-multi", program="make", status=2, NODES="0").stderr
+    (tmp_path / "metadata.tsv").write_text("x")
+    more |= {"COLUMN": 'it\\\'s "my age"', "NODES": "", "SUBMIT": "", "ARGS": ""}
+    more |= {"METADATA": str(tmp_path / "metadata.tsv")}
+    assert "Traceback" not in login("train", program="make", **more).stderr
+    assert (tmp_path / "asked").exists(), "an empty SUBMIT submits"
+    text = login("train", program="make", **{**more, "SUBMIT": "0"}).stdout
+    assert shlex.join(["--metadata-column", "it's", "my age"]) in text
+
+
+@pytest.mark.parametrize("number", ["-1", "0"])
+def test_numbers_that_are_too_low(login, tmp_path, number):
+    words = ["pretrain_node", f"--nodes={number}", f"--devices={number}", "--data", tmp_path, "--"]
+    said = login(*words, "--table", "table.biom", status=2).stderr
+    assert f"--nodes {number}: expected 1 or more" in said
+    assert f"--devices {number}: expected 1 or more" in said
+
+
 def test_everything_wrong_is_said_at_once(login, tmp_path):
     words = ["pretrain_multi", "--nodes", "5", "--time", "25:00:00", "--devices", "9", "--image", "no.sif"]
     words += ["--data", tmp_path, "--", "--table", "no.biom", "--output-dir", "/elsewhere", "--overwrite"]
@@ -141,7 +172,9 @@ def test_everything_wrong_is_said_at_once(login, tmp_path):
 @pytest.mark.parametrize("name", ["quo'te", "new\nline", "per%cent", "doll$ar"])
 def test_a_folder_that_slurm_cannot_log_into(login, tmp_path, name):
     words = ["pretrain_node", "--data", tmp_path, "--", "--table", "table.biom", "--output-dir", name]
-    assert "SLURM writes no log" in login(*words, status=2).stderr
+    said = login(*words, status=2).stderr
+    assert "SLURM writes no log" in said
+    assert "choose another by --output-dir (OUT of make)" in said
 
 
 def test_files_that_are_not_a_run_are_left_alone(login, tmp_path, vast):
@@ -164,7 +197,7 @@ def test_hostile_names_reach_bash_unharmed(login, tmp_path):
         HOSTILE,
         "--",
         f"--table={table}",
-        "--metadata-column",
+        "--group-column",
         HOSTILE,
         "--output-dir",
         "pre",
@@ -178,8 +211,16 @@ def test_hostile_names_reach_bash_unharmed(login, tmp_path):
     found = done.stdout.decode().split("\0")
     assert found[:2] == [str(table), f"table/{HOSTILE}"]
     assert found[found.index("--table") + 1] == f"in/table/{HOSTILE}"
-    assert found[found.index("--metadata-column") + 1] == HOSTILE
+    assert found[found.index("--group-column") + 1] == HOSTILE
     assert not (tmp_path / "x").exists()
+
+
+def test_losses_of_columns_are_no_file(login, tmp_path):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
+    words = ["train", "--data", tmp_path, "--", "--table", "table.biom", "--metadata", "metadata.tsv"]
+    words += ["--metadata-column", "ph", "--loss-config"]
+    for said in ("ph=mse", '{"ph": "mse"}'):
+        assert f"    --loss-config {shlex.quote(said)}\n" in login(*words, said).stdout
 
 
 def test_layers_of_a_site(script, tmp_path):
@@ -203,7 +244,69 @@ def test_what_a_site_needs_is_named(login, tmp_path):
     own.write_text("parttition = 'x'\n")
     assert "parttition is no key of a site" in login("stage", "--", status=2).stderr
     own.write_text("max_nodes = 'many'\n")
-    assert "max_nodes is 'many', expected int" in login("stage", "--", status=2).stderr
+    assert "max_nodes is 'many', expected a whole number from 0 to 100000" in login("stage", "--", status=2).stderr
+
+
+JUNK = {
+    "hours": ["nan", "inf", "true", "-1", "[1]", "1979-05-27"],
+    "max_hours": ["nan", "1e300"],
+    "devices_per_node": ["-2", "0", "1.5"],
+    "cpus_per_device": ["-1"],
+    "most_requeues": ["-1"],
+    "vast_mb_per_second": ["0", "-1", "nan"],
+    "copy_minutes": ["inf"],
+    "exclusive": ["1", '"yes"'],
+    "title": ["3", '"a\\nb"'],
+    "setup": ["[1]", '[["a"]]', '["a\\nb"]', "3"],
+    "enter": ["[{}]"],
+    "needs": ["[1]", '["nosuch"]', "[{}]"],
+    "cpu_sets": ['["x-y"]', "[5]", '["9-5"]', '["0-99999"]', '["4,1"]', '["²"]', '[""]'],
+    "fabric": [
+        '["x"]',
+        '[{name = "A", value = 1}]',
+        '[{name = "A; touch x", value = 1, path = "/"}]',
+        '[{name = "A", value = [], path = "/"}]',
+        '[{name = "A", value = 1, path = "x"}]',
+        '[{name = "A", value = 1, path = "/", optin = true}]',
+        '"x"',
+    ],
+    "vast": ["3"],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in JUNK.items() for value in values])
+def test_junk_in_a_file_of_a_site(parts, tmp_path, key, value):
+    own = tmp_path / "aam" / "site.toml"
+    own.parent.mkdir()
+    own.write_text(f"{key} = {value}\nqos = 5\nsite = 3\n", encoding="utf-8")
+    with pytest.raises(parts("parts.whole").InputError) as refused:
+        parts("jobs.site").load_site("", {}, {"XDG_CONFIG_HOME": str(tmp_path)})
+    first, second, third = refused.value.problems
+    assert first == f"{own}: site is 3, expected the name of a profile"
+    assert second.startswith(f"{own}: {key} ")
+    assert ", expected " in second
+    assert third.startswith(f"{own}: qos is 5, expected text")
+
+
+def test_files_of_sites_that_cannot_be_read(login, tmp_path):
+    own = tmp_path / "home" / ".config" / "aam" / "site.toml"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b'qos = "\xff"\n')
+    (tmp_path / "other.toml").write_text("[[")
+    said = login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
+    assert f"{own}: is not UTF-8" in said
+    assert f"{tmp_path}/other.toml: " in said
+    own.unlink()
+    (tmp_path / "other.toml").write_text("site = 1\n")
+    assert "expected an absolute path" in login("stage", "--site", tmp_path / "other.toml", "--", status=2).stderr
+
+
+@pytest.mark.parametrize("name", ["vast", "nvme"])
+@pytest.mark.parametrize("value", ["", "scratch/{user}"])
+def test_file_systems_are_absolute(script, login, tmp_path, name, value):
+    words = ["pretrain_node", "--data", tmp_path, "--", "--table", "table.biom"]
+    said = login(*words, status=2, **{f"AAM_SITE_{name.upper()}": value}).stderr
+    assert f"{name}: is {value!r}, expected an absolute path" in said
 
 
 def test_an_image_at_home_is_copied_to_each_node(script, tmp_path):
@@ -292,3 +395,74 @@ def test_sbatch_that_refuses(login, tmp_path):
     done = login("pretrain_node", "--data", tmp_path, "--submit", "--", "--table", "table.biom", status=1)
     assert "no account" in done.stderr
     assert "sbatch refused" in done.stderr
+
+
+def test_options_that_aam_does_not_have(login, tmp_path):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
+    words = ["pretrain_single", "--data", tmp_path, "--", "--table", "table.biom"]
+    said = login(*words, "--epoch", "3", "--metadata-column", "ph", "--trim", "yes", "--lr", status=2).stderr
+    assert "--epoch: aam pretrain has no such option; --epochs?" in said
+    assert "--metadata-column: aam pretrain has no such option" in said
+    assert "--trim yes: takes no value" in said
+    assert "--lr: expected one value that is not empty" in said
+    words = ["train", *words[1:], "--metadata", "metadata.tsv", "--metadata-column", "ph", "a b", "--no-trim"]
+    login(*words, "--random-seed=3", "--no_count_embedding", "--quantiles", "0.1", "0.5")
+    assert "--output-dir a b: expected one value" in login(*words, "--output-dir", "a", "b", status=2).stderr
+    said = login(*words, "--group-column", b"\xff".decode("utf-8", "surrogateescape"), status=2).stderr
+    assert "--group-column '\\udcff': is not UTF-8" in said
+    for job in ("ci_rocm", "profile_rocm"):
+        said = login(job, "--data", tmp_path, "--", "--table", "table.biom", status=2).stderr
+        assert f"--table: {job} has no such option; expected --output-dir or --output" in said
+    assert "--epochs: stage has no such option" in login("stage", "--", "--epochs", "3", status=2).stderr
+
+
+def test_every_option_of_aam_is_known(parts):
+    main = importlib.import_module("aam.cli.main")
+    options = parts("jobs.options")
+    for command, page in options.COMMANDS.items():
+        assert type(main.COMMANDS[command].default) is page
+        assert main.ALIASES.keys() <= options.options_of(command, "run.sh").keys()
+
+
+def test_inputs_that_are_none(login, tmp_path):
+    said = login("stage", "--data", tmp_path, "--", status=2).stderr
+    assert "stage: nothing to copy is given; for example: make stage TABLE=table.biom" in said
+    assert "nothing to copy" in login("stage", program="make", status=2).stderr
+    words = ["predict", "--data", tmp_path, "--", "--table"]
+    said = login(*words, ".", "--model", "image.sif", "--metadata=", status=2).stderr
+    assert f"--table .: {tmp_path} is a folder, expected a file" in said
+    assert f"--model image.sif: {tmp_path}/image.sif is a file, expected a folder" in said
+    assert "--metadata: is empty, expected a path" in said
+    said = login(*words, "", "--model", "~no-such-user/m", "--output=", status=2).stderr
+    assert "--table: is empty, expected a path" in said
+    assert "~no-such-user/m is missing" in said
+    assert "--output '': expected one value that is not empty" in said
+    (tmp_path / "model").mkdir()
+    login(*words, "table.biom", "--model", "model", "model")
+
+
+def test_inputs_of_one_name_are_not_staged(login, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "table.biom").write_text("x")
+    words = ["stage", "--data", tmp_path, "--", "--table", "table.biom", "--tree"]
+    assert "inputs of one name would replace each other" in login(*words, "other/table.biom", status=2).stderr
+    login(*words, "tree.nwk")
+
+
+def test_a_time_that_is_none_beside_other_problems(login, tmp_path):
+    words = ["pretrain_node", "--data", tmp_path, "--time", "soon", "--", "--table", "no.biom"]
+    said = login(*words, "--embedding-dim", "9" * 400, status=2).stderr
+    assert "--time soon: expected HH:MM:SS" in said
+    assert "no.biom is missing" in said
+    assert "--time x y: expected" in login("reach", "--time", "x y", "--", "true", status=2).stderr
+
+
+def test_sections_of_a_workflow_that_are_none(login, tmp_path):
+    words = ["workflow", "--data", tmp_path, "--", "--table", "table.biom", "--cv", "fold", "--output-dir", "wf"]
+    said = login(*words, "trian:", "--lr", "1", "train:", "--output-dir", "x", "train:", status=2).stderr
+    assert "trian: is no section; expected -- OPTIONS OF ALL pretrain: ..." in said
+    assert "train: --output-dir: a workflow has one" in said
+    assert "train: is there twice" in said
+    said = login(*words, "stray", "--output", "x", "--metadata", "metadata.tsv", status=2).stderr
+    assert "--output-dir wf stray: expected one value" in said
+    assert "--output: a workflow has no such option" in said
