@@ -68,6 +68,11 @@ def _load(config: ApplyConfig) -> tuple[list[SavedModel], Study, list[str]]:
     )
     study = load_study(data, saved.model.max_bp, saved.seed, sorted(wanted), optional=optional)
     warnings = saved.profile.compare(study.table.sequences)
+    labels = None if study.metadata is None else study.metadata.values
+    for column, known in {spec.normalize_by: spec.categories for spec in specs}.items():
+        found = set() if column is None or labels is None else set(labels(column, study.table.sample_ids))
+        if unseen := sorted(str(value) for value in found - known.keys()):
+            warnings.append(f"no scale is known for {shown(unseen)} of {column!r}; that of all is used")
     for warning in warnings:
         log.warning("warning: %s", warning)
     return models, study, warnings

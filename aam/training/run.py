@@ -68,6 +68,9 @@ def _check_options(config: FineTuneConfig, world: World) -> None:
     data, model, problems = config.data, config.model, Problems()
     problems.found += [*out_of_range(config), *contradictions(config), *division_problems(data)]
     problems.found += stage_problems(config, world)
+    for name, value in {**vars(data), **vars(config.targets)}.items():
+        if isinstance(value, Path) and not value.exists():
+            problems.add(f"--{name.replace('_', '-')}: {value}: no such file or folder")
     reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
     if reserved:
         problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
@@ -168,6 +171,8 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
     """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
     config, device = prepared.config, prepared.device
     train_ids = _labelled(split.ids("train"), config)
+    if config.targets.label_share < 1:
+        log.info("%s: labels of %d of %d training samples are used", title, len(train_ids), len(split.ids("train")))
     study, targets, covariates = _supervised(prepared, train_ids)
     heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.cli.main import parse
+from aam.cli.main import main, parse
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import SimulateConfig, UnifracConfig
 from aam.errors import InputError
@@ -105,3 +105,15 @@ def test_bad_words(tmp_path, capsys):
     (tmp_path / "o.toml").write_text("[train]\nepoch = 3\n")
     with pytest.raises(InputError, match="did you mean 'epochs'"):
         parse("train", FineTuneConfig(), ["--config", str(tmp_path / "o.toml")])
+
+
+def test_every_input_that_is_not_there_is_named_at_once(tmp_path, capsys):
+    names = {"table": "a.biom", "metadata": "b.tsv", "tree": "c.nwk", "split": "d.tsv", "pretrained-encoder": "e"}
+    words = [word for name, path in names.items() for word in (f"--{name}", path)]
+    words += ["--metadata-column", "ph", "--epochs", "0", "--output-dir", str(tmp_path / "run")]
+    assert main(["train", *words]) == 2
+    said = capsys.readouterr().err
+    for name, path in names.items():
+        assert f"--{name}: {path}: no such file or folder" in said
+    assert "--epochs is 0" in said
+    assert not (tmp_path / "run").exists()

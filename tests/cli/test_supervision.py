@@ -52,6 +52,13 @@ def test_categories_have_scales_of_their_own(study, tmp_path, capsys):
     assert np.abs(found.values["shifted"] - truth).max() < 6, "each sample is near 7 or near 107, as its biome is"
     capsys.readouterr()
     words = f"predict --model {model} --table {study}/table.biom --output {tmp_path}/p.tsv"
+    other = tmp_path / "other.tsv"
+    rows = [line.split("\t") for line in (study / "shifted.tsv").read_text().splitlines()]
+    other.write_text(
+        "\n".join("\t".join([*row[:3], "moon" if at else row[3], *row[4:]]) for at, row in enumerate(rows))
+    )
+    assert main([*words.replace("p.tsv", "moon.tsv").split(), "--metadata", str(other)]) == 0
+    assert "no scale is known for 'moon' of 'biome'; that of all is used" in capsys.readouterr().err
     assert main(words.split()) == 2
     said = capsys.readouterr().err
     assert "biome" in said
