@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
+from torch.utils._pytree import register_pytree_node
 from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
@@ -78,6 +79,10 @@ class Outputs:
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         whole = {name: value.float() for name, value in values.items() if value.dtype in half}
         return replace(self, **whole)  # type: ignore[arg-type]
+
+
+# FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does not know.
+register_pytree_node(Outputs, lambda outputs: ([*vars(outputs).values()], None), lambda values, _: Outputs(*values))
 
 
 class Aam(nn.Module):

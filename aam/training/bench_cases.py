@@ -128,7 +128,7 @@ class Steps:
             *((Objective, name, "losses") for name in ("masks", "run", "total")),
             (Tensor, "backward", "backward"),
             *((self.optimizer, name, "optimizer") for name in ("zero_grad", "step")),
-            (nn.utils, "clip_grad_norm_", "optimizer"),
+            *((nn.utils, name, "optimizer") for name in ("get_total_norm", "clip_grads_with_norm_")),
         ]
         with contextlib.ExitStack() as stack:
             for owner, attribute, name in places:

@@ -130,8 +130,8 @@ def train_step(
         parts.append(terms)
         losses.append(loss.detach())
     objective.scaler.unscale_(optimizer)
-    trained = [p for p in model.parameters() if p.grad is not None]
-    norm = whole(nn.utils.clip_grad_norm_(trained, objective.config.train.max_grad_norm))
+    norm = whole(nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+    nn.utils.clip_grads_with_norm_(model.parameters(), objective.config.train.max_grad_norm, norm)
     lost = objective.world.summed((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
     broken = lost | ~torch.isfinite(norm)
     # As torch's GradScaler does it: fused optimizers leave out the step on the device.

@@ -171,8 +171,6 @@ def train_one(prepared: Prepared, run: RunFolder, split: Split, folder: Path, ti
     """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
     config, device = prepared.config, prepared.device
     train_ids = _labelled(split.ids("train"), config)
-    if config.targets.label_share < 1:
-        log.info("%s: labels of %d of %d training samples are used", title, len(train_ids), len(split.ids("train")))
     study, targets, covariates = _supervised(prepared, train_ids)
     heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
