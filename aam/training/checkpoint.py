@@ -190,8 +190,8 @@ class State:
     facts: dict[str, Any]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin with `prefix` and a dot, by the rest of their names."""
-        return {name[len(prefix) + 1 :]: value for name, value in self.tensors.items() if name.startswith(f"{prefix}.")}
+        """The tensors whose names begin with `prefix` and a dot, by the rest of their names, which are sorted."""
+        return {n[len(prefix) + 1 :]: self.tensors[n] for n in sorted(self.tensors) if n.startswith(f"{prefix}.")}
 
 
 def write_state(path: Path, state: State, world: World = ALONE, sharded: bool = False) -> None:
