@@ -18,7 +18,7 @@ LOOP = PACKAGE / "training" / "loop.py"
 
 # More than the 45 and 9,000 of the design: docs/decisions.md says what took them.
 MOST_MODULES = 51
-MOST_LINES_OF_CODE = 10_350
+MOST_LINES_OF_CODE = 10_360
 MOST_LINES_OF_A_MODULE = 400
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_PARAMETERS = 8

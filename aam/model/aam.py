@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,13 @@ class Masks:
     counts: Tensor | None = None
 
 
+def _seen_into(kind: type[Any]) -> type[Any]:
+    """FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does not know."""
+    register_pytree_node(kind, lambda made: ([*vars(made).values()], None), lambda values, _: kind(*values))
+    return kind
+
+
+@_seen_into
 @dataclass(frozen=True)
 class Outputs:
     """Vectors and predictions of one batch; a head that the model lacks leaves None.
@@ -79,10 +87,6 @@ class Outputs:
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         whole = {name: value.float() for name, value in values.items() if value.dtype in half}
         return replace(self, **whole)  # type: ignore[arg-type]
-
-
-# FSDP2 looks for gradients in what is returned; torch 2.7 sees into no dataclass that it does not know.
-register_pytree_node(Outputs, lambda outputs: ([*vars(outputs).values()], None), lambda values, _: Outputs(*values))
 
 
 class Aam(nn.Module):
