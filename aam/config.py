@@ -1,22 +1,15 @@
-"""Every option, its default and its help text: the one page that the command line and saved runs share."""
+"""Every option of pretraining and training, its default and its help text."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from aam.engine.options import RunConfig
+from aam.options import option, rare
 
 Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized", "faith_pd"]
-
-
-def option(default: Any, help: str, *, rare: bool = False, metavar: str | None = None, positional: bool = False) -> Any:
-    """A field of a configuration: its default, its help text and whether only ``--help-all`` shows it."""
-    return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar, "positional": positional})
-
-
-def rare(default: Any, help: str, metavar: str | None = None) -> Any:
-    """A field that only ``--help-all`` shows."""
-    return option(default, help, rare=True, metavar=metavar)
 
 
 @dataclass(frozen=True)
@@ -253,78 +246,6 @@ class CovariateConfig:
     )
     categorical_dropout: float = rare(0.1, "Share of covariates that training hides, so that unknown is learned.")
     categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObservedConfig:
-    """What is told about any command beside its result"""
-
-    memory_profile: bool = rare(False, "Write memory.json and memory.png to the output: most memory of each stage.")
-    debug: bool = rare(False, "Show the traceback of an error.")
-
-
-@dataclass(frozen=True)
-class RuntimeConfig(ObservedConfig):
-    """Machine, precision and output"""
-
-    output_dir: Path | None = option(None, "Folder of the run; must not hold one already.")
-    overwrite: bool = option(False, "Replace what stands at the output.")
-    seed: int = option(0, "Seed of every random draw.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True)
-    num_workers: int = option(0, "Processes that prepare batches beside the main one.")
-    mixed_precision: Literal["auto", "none", "bf16", "fp16"] = option(
-        "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
-    )
-    attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = option(
-        "auto", "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused."
-    )
-    allow_inexact_attention: bool = option(
-        False, "Take what --attn-implementation names although it computes wrong here.", rare=True
-    )
-    tf32: bool = option(False, "Allow TF32 products of the network (never of UniFrac targets).", rare=True)
-    asv_chunk_size: int | None = option(
-        None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
-    )
-    compile_model: bool = option(
-        False,
-        "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first.",
-        rare=True,
-    )
-    gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
-    memory_snapshot: bool = option(
-        False, "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.", rare=True
-    )
-    use_expandable_segments: bool = option(
-        False, "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.", rare=True
-    )
-    deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
-
-
-@dataclass(frozen=True)
-class RunConfig(RuntimeConfig):
-    """Machine, precision, output and checkpoints"""
-
-    resume_from: str | None = option(
-        None, "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint."
-    )
-    distributed: bool = option(
-        False, "One of several processes, one per device, that srun or torchrun started; DDP makes them train as one."
-    )
-    data_parallel: bool = option(
-        False, "Start one process per visible GPU of this node; on CPU one for every --threads cores."
-    )
-    fsdp: bool = option(
-        False, "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.", rare=True
-    )
-    fsdp_sharded_checkpoint: bool = option(
-        False, "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.", rare=True
-    )
-    pipeline: bool = option(
-        False, "Two processes share the work on each batch: one begins the ASVs, the other does the rest.", rare=True
-    )
-    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.")
-    keep_checkpoints: int = option(2, "How many of the newest checkpoints are kept while the run lasts.", rare=True)
 
 
 @dataclass(frozen=True)

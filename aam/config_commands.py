@@ -6,16 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from aam.config import (
-    DataConfig,
-    ModelConfig,
-    ObservedConfig,
-    RuntimeConfig,
-    StudyConfig,
-    TrainConfig,
-    TreeConfig,
-    option,
-)
+from aam.config import DataConfig, ModelConfig, StudyConfig, TrainConfig, TreeConfig
+from aam.options import option
+from aam.runtime.options import ObservedConfig, RuntimeConfig
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,11 @@ def study_of() -> Callable[..., Any]:
     from scipy.sparse import csr_array
 
     from aam.config import DataConfig
-    from aam.data.batch import encode
-    from aam.data.phylogeny import match_tips, parse_newick
+    from aam.data.newick import parse_newick
+    from aam.data.phylogeny import match_tips
     from aam.data.study import Study
     from aam.data.table import make_table
+    from aam.data.tokens import encode
 
     def make(counts, sequences, *, names=None, depth=40, seed=0, newick=None, **config) -> Study:
         names = [f"s{row}" for row in range(len(counts))] if names is None else names

@@ -11,8 +11,10 @@ import pytest
 
 from aam import config, config_commands
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TrainConfig
-from aam.config_file import from_dict, read_config, to_dict
+from aam.engine import options as engine_options
 from aam.errors import InputError
+from aam.options import from_dict, read_config, to_dict
+from aam.runtime import options as runtime_options
 
 # A new option is a visible decision: it is added here too.
 PRETRAIN = [
@@ -151,7 +153,7 @@ TRAIN_ONLY = [
 
 COMMANDS = [
     value()
-    for page in (config, config_commands)
+    for page in (config, config_commands, engine_options, runtime_options)
     for name, value in vars(page).items()
     if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == page.__name__
 ]

@@ -50,7 +50,7 @@ def test_workers_use_one_thread():
 
 
 def test_annotations_are_checked():
-    from aam.runtime.device import generator
+    from aam.runtime.rng import generator
 
     assert isinstance(generator(0, "order"), np.random.Generator)
     with pytest.raises(TypeError):

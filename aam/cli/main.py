@@ -33,9 +33,9 @@ from aam.config_commands import (
     SimulateConfig,
     UnifracConfig,
 )
-from aam.config_file import read_config, to_dict
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
-from aam.runtime.doctor import mend_environment
+from aam.options import read_config, to_dict
+from aam.runtime.environment import mend_environment
 from aam.runtime.files import final_name
 
 Config = TypeVar("Config")
@@ -186,7 +186,7 @@ class Command(NamedTuple):
         run = getattr(importlib.import_module(module), function)
         try:
             if asked["memory_profile"]:
-                result = importlib.import_module("aam.training.memory").memory_profiled(run, config)
+                result = importlib.import_module("aam.commands.memory_profile").memory_profiled(run, config)
             else:
                 result = run(config)
         except (MemoryError, RuntimeError) as error:
@@ -202,19 +202,19 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "simulate": Command(SimulateConfig(), "aam.data.simulate:simulate", "write a synthetic study with known signal"),
-    "unifrac": Command(UnifracConfig(), "aam.data.distances:write_unifrac", "UniFrac matrix or Faith PD of a table"),
-    "pretrain": Command(PretrainConfig(), "aam.training.run:pretrain", "pretrain an encoder on a table and a tree"),
-    "train": Command(FineTuneConfig(), "aam.training.run:train", "fine-tune on metadata columns"),
-    "predict": Command(PredictConfig(), "aam.training.apply:predict_table", "predict new samples"),
-    "embed": Command(EmbedConfig(), "aam.training.apply:embed_table", "vectors of samples and ASVs"),
-    "evaluate": Command(EvaluateConfig(), "aam.training.apply:evaluate_table", "compare predictions with the truth"),
+    "unifrac": Command(UnifracConfig(), "aam.commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
+    "pretrain": Command(PretrainConfig(), "aam.commands.train:pretrain", "pretrain an encoder on a table and a tree"),
+    "train": Command(FineTuneConfig(), "aam.commands.train:train", "fine-tune on metadata columns"),
+    "predict": Command(PredictConfig(), "aam.commands.predict:predict_table", "predict new samples"),
+    "embed": Command(EmbedConfig(), "aam.commands.embed:embed_table", "vectors of samples and ASVs"),
+    "evaluate": Command(EvaluateConfig(), "aam.commands.evaluate:evaluate_table", "compare predictions with the truth"),
     "rf-baseline": Command(
-        RfBaselineConfig(), "aam.training.forest:rf_baseline", "forests, nearest neighbours and trivial baselines"
+        RfBaselineConfig(), "aam.commands.baselines:rf_baseline", "forests, nearest neighbours and trivial baselines"
     ),
-    "compare": Command(CompareConfig(), "aam.training.bench:compare", "how two runs, machines or benchmarks differ"),
-    "doctor": Command(DoctorConfig(), "aam.training.doctor:doctor", "is this machine right and fast, what mends it"),
-    "profile": Command(ProfileConfig(), "aam.training.bench:profile", "where the time of a step goes; what fits"),
-    "bench": Command(BenchConfig(), "aam.training.bench:bench", "measure speed and memory on this device"),
+    "compare": Command(CompareConfig(), "aam.commands.compare:compare", "how two runs, machines or benchmarks differ"),
+    "doctor": Command(DoctorConfig(), "aam.commands.doctor:doctor", "is this machine right and fast, what mends it"),
+    "profile": Command(ProfileConfig(), "aam.commands.profile:profile", "where the time of a step goes; what fits"),
+    "bench": Command(BenchConfig(), "aam.commands.bench:bench", "measure speed and memory on this device"),
 }
 
 

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 import aam
-from aam.data.readers import MAX_COUNT, RawTable, decoded, whole_counts
+from aam.data.counts import MAX_COUNT, RawTable, whole_counts
+from aam.data.text import decoded
 from aam.errors import InputError
 from aam.runtime.files import PatientFile
 

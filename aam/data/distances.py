@@ -1,11 +1,10 @@
-"""Distance matrices with sample ids: .npy, .h5 (ssu), .tsv, .csv and .qza, and `aam unifrac`, which makes them."""
+"""Distance matrices with sample ids: .npy, .h5 (ssu), .tsv, .csv and .qza."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import io
-import logging
 import os
 import tempfile
 from collections import Counter
@@ -19,29 +18,25 @@ from typing import IO, Any
 import h5py
 import numpy as np
 import numpy.typing as npt
-from rich.progress import Progress
-from scipy import sparse
 
-from aam.config import RuntimeConfig
-from aam.config_commands import UnifracConfig
-from aam.config_file import out_of_range
 from aam.data.artifact import read_artifact, write_artifact
-from aam.data.readers import decoded, read_bytes
-from aam.data.table import SampleTable, deep_enough, make_table, rarefied_row, read_table
-from aam.data.unifrac import Matrix, Tile, UnifracOptions, faith_pd, pruned_tree, unifrac_tiles
+from aam.data.text import decoded, read_bytes
+from aam.data.unifrac import Matrix, Tile
 from aam.errors import InputError, Problems, shown
-from aam.runtime.device import prepare
-from aam.runtime.files import PatientFile, check_writable, whole_file, write_text
-
-log = logging.getLogger("aam")
+from aam.runtime.files import PatientFile, whole_file, write_text
 
 SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
+
 DELIMITER = {".tsv": "\t", ".csv": ",", ".qza": "\t"}
+
 # Largest difference between the two halves of a matrix, as rounding leaves it.
 TOLERANCE = 1e-6
+
 ROWS = 512
+
 # Deflate reaches 1032:1; a matrix that unpacks to more was not written by anyone who measured distances.
 MAX_RATIO = 1100
+
 # NumPy parses the header of .npy as Python.
 UNREADABLE = (
     ValueError, OSError, EOFError, TypeError, KeyError, SyntaxError, TokenError, OverflowError, RecursionError
@@ -75,9 +70,6 @@ class DistanceMatrix:
             )
         rows = np.array([place[name] for name in sample_ids], np.int64)
         return DistanceMatrix(tuple(sample_ids), self.values[np.ix_(rows, rows)])
-
-
-# --- reading -----------------------------------------------------------------------------------------------
 
 
 def _checked(ids: Sequence[str], values: Matrix, path: Path) -> DistanceMatrix:
@@ -229,9 +221,6 @@ def read_distances(path: Path) -> DistanceMatrix:
     return reader(path)
 
 
-# --- writing -----------------------------------------------------------------------------------------------
-
-
 def _check_ids(ids: Sequence[str], path: Path) -> None:
     broken = [name for name in ids if not name or set(name) & set("\t\r\n")]
     if broken or not ids:
@@ -332,66 +321,3 @@ def write_faith_pd(path: Path, ids: Sequence[str], values: npt.NDArray[np.float6
     else:
         data = {"alpha-diversity.tsv": "".join(["\tfaith_pd\n", *lines]).encode()}
         write_artifact(path, "SampleData[AlphaDiversity]", "AlphaDiversityDirectoryFormat", data)
-
-
-# --- aam unifrac -------------------------------------------------------------------------------------------
-
-
-def _check_options(config: UnifracConfig) -> tuple[Path, Path, Path]:
-    problems = Problems()
-    for name, path in (("--table", config.table), ("--tree", config.tree), ("--output", config.output)):
-        if path is None:
-            problems.add(f"{name}: not given")
-    known = (".tsv", ".qza") if config.unifrac_metric == "faith_pd" else SUFFIXES
-    if config.output is not None:
-        if config.output.suffix not in known:
-            problems.add(f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(known)}")
-        try:
-            check_writable(config.output, config.overwrite)
-            if config.output.suffix == ".npy":
-                check_writable(ids_beside(config.output), config.overwrite)
-        except InputError as error:
-            problems.extend(error)
-    problems.found += out_of_range(config)
-    problems.raise_if_any()
-    if config.table is None or config.tree is None or config.output is None:
-        raise InputError("--table, --tree and --output are needed")
-    return config.table, config.tree, config.output
-
-
-def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
-    table, _ = deep_enough(table, depth)
-    rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(table.sample_ids))]
-    starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
-    columns, reads = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-    counts = sparse.csr_array((reads, columns, starts), shape=table.counts.shape)
-    return make_table(counts, table.sample_ids, table.feature_ids)
-
-
-def write_unifrac(config: UnifracConfig) -> None:
-    """Compute what `config` asks for and write it, whole or not at all.
-
-    Raises
-    ------
-    InputError
-        Problems of options, table or tree; features without a tip unless ``--missing-tips drop``.
-    """
-    table_path, tree_path, output = _check_options(config)
-    device = prepare(RuntimeConfig(device=config.device, threads=config.threads))
-    table = read_table(table_path, need_sequences=False)
-    if config.rarefy_depth is not None:
-        table = _rarefied(table, config.rarefy_depth, config.seed)
-    tree, tips = pruned_tree(tree_path, table.feature_ids, config.missing_tips, config.midpoint_root)
-    if config.unifrac_metric == "faith_pd":
-        write_faith_pd(output, table.sample_ids, faith_pd(tree, tips, table.counts, config.root_length))
-        log.info("%s: faith_pd of %d samples", output, len(table.sample_ids))
-        return
-    options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("pairs of samples", total=len(table.sample_ids) ** 2)
-        tiles = unifrac_tiles(
-            tree, tips, table.counts, options, device, int(config.memory_limit * 2**30),
-            lambda done, total: progress.update(bar, completed=done, total=total),
-        )  # fmt: skip
-        write_distances(output, table.sample_ids, tiles)
-    log.info("%s: %s of %d samples", output, config.unifrac_metric, len(table.sample_ids))

@@ -1,4 +1,4 @@
-"""Drawing: samples rarefied and put into batches, in an order that depends on the seed and the epoch alone."""
+"""The loader: batches of an epoch, in an order that depends on the seed and the epoch alone."""
 
 from __future__ import annotations
 
@@ -9,229 +9,18 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch.utils.data import DataLoader, Dataset
 
-from aam.data.batch import Batch, Budget, asv_keys
-from aam.data.study import EVALUATION, Row, Rows, Study
-from aam.data.table import rarefied_row
-from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
+from aam.data.batch import Batch, Budget
+from aam.data.draw import NOTHING, Withheld, draw_batch, draw_rows, make_batch
+from aam.data.study import Row, Rows, Study
 from aam.errors import WARNINGS, RunError
-from aam.runtime.device import generator
-from aam.runtime.distributed import ALONE, World
-
-# A draw below the depth keeps at least this share of it.
-SHALLOWEST = 0.25
-
-
-def _limited(study: Study, row: Row, name: str, draw: int) -> Row:
-    """At most `token_limit` ASVs of a rarefied sample, chosen as configured, columns ascending."""
-    columns, reads = row
-    limit = study.config.token_limit
-    if len(columns) <= limit:
-        return row
-    if study.config.asv_sampling == "abundance":
-        kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
-    elif study.config.asv_sampling == "random":
-        kept = np.sort(generator(study.seed, "limit", draw, name).permutation(len(columns))[:limit])
-    else:
-        kept = np.arange(limit)
-    return columns[kept], reads[kept]
-
-
-def _sparse(study: Study, drawn: Sequence[Row]) -> sparse.csr_matrix:
-    starts = np.cumsum([0, *(len(columns) for columns, _ in drawn)])
-    columns = np.concatenate([columns for columns, _ in drawn])
-    reads = np.concatenate([reads for _, reads in drawn])
-    return sparse.csr_matrix((reads, columns, starts), shape=(len(drawn), len(study.table.feature_ids)))
-
-
-def rarefied_table(study: Study) -> sparse.csr_matrix:
-    """Reads [N, F] of every sample in the one draw that evaluation uses."""
-    rows = range(len(study.table.sample_ids))
-    return _sparse(study, [rarefied_row(study.table, row, study.depth, study.seed, EVALUATION) for row in rows])
-
-
-def distances_of(
-    study: Study, counts: sparse.csr_matrix, rows: Rows, own: slice = slice(None)
-) -> dict[str, torch.Tensor]:
-    """UniFrac of those at `own` to all, or their Faith PD, from the rarefied reads [B, F] of the samples at `rows`."""
-    config, real = study.config, np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
-    if study.matrix is not None:
-        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[own], rows)].astype(real))}
-    if study.tree is None or study.tips is None:
-        return {}
-    if config.unifrac_metric == "faith_pd":
-        diversity = faith_pd(study.tree, study.tips, counts[own], config.root_length)
-        return {"faith_pd": torch.from_numpy(diversity.astype(real))}
-    metric: Metric = config.unifrac_metric
-    options = UnifracOptions(metric, config.alpha, config.root_length, double=real == np.float64)
-    asked = slice(None) if len(rows[own]) == len(rows) else own
-    return {"distance": torch.from_numpy(batch_unifrac(study.tree, study.tips, counts, options, asked))}
-
-
-def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
-    """Reads of one draw: the depth or, in a share `shallow` of the draws, less, down to `SHALLOWEST` of it."""
-    rng = generator(study.seed, "shallow", draw, name)
-    return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
-
-
-def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list[Row]:
-    """Columns and reads of the samples at `rows`, rarefied; the parameters are those of `draw_batch`."""
-    names = study.table.sample_ids
-    return [
-        rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
-        for row in rows.tolist()
-    ]
-
-
-def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
-    """What the model reads of a rarefied sample: at most `token_limit` ASVs, a `share` of them left out, not all."""
-    columns, reads = _limited(study, row, name, draw)
-    if not share:
-        return columns, reads
-    kept = generator(study.seed, "asv dropout", draw, name).random(len(columns)) >= share
-    kept[reads.argmax()] = True
-    return columns[kept], reads[kept]
-
-
-def _conditions(study: Study, rows: Rows, draw: int, hidden: float) -> dict[str, torch.Tensor]:
-    """Covariates, a share `hidden` of them unknown, and weights of the samples."""
-    weight, real = study.weight, torch.get_default_dtype()
-    found = {} if weight is None else {"weight": torch.from_numpy(weight[rows]).to(real)}
-    if study.category is None or study.covariate is None:
-        return found
-    category, covariate = study.category[rows], study.covariate[rows]
-    for at, row in enumerate(rows.tolist() if hidden else ()):
-        rng = generator(study.seed, "covariates", draw, study.table.sample_ids[row])
-        gone = rng.random(category.shape[1] + covariate.shape[1]) < hidden
-        category[at, gone[: category.shape[1]]] = 0
-        covariate[at, gone[category.shape[1] :]] = np.nan
-    return {**found, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
-
-
-class Withheld(NamedTuple):
-    """Shares of what a draw leaves out: of a sample's ASVs, from the input alone, and of its covariates."""
-
-    asvs: float = 0.0
-    covariates: float = 0.0
-
-
-NOTHING = Withheld()
-
-
-def draw_batch(
-    study: Study,
-    rows: Rows,
-    draw: int,
-    tokens: bool = True,
-    distances: bool = True,
-    shallow: float = 0.0,
-    withheld: Withheld = NOTHING,
-) -> Batch:
-    """Rarefy the samples at `rows` and put them into one batch, largest first.
-
-    Parameters
-    ----------
-    study : Study
-    rows : int64 [B]
-    draw : int
-        Epoch of the draw; `EVALUATION` and below are draws outside training.
-    tokens : bool
-        Fill `tokens`; without it the caller has the ASV vectors already.
-    distances : bool
-        Compute the UniFrac target.
-    shallow : float
-        Share of the samples that get fewer reads than the depth; which ones, and how many, depends on `draw`.
-    withheld : Withheld
-    """
-    return make_batch(study, [rows], [draw_rows(study, rows, draw, shallow)], draw, 0, tokens, distances, withheld)
-
-
-def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
-    """How many of the ASVs each rank encodes, one rank after the other, so that all have as many bases."""
-    done = np.cumsum(lengths)
-    ends = np.searchsorted(done, done[-1] * np.arange(1, ranks + 1) / ranks, side="right")
-    return tuple(np.diff(ends, prepend=0).tolist())
-
-
-def _laid_out(position: Rows, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """`Batch.asv` and `Batch.counts` of samples, largest first, where a column stands at `position` of the batch."""
-    sizes = [len(columns) for columns, _ in rows]
-    slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
-    asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
-    asv[slot] = position[np.concatenate([columns for columns, _ in rows])]
-    counts[slot] = np.concatenate([reads for _, reads in rows])
-    return torch.from_numpy(asv), torch.from_numpy(counts)
-
-
-def make_batch(
-    study: Study,
-    parts: Sequence[Rows],
-    drawn: Sequence[Sequence[Row]],
-    draw: int,
-    rank: int,
-    tokens: bool = True,
-    distances: bool = True,
-    withheld: Withheld = NOTHING,
-) -> Batch:
-    """One rank's share of a batch.
-
-    Parameters
-    ----------
-    study : Study
-    parts : sequence of int64 [B]
-        The rows of the table that each rank holds.
-    drawn : sequence of sequences of (columns, reads)
-        What `draw_rows` gave for them.
-    draw, tokens, distances, withheld
-        As for `draw_batch`.
-    rank : int
-        Its own samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
-        ASVs of all ranks stand in order of length, and each rank has the tokens of its stretch of them.
-    """
-    names, places, limited = study.table.sample_ids, [], []
-    for rows, some in zip(parts, drawn, strict=True):
-        read = [_read(study, row, names[at], draw, withheld.asvs) for row, at in zip(some, rows, strict=True)]
-        order = np.argsort([-len(columns) for columns, _ in read], kind="stable")
-        places.append(order)
-        limited += [read[i] for i in order]
-    at = [rows[order] for rows, order in zip(parts, places, strict=True)]
-    full = [some[i] for some, order in zip(drawn, places, strict=True) for i in order]
-    own = slice(start := sum(map(len, parts[:rank])), start + len(parts[rank]))
-    columns = np.unique(np.concatenate([columns for columns, _ in limited]))
-    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
-    shares = _balanced(study.lengths[columns], len(parts))
-    mine = columns[sum(shares[:rank]) :][: shares[rank]]
-    longest = int(study.lengths[mine if len(mine) else columns].max()) if tokens else 0
-    position = np.empty(len(study.lengths), np.int64)
-    position[columns] = np.arange(len(columns))
-    asv, counts = _laid_out(position, limited[own])
-    column, rows = torch.from_numpy(columns.astype(np.int64)), at[rank]
-    return Batch(
-        tokens=study.tokens[torch.from_numpy(mine.astype(np.int64)), :longest],
-        asv=asv,
-        counts=counts,
-        column=column,
-        key=asv_keys(study.tokens[column]) if tokens else None,
-        sizes=tuple(len(columns) for columns, _ in limited[own]),
-        padded=bool(tokens and (study.lengths[mine] < longest).any()),
-        target=None if study.target is None else torch.from_numpy(study.target[rows]),
-        label=None if study.label is None else torch.from_numpy(study.label[rows]),
-        sample_ids=tuple(names[row] for row in rows),
-        rank=rank,
-        samples_by_rank=tuple(map(len, parts)),
-        asvs_by_rank=shares,
-        **_conditions(study, rows, draw, withheld.covariates),
-        **(distances_of(study, _sparse(study, full), np.concatenate(at), own) if distances else {}),
-    )
-
-
-# --- epochs ------------------------------------------------------------------------------------------------
+from aam.runtime.distributed import SINGLE, World
+from aam.runtime.rng import generator
 
 
 def _ignore_warnings(worker: int) -> None:
@@ -282,7 +71,7 @@ class Loader:
     distances: bool = True
     shallow: float = 0.0
     withheld: Withheld = NOTHING
-    world: World = ALONE
+    world: World = SINGLE
     budget: Budget | None = None
 
     def __len__(self) -> int:
@@ -353,7 +142,7 @@ class Loader:
         take = partial(draw_rows, self.study, draw=draw, shallow=self.shallow)
         own = self._ahead(_Draws([parts[world.rank] for parts in every], take))
         for parts, drawn in zip(every, own, strict=True):
-            rows = exchanged(drawn, [len(part) for part in parts], world)
+            rows = exchange_rows(drawn, [len(part) for part in parts], world)
             yield self.window(parts, rows, draw)
 
     def _ahead(self, draws: _Draws) -> Iterator[Any]:
@@ -378,12 +167,12 @@ class Loader:
                 raise RunError(f"{lost} ({error}); lower --num-workers {self.workers}") from error
 
 
-def exchanged(drawn: Sequence[Row], sizes: Sequence[int], world: World) -> list[list[Row]]:
+def exchange_rows(drawn: Sequence[Row], sizes: Sequence[int], world: World) -> list[list[Row]]:
     """The rarefied samples of every rank, `sizes` of each, from one's own; int32 columns and reads travel."""
     lengths = [len(columns) for columns, _ in drawn]
     own = np.concatenate([lengths, *(columns for columns, _ in drawn), *(reads for _, reads in drawn)])
     every = []
-    for message, size in zip(world.arrays(own.astype(np.int32), "rarefied rows"), sizes, strict=True):
+    for message, size in zip(world.all_gather_arrays(own.astype(np.int32), "rarefied rows"), sizes, strict=True):
         ends = np.cumsum(message[:size])[:-1]
         columns, reads = message[size:].reshape(2, -1)
         every.append(list(zip(np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True)))

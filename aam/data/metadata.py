@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.artifact import ZIP_MAGIC, read_artifact
-from aam.data.readers import decoded, parse_rows, read_bytes
+from aam.data.text import decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
 
 Kind = Literal["numeric", "categorical"]

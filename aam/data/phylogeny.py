@@ -1,28 +1,20 @@
-"""Phylogenies: Newick text to flat post-order arrays, matched to features, pruned, rooted at the midpoint."""
+"""Phylogenies as flat post-order arrays: matched to features, pruned, rooted at the midpoint."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.artifact import read_artifact
 from aam.errors import InputError, shown
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-LABEL = re.compile(r"[^\s'\]]+|'(?:[^']|'')+'")
-NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-OPEN, CLOSE, COMMA, COLON, END, QUOTE = (ord(letter) for letter in "(),:;'")
 
 
 @dataclass(frozen=True)
@@ -48,7 +40,7 @@ class Phylogeny:
     tips: tuple[str, ...]
 
 
-def _phylogeny(parent: Ints, length: Floats, tips: tuple[str, ...]) -> Phylogeny:
+def make_phylogeny(parent: Ints, length: Floats, tips: tuple[str, ...]) -> Phylogeny:
     """Add the tip ranges to post-order arrays."""
     is_tip = np.bincount(parent[:-1], minlength=len(parent)) == 0
     hi = np.cumsum(is_tip)
@@ -57,191 +49,6 @@ def _phylogeny(parent: Ints, length: Floats, tips: tuple[str, ...]) -> Phylogeny
         if lo[node] < lo[above]:
             lo[above] = lo[node]
     return Phylogeny(parent, length, np.array(lo, np.int64), hi.astype(np.int64), tips)
-
-
-def _without_comments(text: str, source: str) -> str:
-    """Overwrite ``[comments]``, which may be nested, with blanks, so that positions stay."""
-    pieces, kept, opened, depth, quoted = [], 0, 0, 0, False
-    for match in re.finditer(r"['\[\]]", text):
-        mark, place = match[0], match.start()
-        if mark == "'":
-            quoted ^= depth == 0
-        elif quoted:
-            continue
-        elif mark == "[":
-            opened = place if depth == 0 else opened
-            depth += 1
-        elif depth:
-            depth -= 1
-            if depth == 0:
-                pieces += [text[kept:opened], " " * (place + 1 - opened)]
-                kept = place + 1
-    if depth:
-        raise InputError(f"{source}: the comment that begins at character {opened + 1} is never closed")
-    return "".join([*pieces, text[kept:]])
-
-
-@dataclass(frozen=True)
-class _Marks:
-    """The marks ``( ) , : ;`` of a Newick text up to the first ``;`` and the text before each."""
-
-    at: Ints
-    kind: npt.NDArray[Any]
-    before: npt.NDArray[Any]
-    depth: Ints
-    fields: list[str]
-
-
-def _marks(text: str, source: str) -> _Marks:
-    wide = not text.isascii()
-    codes = np.frombuffer(text.encode("utf-32-le" if wide else "ascii"), np.uint32 if wide else np.uint8)
-    quoted = np.logical_xor.accumulate(codes == QUOTE)
-    if len(quoted) and quoted[-1]:
-        raise InputError(f"{source}: the quote at character {text.rindex(chr(QUOTE)) + 1} is never closed")
-    at = np.flatnonzero(np.isin(codes, [OPEN, CLOSE, COMMA, COLON, END]) & ~quoted)
-    kind = codes[at]
-    ends = np.flatnonzero(kind == END)
-    if not len(ends):
-        raise InputError(f"{source}: no ';' at the end; expected one Newick tree. Is the file cut off?")
-    at, kind = at[: ends[0] + 1], kind[: ends[0] + 1]
-    rest = text[at[-1] + 1 :]
-    if rest.strip():
-        place = len(text) - len(rest.lstrip()) + 1
-        raise InputError(f"{source}: text after ';' at character {place}, expected a single tree")
-    starts = np.r_[0, at[:-1] + 1].tolist()
-    return _Marks(
-        at=at,
-        kind=kind,
-        before=np.r_[COMMA, kind[:-1]],
-        depth=np.cumsum((kind == OPEN).astype(np.int64) - (kind == CLOSE)),
-        fields=[text[start:stop].strip() for start, stop in zip(starts, at.tolist(), strict=True)],
-    )
-
-
-def _check_grammar(marks: _Marks, source: str) -> None:
-    """Raise `InputError` with the first place where each rule of Newick is broken."""
-    kind, before, depth = marks.kind, marks.before, marks.depth
-    text = np.fromiter(map(bool, marks.fields), bool, len(marks.fields))
-    begins = (before == OPEN) | (before == COMMA)
-    number = before == COLON
-    label = text & ~number
-    is_label = np.array([LABEL.fullmatch(field) is not None for field in marks.fields])
-    is_number = np.array([NUMBER.fullmatch(field) is not None for field in marks.fields])
-    last_closed = np.flatnonzero(np.r_[0, depth] <= 0)[-1]
-    rules = (
-        (depth < 0, "a ')' without its '('"),
-        (np.arange(len(depth)) == last_closed, "a '(' without its ')'"),
-        ((kind == COMMA) & (depth == 0), "a ',' outside all parentheses"),
-        ((kind == OPEN) & ~(begins & ~text), "a '(' where none can be; is a ',' missing?"),
-        (begins & ~text & (kind != OPEN), "a tip without a name"),
-        ((kind == COLON) & number, "a second ':' for one branch"),
-        (label & ~is_label, "a label that is empty or holds a blank, quote or ']'; put it in quotes"),
-        (number & ~is_number, "a branch length that is no finite number"),
-    )
-    found = sorted((int(marks.at[np.argmax(rule)]), what) for rule, what in rules if rule.any())
-    if found:
-        raise InputError(*(f"{source}: {what}, before character {place + 1}" for place, what in found))
-
-
-def _unquoted(label: str) -> str:
-    return label[1:-1].replace("''", "'") if label.startswith("'") else label
-
-
-def _check_content(marks: _Marks, names: list[str], name_at: Ints, source: str) -> None:
-    """Raise `InputError` for repeated tips and for lengths that are no lengths."""
-    found = []
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
-        second = [place for place, name in enumerate(names) if name == repeated[0]][1]
-        place = marks.at[name_at[second]] + 1
-        found.append(f"{len(repeated)} tips are repeated ({shown(repeated)}), first before character {place}")
-    lengths = np.flatnonzero(marks.before == COLON).tolist()
-    bad = [place for place in lengths if not 0 <= float(marks.fields[place]) < np.inf]
-    if bad:
-        first = f"{marks.fields[bad[0]]} before character {marks.at[bad[0]] + 1}"
-        found.append(f"{len(bad)} branch lengths are negative or infinite, first {first}; expected 0 or more")
-    if found:
-        raise InputError(*(f"{source}: {what}" for what in found))
-
-
-def parse_newick(text: str, source: str = "tree") -> Phylogeny:
-    """Parse one Newick tree, without recursion and of any depth.
-
-    Underscores are kept, labels between quotes may hold anything (``''`` is a quote), ``[comments]`` and
-    labels of inner nodes are skipped. Whether lengths are missing or the root is a polytomy is left to
-    `read_tree`.
-
-    Raises
-    ------
-    InputError
-        Broken grammar, repeated or empty tip names, lengths that are not finite and >= 0; each with the
-        position of its character (from 1).
-    """
-    text = text.removeprefix("\ufeff")
-    marks = _marks(_without_comments(text, source) if "[" in text else text, source)
-    _check_grammar(marks, source)
-
-    # In post-order each node ends at its own ',' or ')' or ';'.
-    ends = np.flatnonzero((marks.kind == COMMA) | (marks.kind == CLOSE) | (marks.kind == END))
-    has_length = marks.before[ends] == COLON
-    label = ends - has_length
-    is_tip = marks.before[label] != CLOSE
-    names = [_unquoted(marks.fields[place]) for place in label[is_tip].tolist()]
-    _check_content(marks, names, label[is_tip], source)
-    length = np.full(len(ends), np.nan)
-    length[has_length] = [float(marks.fields[place]) for place in ends[has_length].tolist()]
-    length[-1] = np.nan_to_num(length[-1])
-
-    # The parent is the next node in post-order that is one level up.
-    nodes = len(ends)
-    depth = marks.depth[ends] + (marks.kind[ends] == CLOSE)
-    keys = np.sort(depth * nodes + np.arange(nodes))
-    parent = keys[np.searchsorted(keys, (depth[:-1] - 1) * nodes + np.arange(nodes - 1))] % nodes
-    return _phylogeny(np.r_[parent, -1].astype(np.int64), length, tuple(names))
-
-
-def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
-    """Read a rooted tree with branch lengths from Newick text or a QIIME 2 ``Phylogeny`` archive (.qza).
-
-    Parameters
-    ----------
-    path : Path
-    midpoint : bool
-        Root the tree at its midpoint, whatever root it has.
-
-    Raises
-    ------
-    InputError
-        Not a readable tree, branches without a length, or more than two children of the root while
-        `midpoint` is false.
-    """
-    try:
-        if path.suffix == ".qza":
-            accepted = ("Phylogeny[Rooted]", "Phylogeny[Unrooted]")[: 1 + midpoint]
-            reason = "--midpoint-root roots a Phylogeny[Unrooted]"
-            blob = read_artifact(path, accepted, reason).file("tree.nwk")
-        else:
-            blob = path.read_bytes()
-        tree = parse_newick(blob.decode("utf-8-sig"), str(path))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start} is no UTF-8 text; expected a Newick tree") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a Newick tree") from error
-    missing = int(np.isnan(tree.length).sum())
-    if missing:
-        raise InputError(
-            f"{path}: {missing} of {len(tree.length) - 1} branches have no length, expected one for each; "
-            "write the tree with its branch lengths (--midpoint-root places a root by them, it invents none)"
-        )
-    if midpoint:
-        return midpoint_root(tree)
-    children = int((tree.parent == len(tree.parent) - 1).sum())
-    if children > 2:
-        raise InputError(
-            f"{path}: the root has {children} children, expected at most 2: the tree is not rooted. Give a "
-            "rooted tree or pass --midpoint-root"
-        )
-    return tree
 
 
 def match_tips(
@@ -395,4 +202,4 @@ def midpoint_root(phylogeny: Phylogeny) -> Phylogeny:
     rank[order] = np.arange(len(order))
     new_parent = np.r_[rank[parent[order[:-1]]], -1].astype(np.int64)
     names = np.array(tree.tips, object)[tree.lo[order[np.isin(order, tip_nodes)]]]
-    return _phylogeny(new_parent, np.r_[length[order[:-1]], 0.0], tuple(names.tolist()))
+    return make_phylogeny(new_parent, np.r_[length[order[:-1]], 0.0], tuple(names.tolist()))

@@ -22,8 +22,8 @@ from sklearn.preprocessing import StandardScaler
 from aam.config_commands import SimulateConfig
 from aam.data.biom import write_hdf5
 from aam.errors import InputError
-from aam.runtime.device import generator
 from aam.runtime.files import check_writable, whole_folder
+from aam.runtime.rng import generator
 
 BIOMES, SEASONS = ("gut", "skin", "mouth", "gill"), ("spring", "summer", "autumn", "winter")
 BATCHES = ("batch-1", "batch-2", "batch-3", "batch-4")

@@ -13,20 +13,25 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.readers import MOST_PROBLEMS, decoded, parse_rows, read_bytes
 from aam.data.table import SampleTable
+from aam.data.text import MOST_PROBLEMS, decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
-from aam.runtime.device import generator
 from aam.runtime.files import write_text
+from aam.runtime.rng import generator
 
 Side = Literal["train", "validation", "test"]
+
 Strata = Sequence[str | None] | npt.NDArray[np.float64] | None
 
 SIDES: tuple[Side, ...] = ("train", "validation", "test")
+
 HEADER = ["sample-id", "side", "fold"]
+
 # Numeric strata are quintiles.
 QUANTILES = 5
+
 MAX_STRATA = 101
+
 # Exchanges tried between parts of unequal groups. Five folds of the 248 fish of `mackerel-type` hold a fifth
 # of each type to within 0.008; the best of 100 random divisions holds it to within 0.033.
 SWAPS = 2000

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import CovariateConfig, TargetConfig
-from aam.config_file import pairs
 from aam.data.metadata import Metadata
 from aam.data.study import Study
 from aam.data.targets import Scale, Targets, fit_targets
 from aam.errors import InputError, Problems, shown
+from aam.options import pairs
 
 log = logging.getLogger("aam")
 

@@ -1,4 +1,4 @@
-"""SampleTable: counts of ASVs in samples, from any table file to rarefied draws."""
+"""SampleTable: counts of ASVs in samples, read from any table file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,28 +14,15 @@ from scipy.sparse import csr_array
 
 from aam.data.artifact import ZIP_MAGIC, read_artifact
 from aam.data.biom import HDF5_MAGIC, read_hdf5, read_json, write_hdf5
-from aam.data.readers import (
-    GZIP_MAGIC,
-    MAX_COUNT,
-    RawTable,
-    clean,
-    finished,
-    first_not_dna,
-    read_bytes,
-    read_fasta,
-    read_tsv,
-)
+from aam.data.classic import read_tsv
+from aam.data.counts import MAX_COUNT, RawTable, checked_table
+from aam.data.fasta import clean, first_not_dna, read_fasta
+from aam.data.text import GZIP_MAGIC, read_bytes
 from aam.errors import InputError, shown
-from aam.runtime.device import generator
 from aam.runtime.files import whole_file
 
 log = logging.getLogger("aam")
 
-KEPT_TENTHS = 9
-# Up to here numpy's shuffle of the reads is faster than its draw per ASV (23 against 50 us at 20,000 reads).
-MOST_SHUFFLED = 1 << 17
-# numpy refuses hypergeometric draws from 10^9 reads and more.
-MOST_MARGINAL = 10**9
 
 Integers = npt.NDArray[np.integer]
 
@@ -138,7 +124,7 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
     repeated, or a feature has no sequence.
     """
-    raw = finished(_read_raw(path), str(path))
+    raw = checked_table(_read_raw(path), str(path))
     found = _sequences(raw, path, sequences) if need_sequences else ()
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, found)
@@ -195,61 +181,3 @@ def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
     with whole_file(path) as temporary:
         write_hdf5(temporary, table.counts, table.sample_ids, table.sequences or table.feature_ids)
-
-
-def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw read numbers and redraw repeats; memory grows with `depth` (at most half of the reads) only."""
-    ends = np.cumsum(values)
-    total = int(ends[-1])
-    if 2 * depth > total:
-        return values - _enumerated(values, total - depth, rng)
-    reads = np.zeros(0, dtype=np.int64)
-    while len(reads) < depth:
-        reads = np.unique(np.concatenate([reads, rng.integers(0, total, depth - len(reads))]))
-    return np.diff(np.searchsorted(reads, ends), prepend=0)
-
-
-def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw `depth` of the reads [S] of a sample without replacement: multivariate hypergeometric, [S]."""
-    wide = values.astype(np.int64)
-    total = int(wide.sum())
-    if not 0 <= depth <= total:
-        raise ValueError(f"depth {depth} is not between 0 and the {total} reads of the sample")
-    if depth == total:
-        return wide
-    if total >= MOST_MARGINAL:
-        return _enumerated(wide, depth, rng)
-    method: Literal["count", "marginals"] = "count" if total <= MOST_SHUFFLED else "marginals"
-    return rng.multivariate_hypergeometric(wide, depth, method=method)
-
-
-def rarefied_row(
-    table: SampleTable, row: int, depth: int, seed: int, epoch: int
-) -> tuple[Integers, npt.NDArray[np.int64]]:
-    """Columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one epoch.
-
-    The draw depends on the sample's id and counts, `seed` and `epoch`, and on nothing else in the table.
-    """
-    columns, values = table.row(row)
-    drawn = rarefy(values, depth, generator(seed, "rarefy", epoch, table.sample_ids[row]))
-    kept = np.flatnonzero(drawn)
-    return columns[kept], drawn[kept]
-
-
-def choose_depth(depths: npt.NDArray[np.int64], classes: Sequence[object] | None = None) -> int:
-    """The largest depth that keeps at least 90 % of the samples, overall and in every class.
-
-    `depths` int64 [N] are the reads, `classes` the class of each sample, None or -1 where it is missing.
-
-    Raises `InputError`: more than a tenth of the samples, or of those of a class, have no reads.
-    """
-    groups = {"all samples": depths.tolist()}
-    for label, depth in zip(() if classes is None else classes, depths.tolist(), strict=classes is not None):
-        if label is not None and label != -1:
-            groups.setdefault(f"the samples of class {str(label)!r}", []).append(depth)
-    kept = {name: -(-KEPT_TENTHS * len(members) // 10) for name, members in groups.items()}
-    chosen = {name: sorted(members, reverse=True)[kept[name] - 1] for name, members in groups.items()}
-    lowest = min(chosen, key=lambda name: chosen[name])
-    if chosen[lowest] < 1:
-        raise InputError(f"more than a tenth of {lowest} have no reads; pass --rarefy-depth to drop them")
-    return int(chosen[lowest])

@@ -19,7 +19,8 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, match_tips, present_ranges, prune, read_tree
+from aam.data.newick import read_tree
+from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, match_tips, present_ranges, prune
 from aam.errors import InputError
 
 Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]

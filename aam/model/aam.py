@@ -14,8 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.model.encoders import AsvEncoder, SampleEncoder
-from aam.model.heads import CovariateFusion, DistanceHead, HeadConfig, Readout, TargetHead
+from aam.model.asv import AsvEncoder
+from aam.model.covariates import CovariateFusion
+from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
+from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
 # Of one ASV among about 50 in a sample.

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aam.errors import Problems
-from aam.runtime.doctor import remembered
-from aam.runtime.timing import device_name, seconds
+from aam.runtime.device import device_name
+from aam.runtime.timing import seconds
+from aam.runtime.verdicts import cached_verdict
 
 log = logging.getLogger("aam")
 
@@ -158,7 +159,7 @@ def gates(device: torch.device, dtypes: Sequence[torch.dtype], width: int, anew:
         of |= {"width": width, "tf32": tf32, "lengths": LENGTHS[device.type]}
         of |= {"deterministic": torch.are_deterministic_algorithms_enabled()}
         make = partial(gate, device, dtype, masked, width)
-        results[kind] = remembered("attention", of, make, _valid, anew)
+        results[kind] = cached_verdict("attention", of, make, _valid, anew)
     return results
 
 

@@ -10,16 +10,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from aam.config import RuntimeConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION, Study
+from aam.evaluation.conformal import Conformal
+from aam.evaluation.metrics import classification_metrics, regression_metrics
+from aam.evaluation.predictions import PredictionTable
 from aam.model.aam import Aam, Outputs
-from aam.runtime.device import autocast
 from aam.runtime.distributed import World
-from aam.training.checkpoint import SavedModel
-from aam.training.metrics import Conformal, classification_metrics, regression_metrics
-from aam.training.predictions import PredictionTable
+from aam.runtime.options import RuntimeConfig
+from aam.runtime.precision import autocast
+from aam.training.saved_model import SavedModel
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -86,9 +87,11 @@ class Predicted:
         """Those of all ranks."""
         if world.size == 1:
             return self
-        rows = np.concatenate(world.arrays(study.rows(self.sample_ids)))
+        rows = np.concatenate(world.all_gather_arrays(study.rows(self.sample_ids)))
         own = (self.target, self.samples, self.read, self.quantiles, *self.probabilities)
-        target, samples, read, quantiles, *probabilities = (np.concatenate(world.arrays(values)) for values in own)
+        target, samples, read, quantiles, *probabilities = (
+            np.concatenate(world.all_gather_arrays(values)) for values in own
+        )
         names = tuple(study.table.sample_ids[row] for row in rows)
         return Predicted(names, target, tuple(probabilities), samples, read, quantiles)
 

@@ -1,8 +1,7 @@
-"""What a step withholds from the network, and its losses: sums over counts that add up over ranks."""
+"""The losses of the microbiome task, each a sum and a count."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,82 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.config import TargetConfig, TrainConfig
-from aam.data.batch import GOLDEN, MASK, PAD, Batch, mixed
+from aam.data.batch import Batch
+from aam.engine.losses import Terms
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
-from aam.model.encoders import N_BASES
-from aam.runtime.distributed import World
 
-SPAN = 6
-
-
-def _uniform(x: Tensor) -> Tensor:
-    """Uniform numbers in [0, 1) named by the int64 `x`."""
-    return ((mixed(x) >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
-
-
-def _text_keys(texts: Sequence[str], device: torch.device) -> Tensor:
-    digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
-    return torch.tensor([int.from_bytes(d, "little", signed=True) for d in digests], device=device)
-
-
-def _positions(keys: Tensor, tokens: Tensor, config: TrainConfig, patch: int) -> Tensor:
-    """Masked positions ``bool [M, L]`` of `tokens`: random bases, spans, or whole patches."""
-    index = torch.arange(tokens.shape[1], device=tokens.device)
-    if config.nuc_mask_strategy == "patch":
-        index = index // patch
-    draw = _uniform(keys[:, None] + (index + 1) * GOLDEN)
-    if config.nuc_mask_strategy == "span":
-        start = draw < 1 - (1 - config.nuc_mask_ratio) ** (1 / SPAN)
-        reach = start.cumsum(dim=1)
-        before = torch.nn.functional.pad(reach, (SPAN, 0))[:, : tokens.shape[1]]
-        where: Tensor = reach > before
-    else:
-        where = draw < config.nuc_mask_ratio
-    return where & (tokens > PAD) & (tokens <= N_BASES)
-
-
-def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
-    """The masks of one step, the same whatever the batch's layout, rank or worker.
-
-    Parameters
-    ----------
-    batch : Batch
-        One without sequences is not masked.
-    config : TrainConfig
-        Ratios and strategy; a loss whose penalty is 0 needs no mask.
-    patch : int
-        Bases per token of the model's stem.
-    seed, step : int
-        Name of the draw; validation uses one fixed step.
-    """
-    nucleotides, counts = config.nuc_penalty > 0, config.count_penalty > 0
-    if not (nucleotides or counts) or not batch.tokens.shape[1]:
-        return None
-    device = batch.tokens.device
-    if batch.key is None:
-        raise ValueError("the batch does not name its ASVs")
-    keys = batch.key + _text_keys([f"{seed}/{step}"], device)
-    hidden = None
-    if counts:
-        samples = _text_keys(batch.sample_ids, device)
-        draw = _uniform(mixed(keys)[batch.asv] + samples[:, None])
-        hidden = (draw < config.count_mask_ratio) & (batch.counts > 0)
-    if not nucleotides:
-        none = batch.tokens[:0, :0]
-        return Masks(torch.zeros(0, dtype=torch.int64, device=device), none, none.bool(), hidden)
-    keys = keys[batch.own]
-    rows = (_uniform(keys) < config.nuc_mask_asvs).nonzero().squeeze(1)
-    tokens = batch.tokens[rows]
-    where = _positions(keys[rows], tokens, config, patch)
-    return Masks(rows, tokens.masked_fill(where, MASK), where, hidden)
-
-
-Terms = dict[str, tuple[Tensor, Tensor]]
 ClassWeights = tuple[Tensor | None, ...]
+
 Array = npt.NDArray[np.int64]
-# Smallest count that a mean is divided by: weights of classes may add up to less than 1.
-LEAST = 1e-6
 
 
 def _pairs(distance: Tensor, first: int) -> tuple[Tensor, Tensor]:
@@ -277,76 +208,3 @@ def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -
         for column, labels in enumerate(batch.label.T):
             found[f"label{column}"] = _known_weights(labels, weights[column] if weights else None, batch.weight).sum()
     return found
-
-
-def added(parts: Sequence[Terms]) -> Terms:
-    """The terms of several batches as those of one, detached."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    every = {name: [part[name] for part in parts if name in part] for name in names}
-    return {
-        name: (torch.stack([total.detach() for total, _ in pairs]).sum(), torch.stack([c for _, c in pairs]).sum())
-        for name, pairs in every.items()
-    }
-
-
-def total_loss(terms: Terms, weights: dict[str, float], counts: dict[str, Tensor] | None = None) -> Tensor:
-    """Weighted sum of the mean losses; a term that counts nothing adds nothing.
-
-    With `counts`, those of all batches of a step, it is this batch's share: the shares add up to the loss of the
-    batches as one.
-    """
-    means = []
-    for name, (total, own) in terms.items():
-        count = own if counts is None else counts.get(name, own)
-        means.append(weights[name.rstrip("0123456789")] * total / count.clamp_min(LEAST))
-    return torch.stack(means).sum()
-
-
-class Means:
-    """Running means of loss terms, kept on the device until they are read."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, Tensor] = {}
-
-    def add(self, terms: Terms, broken: Tensor | None = None) -> None:
-        """Take the terms of one batch, unless it is `broken`."""
-        for name, (total, count) in terms.items():
-            if broken is not None:
-                total, count = total.masked_fill(broken, 0), count.masked_fill(broken, 0)
-            self.sums[name] = self.sums.get(name, 0) + total.double()
-            self.counts[name] = self.counts.get(name, 0) + count
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that it holds, by name."""
-        pairs = {"sum": self.sums, "count": self.counts}
-        return {f"{kind}.{name}": value for kind, values in pairs.items() for name, value in values.items()}
-
-    @classmethod
-    def of(cls, tensors: dict[str, Tensor], device: torch.device) -> Means:
-        """Those that gave `tensors`."""
-        means = cls()
-        for name, value in tensors.items():
-            kind, _, term = name.partition(".")
-            (means.sums if kind == "sum" else means.counts)[term] = value.to(device)
-        return means
-
-    def summed(self, names: Sequence[str], world: World) -> Means:
-        """Those of all ranks together, of losses called `names`; every rank must ask."""
-        if world.size == 1:
-            return self
-        pairs = [(self.sums.get(name, 0.0), self.counts.get(name, 0.0)) for name in names]
-        values = world.summed(torch.tensor(pairs, dtype=torch.float64))
-        means = Means()
-        means.sums, means.counts = (
-            {name: value for name, value, count in zip(names, column, values[:, 1], strict=True) if count > 0}
-            for column in values.T
-        )
-        return means
-
-    def read(self, weights: dict[str, float]) -> dict[str, float]:
-        """Mean of each term and, as ``loss``, their weighted sum."""
-        counted = [name for name in sorted(self.sums) if self.counts[name] > 0]
-        means = {name: float(self.sums[name] / self.counts[name].clamp_min(LEAST)) for name in counted}
-        loss = sum((weights[name.rstrip("0123456789")] * value for name, value in means.items()), 0.0)
-        return {"loss": loss, **means}

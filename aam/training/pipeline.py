@@ -1,4 +1,4 @@
-"""One model on two devices: one begins the ASVs of a batch, the other does the rest of them and the samples."""
+"""`--pipeline`: one model on two devices."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from aam.config import FineTuneConfig, RunConfig
+from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
+from aam.engine.options import RunConfig
 from aam.model.aam import Aam, Masks, Outputs
-from aam.runtime.distributed import ALONE, World
-from aam.runtime.timing import device_name, seconds
+from aam.runtime.device import device_name
+from aam.runtime.distributed import SINGLE, World
+from aam.runtime.timing import seconds
 
 log = logging.getLogger("aam")
 
+
 # The last stage is that of the leading rank, which has the losses.
 LAST, FIRST = 0, 1
+
 # Parts of the batch's ASVs: the second stage begins when the first is done with one of them.
 CHUNKS = 8
+
 TIMINGS = 3
 
 
@@ -58,7 +63,7 @@ class Link:
         """Give `value` to the other, which expects one of its shape."""
         value = value.contiguous()
         self.given.append((dist.isend(value, 1 - self.world.rank), value))
-        self.world.sent["hidden states"] += value.nbytes
+        self.world.bytes_sent["hidden states"] += value.nbytes
 
     def expect(self, value: Tensor) -> None:
         """The next to come has this shape; its memory is taken for it."""
@@ -183,10 +188,10 @@ class Staged(nn.Module):
 
     def _plan(self, batch: Batch, masks: Masks | None) -> dict[str, Any]:
         """Where the cut is, by what the leading rank measures, and who does what."""
-        found = json.dumps(self._balanced(batch, masks) if self.world.lead else {}).encode()
-        facts: dict[str, Any] = json.loads(self.world.told(found))
+        found = json.dumps(self._balanced(batch, masks) if self.world.is_main else {}).encode()
+        facts: dict[str, Any] = json.loads(self.world.broadcast(found))
         name = np.frombuffer(device_name(batch.counts.device).encode(), np.uint8)
-        last, first = (own.tobytes().decode() for own in self.world.arrays(name))
+        last, first = (own.tobytes().decode() for own in self.world.all_gather_arrays(name))
         facts["devices"] = {"last": f"rank {LAST}, {last}", "first": f"rank {FIRST}, {first}"}
         shares = f"{facts['shares']['first']:.0%} of the work, the last one {facts['shares']['last']:.0%}"
         log.info("pipeline: the first stage does %g blocks of each ASV, %s", facts["blocks"], shares)
@@ -234,5 +239,5 @@ def staged(model: Aam, train: Loader, config: RunConfig, facts: dict[str, Any]) 
     if not config.pipeline:
         return model, train
     world = train.world
-    whole = dataclasses.replace(train, world=ALONE, distances=train.distances and world.rank == LAST)
+    whole = dataclasses.replace(train, world=SINGLE, distances=train.distances and world.rank == LAST)
     return Staged(model, world, facts), whole

@@ -24,16 +24,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from aam.config import DataConfig, FineTuneConfig, RunConfig, TrainConfig
+from aam.config import DataConfig, FineTuneConfig, TrainConfig
 from aam.data.loader import Loader
 from aam.data.study import load_study
+from aam.engine.options import RunConfig
+from aam.engine.trainer import Micro, Trainer, train_step
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.runtime.device import prepare
-from aam.runtime.distributed import World, world_of
+from aam.runtime.device import device_name, prepare_device
+from aam.runtime.distributed import World
 from aam.runtime.files import write_text
-from aam.runtime.timing import device_name
-from aam.training.loop import Micro, Trainer, train_step
+from aam.runtime.launch import process_group
 
 WHOLE_BATCH, WARM_UP = 64, 3
 Figures = dict[str, Any]
@@ -45,7 +46,7 @@ def trainer_of(world: World, runtime: RunConfig) -> Trainer:
     data = DataConfig(table=folder / "table.biom", tree=folder / "tree.nwk", missing_tips="drop")
     size = WHOLE_BATCH // (1 if runtime.pipeline else world.size)
     config = FineTuneConfig(data, train=TrainConfig(batch_size=size), runtime=runtime)
-    device = prepare(runtime)
+    device = prepare_device(runtime)
     study = load_study(data, config.model.max_bp, 0)
     torch.manual_seed(0)
     model = Aam(config.model, study.depth, HeadConfig(study.metric, (0.5, 0.2), counts=True)).to(device).train()
@@ -61,9 +62,9 @@ def measured(world: World, runtime: RunConfig, steps: int) -> Figures:
     epochs = itertools.chain.from_iterable(map(trainer.train.epoch, itertools.count()))
     for number in range(WARM_UP + steps):
         if number == WARM_UP:
-            world.wait()
+            world.barrier()
             # What warming up exchanged.
-            world.figures()
+            world.communication_metrics()
         start, before = time.perf_counter(), time.process_time()
         batch = next(epochs)
         if not runtime.pipeline:
@@ -72,7 +73,7 @@ def measured(world: World, runtime: RunConfig, steps: int) -> Figures:
         taken.append(time.perf_counter() - start)
         busy.append(time.process_time() - before)
     found = {"step_s": sum(taken[WARM_UP:]) / steps, "processor_s": sum(busy[WARM_UP:]) / steps}
-    return {**found, **world.figures(), "stages": trainer.stages}
+    return {**found, **world.communication_metrics(), "stages": trainer.stages}
 
 
 def run(size: int, kind: str, steps: int) -> list[Figures]:
@@ -128,12 +129,16 @@ def main() -> None:
         os.sched_setaffinity(0, {cores[int(rank) % len(cores)]})
         many = os.environ["WORLD_SIZE"] != "1"
         runtime = RunConfig(threads=1, distributed=many, pipeline=many and asked.kind == "pipeline", num_workers=0)
-        with world_of(runtime) as world:
+        with process_group(runtime) as world:
             figures = measured(world, runtime, asked.steps)
         asked.output.write_text(json.dumps(figures))
         return
     figures = compared(asked.kind, asked.pairs, asked.steps)
-    about = {"kind": asked.kind, "device": device_name(prepare(RunConfig(threads=1))), "torch": torch.__version__}
+    about = {
+        "kind": asked.kind,
+        "device": device_name(prepare_device(RunConfig(threads=1))),
+        "torch": torch.__version__,
+    }
     about |= {"python": platform.python_version(), "date": time.strftime("%Y-%m-%d"), "table": "oral-age"}
     if asked.output is not None:
         write_text(asked.output, json.dumps({**about, "steps": asked.steps, **figures}, indent=1) + "\n")

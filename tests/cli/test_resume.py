@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import aam.training.run  # noqa: F401 (a user without rights may not be able to read it later)
+import aam.commands.train  # noqa: F401 (a user without rights may not be able to read it later)
 from aam.cli.main import main
 from aam.data.table import read_table, write_biom
+from aam.engine.logger import RunLogger
 from aam.runtime.files import only_writer
-from aam.training.journal import Journal
 
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
 NOBODY = 65534
@@ -45,7 +45,7 @@ def whole(study: Path) -> Path:
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, words: list[str], after: int, name: str = "SIGUSR2") -> None:
     """Send a signal after so many steps of the whole call, which then ends with status 85."""
-    report, steps = Journal.report, []
+    report, steps = RunLogger.report, []
 
     def signalling(self, record) -> None:
         report(self, record)
@@ -54,7 +54,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, words: list[str], after: int, n
             os.kill(os.getpid(), getattr(signal, name))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "report", signalling)
+        patch.setattr(RunLogger, "report", signalling)
         assert main(words) == 85
 
 

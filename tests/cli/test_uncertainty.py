@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from aam.cli.main import main
 from aam.data.metadata import read_metadata
-from aam.training.checkpoint import load_model, load_models
-from aam.training.predictions import read_predictions
+from aam.evaluation.predictions import read_predictions
+from aam.training.saved_model import load_model, load_models
 
 CPU = torch.device("cpu")
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"

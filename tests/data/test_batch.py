@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skbio import DNA
 
-from aam.data.batch import MASK, PAD, N, RegionProfile, encode, reverse_complement
+from aam.data.region import RegionProfile
 from aam.data.table import read_table
+from aam.data.tokens import MASK, PAD, N, encode, reverse_complement
 from aam.errors import InputError
 
 LETTERS = dict(zip("ACGTN", range(1, 6), strict=True))

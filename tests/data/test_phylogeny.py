@@ -7,7 +7,8 @@ import pytest
 from skbio import TreeNode
 
 from aam.data.artifact import write_artifact
-from aam.data.phylogeny import Phylogeny, match_tips, midpoint_root, parse_newick, prune, read_tree
+from aam.data.newick import parse_newick, read_tree
+from aam.data.phylogeny import Phylogeny, match_tips, midpoint_root, prune
 from aam.errors import InputError
 
 

@@ -14,11 +14,13 @@ from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.config import DataConfig
 from aam.data.distances import write_distances
-from aam.data.loader import Withheld, draw_batch
+from aam.data.division import divided
+from aam.data.draw import Withheld, draw_batch
 from aam.data.metadata import Metadata
+from aam.data.rarefaction import rarefied_row
 from aam.data.split import Split, twins_apart
-from aam.data.study import EVALUATION, Study, divided, load_study
-from aam.data.table import make_table, rarefied_row, write_biom
+from aam.data.study import EVALUATION, Study, load_study
+from aam.data.table import make_table, write_biom
 from aam.data.unifrac import batch_unifrac
 from aam.errors import InputError
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from aam.config import CovariateConfig, FineTuneConfig, RegressorConfig, TargetConfig
-from aam.config_file import contradictions, pairs
+from aam.contradictions import contradictions
 from aam.data.metadata import Metadata
 from aam.data.supervision import Covariates, fit_covariates, sample_weights, supervised, weight_column
 from aam.data.targets import Targets
 from aam.errors import InputError
+from aam.options import pairs
 
 IDS = tuple(f"s{row}" for row in range(9))
 COLUMNS = {

@@ -16,20 +16,10 @@ from scipy.sparse import csr_array
 from scipy.stats import hypergeom
 
 from aam.data.artifact import write_artifact
-from aam.data.table import (
-    SampleTable,
-    check_length,
-    choose_depth,
-    make_table,
-    rarefied_row,
-    rarefy,
-    read_table,
-    select_samples,
-    trim,
-    write_biom,
-)
+from aam.data.rarefaction import choose_depth, rarefied_row, rarefy
+from aam.data.table import SampleTable, check_length, make_table, read_table, select_samples, trim, write_biom
 from aam.errors import InputError
-from aam.runtime.device import generator
+from aam.runtime.rng import generator
 
 SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
 SAMPLES = ["s10", "007", "s1"]

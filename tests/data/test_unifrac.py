@@ -12,7 +12,8 @@ from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.data import unifrac
-from aam.data.phylogeny import Phylogeny, match_tips, parse_newick, prune, read_tree
+from aam.data.newick import parse_newick, read_tree
+from aam.data.phylogeny import Phylogeny, match_tips, prune
 from aam.data.unifrac import UnifracOptions, batch_unifrac, faith_pd, unifrac_matrix, unifrac_tiles
 from aam.errors import InputError
 

@@ -29,23 +29,24 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig
-from aam.config_file import read_config
 from aam.data.artifact import write_artifact
-from aam.data.batch import RegionProfile
 from aam.data.biom import write_hdf5
 from aam.data.distances import read_distances
+from aam.data.fasta import read_fasta
 from aam.data.metadata import read_metadata
-from aam.data.phylogeny import read_tree
-from aam.data.readers import read_fasta
+from aam.data.newick import read_tree
+from aam.data.region import RegionProfile
 from aam.data.split import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
+from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
+from aam.evaluation.predictions import read_predictions
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.options import read_config
 from aam.runtime.files import write_manifest
-from aam.training.checkpoint import SavedModel, State, load_model, read_state, save_model, write_state
-from aam.training.predictions import read_predictions
+from aam.training.saved_model import SavedModel, load_model, save_model
 
 SECONDS, MEMORY = 5, 1 << 30
 # Inputs that one process reads before the next is started.
@@ -78,7 +79,7 @@ READERS: dict[str, Reader] = {
     "metadata.tsv": read_metadata, "nwk": read_tree, "tree.qza": read_tree, "npy": read_distances, "h5": read_distances,
     "distances.tsv": read_distances, "distances.qza": read_distances, "split.tsv": read_split,
     "predictions.tsv": read_predictions, "toml": lambda p: read_config(p, PretrainConfig()),
-    "run.json": lambda p: read_config(p, PretrainConfig()), "checkpoint": read_state, "model": _model,
+    "run.json": lambda p: read_config(p, PretrainConfig()), "checkpoint": load, "model": _model,
 }  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     (folder / "a.run.json").write_text(
         '{"config": {"data": {"table": "x"}, "train": {"lr": 0.001, "optimizer": "sgd"}}}'
     )
-    write_state(folder / "a.checkpoint", State({"model.a": torch.ones(3)}, {"progress": {"step": 3}}))
+    save(folder / "a.checkpoint", State({"model.a": torch.ones(3)}, {"progress": {"step": 3}}))
     sizes, heads = ModelConfig(embedding_dim=8, attention_heads=2, attention_layers=1), HeadConfig(n_targets=1)
     targets = Targets((TargetSpec("age", "numeric", bounds=(0.0, 1.0)),))
     network, profile = Aam(sizes, 40, heads), RegionProfile.fit(features)
@@ -294,7 +295,7 @@ def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
 
 
 # Readers for the coverage-guided fuzzer, imported by it.
-GUIDED = {"nwk": "aam.data.phylogeny:read_tree", "metadata.tsv": "aam.data.metadata:read_metadata"}
+GUIDED = {"nwk": "aam.data.newick:read_tree", "metadata.tsv": "aam.data.metadata:read_metadata"}
 GUIDED |= dict.fromkeys(("table.tsv", "json", "biom"), "aam.data.table:read_table")
 
 

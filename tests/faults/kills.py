@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-import aam.training.run  # noqa: F401
+import aam.commands.train  # noqa: F401
 from aam.cli.main import main
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate

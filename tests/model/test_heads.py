@@ -10,7 +10,8 @@ import torch
 
 from aam.config import CovariateConfig, RegressorConfig
 from aam.data.batch import Batch
-from aam.model.heads import CovariateFusion, CrossAttention, DistanceHead, HeadConfig, Readout, TargetHead
+from aam.model.covariates import CovariateFusion, CrossAttention
+from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
 
 
 def head_of(bounded: bool, scale: float = 2.0, power: float = 1.5) -> DistanceHead:

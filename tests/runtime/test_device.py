@@ -7,9 +7,11 @@ import os
 import pytest
 import torch
 
-from aam.config import RuntimeConfig
 from aam.errors import InputError
-from aam.runtime.device import autocast, choose_device, prepare, random_state, set_random_state
+from aam.runtime.device import choose_device, prepare_device
+from aam.runtime.options import RuntimeConfig
+from aam.runtime.precision import autocast
+from aam.runtime.rng import random_state, set_random_state
 
 CUDA, MPS = torch.cuda.is_available(), torch.backends.mps.is_available()
 
@@ -45,20 +47,20 @@ def _restored():
 
 @pytest.mark.usefixtures("_restored")
 def test_threads_and_products():
-    assert prepare(RuntimeConfig(device="cpu", threads=1)) == torch.device("cpu")
+    assert prepare_device(RuntimeConfig(device="cpu", threads=1)) == torch.device("cpu")
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (1, "highest")
-    prepare(RuntimeConfig(device="cpu", threads=2, tf32=True))
+    prepare_device(RuntimeConfig(device="cpu", threads=2, tf32=True))
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (2, "high")
 
 
 @pytest.mark.usefixtures("_restored")
 def test_all_cores_this_process_may_use(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 4}, raising=False)
-    prepare(RuntimeConfig(device="cpu"))
+    prepare_device(RuntimeConfig(device="cpu"))
     assert torch.get_num_threads() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    prepare(RuntimeConfig(device="cpu"))
+    prepare_device(RuntimeConfig(device="cpu"))
     assert torch.get_num_threads() == 2, "macOS knows no affinity"
 
 
@@ -77,10 +79,10 @@ def test_precision_on_the_cpu():
 @pytest.mark.usefixtures("_restored")
 def test_deterministic_operations_are_asked_for_and_taken_back(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    prepare(RuntimeConfig(device="cpu", deterministic=True))
+    prepare_device(RuntimeConfig(device="cpu", deterministic=True))
     assert torch.are_deterministic_algorithms_enabled()
     assert os.environ.pop("CUBLAS_WORKSPACE_CONFIG") == ":4096:8"
-    prepare(RuntimeConfig(device="cpu"))
+    prepare_device(RuntimeConfig(device="cpu"))
     assert not torch.are_deterministic_algorithms_enabled()
 
 

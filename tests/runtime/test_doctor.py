@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from aam.errors import InputError
-from aam.runtime import doctor
+from aam.runtime import environment
 from aam.runtime.attention import choose
 from aam.runtime.device import facts_of
-from aam.runtime.doctor import changes_of, mend_environment, platform_of, recorded
+from aam.runtime.environment import changes_of, mend_environment
+from aam.runtime.platform import platform_of, recorded_platform
 
 PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
 HIP = "6.3.42134"
@@ -142,7 +143,7 @@ import os, sys
 os.environ |= {{"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "7",
                "AAM_NVME": "{tmp_path}/job"}}
 from aam.cli.main import main
-from aam.runtime.doctor import MENDED, mend_environment
+from aam.runtime.environment import MENDED, mend_environment
 mend_environment()
 assert "torch" not in sys.modules
 print(sorted(change.name for change in MENDED))
@@ -153,7 +154,7 @@ print(os.environ["TRITON_CACHE_DIR"])
 
 
 def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
-    for name in doctor.ALLOCATOR:
+    for name in environment.ALLOCATOR:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     if torch.version.hip is None:
@@ -166,11 +167,11 @@ def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
 
 def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
     monkeypatch.delenv("AAM_PLATFORM", raising=False)
-    assert recorded() is None
+    assert recorded_platform() is None
     path = tmp_path / "machine.json"
     monkeypatch.setenv("AAM_PLATFORM", str(path))
     with pytest.raises(InputError, match="cannot be read"):
-        recorded()
+        recorded_platform()
     path.write_text('{"device": null}')
     with pytest.raises(InputError, match="no recorded machine; expected system, torch, device"):
-        recorded()
+        recorded_platform()

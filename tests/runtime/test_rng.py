@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from aam.runtime.device import generator
+from aam.runtime.rng import generator
 
 
 def test_the_same_names_give_the_same_numbers():

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from aam.runtime.timing import Watch, resident_memory
+from aam.runtime.memory import resident_memory
+from aam.runtime.watchdog import Watch
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_what_stands_still_is_said_each_time_that_it_took_twice_as_long(watch, s
 
 def test_a_step_that_took_far_longer_than_others_is_said(said, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("aam.runtime.timing.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("aam.runtime.watchdog.time.monotonic", lambda: now[0])
     watch = Watch(lambda text, *values: said.append(text % values))
     for epoch, longest in (("epoch 1", 30.0), ("epoch 2", 9.0), ("epoch 3", 30.0)):
         for taken in (0.5, 0.5, longest, 0.5):
@@ -47,7 +48,7 @@ def test_a_step_that_took_far_longer_than_others_is_said(said, monkeypatch):
 
 def test_growing_memory_is_said_once_for_each_growth(said, monkeypatch):
     held = iter([1.0, 1.4, 1.6, 1.7, 2.5])
-    monkeypatch.setattr("aam.runtime.timing.resident_memory", lambda: int(next(held) * 2**30))
+    monkeypatch.setattr("aam.runtime.watchdog.resident_memory", lambda: int(next(held) * 2**30))
     watch = Watch(lambda text, *values: said.append(text % values))
     for epoch in range(5):
         watch.rest(f"epoch {epoch}")

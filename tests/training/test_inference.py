@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from aam.config import RuntimeConfig
 from aam.data.batch import Batch
-from aam.data.loader import draw_batch
+from aam.data.draw import draw_batch
 from aam.data.study import EVALUATION
 from aam.model.heads import HeadConfig
+from aam.runtime.options import RuntimeConfig
 from aam.training.inference import AsvVectors, Predicted, encode_table, run_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()

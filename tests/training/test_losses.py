@@ -15,20 +15,13 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
-from aam.data.loader import draw_batch
+from aam.data.draw import draw_batch
+from aam.engine.losses import total_loss
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
-from aam.training.losses import (
-    class_weights,
-    draw_masks,
-    loss_counts,
-    loss_terms,
-    penalties,
-    target_loss,
-    total_loss,
-    unifrac_loss,
-)
+from aam.training.losses import class_weights, loss_counts, loss_terms, penalties, target_loss, unifrac_loss
+from aam.training.masking import draw_masks
 
 NAN = math.nan
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from aam.config import TrainConfig
-from aam.data.batch import Batch, asv_keys, encode
-from aam.data.loader import draw_batch
+from aam.data.batch import Batch
+from aam.data.draw import draw_batch
+from aam.data.tokens import asv_keys, encode
 from aam.model.aam import Masks
-from aam.training.losses import draw_masks
+from aam.training.masking import draw_masks
 
 ALL = TrainConfig(nuc_mask_asvs=1.0)
 PATCH = 5

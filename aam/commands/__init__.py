@@ -1,0 +1,1 @@
+"""One file for each command; the command line only parses and calls them."""

@@ -1,0 +1,177 @@
+"""`aam bench`: speed and memory of the main job on this device."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import aam
+from aam.commands.bench_cases import Figures, time_prediction, time_training, time_unifrac
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.config_commands import BenchConfig, SimulateConfig
+from aam.data.simulate import simulate
+from aam.engine.options import RunConfig
+from aam.errors import InputError
+from aam.options import out_of_range
+from aam.runtime.device import device_name, prepare_device, slug
+from aam.runtime.files import check_writable, write_text
+from aam.training.steps import STAGES
+
+# Sizes of the public predecessor, and the batch of which it needed 10 s and 5.9 GB a step.
+PREDECESSOR = ModelConfig(asv_stem="nucleotide", embedding_dim=128, attention_heads=4, attention_layers=4)
+
+PREDECESSOR_BATCH = 8
+
+# About as large, as sparse and as deep as a batch of `oral-age`.
+SIMULATED = SimulateConfig(samples=640, asvs=3000, length=100, depth=1500)
+
+
+def _alone(name: str, work: Callable[[], Figures]) -> Figures:
+    """The result of `work` in a fresh process, so that its peak memory is its own."""
+    try:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(work).result()
+    except BrokenProcessPool:
+        raise InputError(
+            f"{name}: its process was killed, most likely for want of memory; leave it out with --cases"
+        ) from None
+
+
+@contextlib.contextmanager
+def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
+    """Table and tree: as asked for, else `oral-age` of the benchmark data, else a simulated study."""
+    if config.table is not None:
+        yield config.table, config.tree
+    elif config.tree is not None:
+        raise InputError(f"--tree is {config.tree} but --table is not given; name the table it belongs to")
+    elif os.environ.get("AAM_BENCH_DATA"):
+        folder = Path(os.environ["AAM_BENCH_DATA"]) / "oral-age"
+        yield folder / "table.biom", folder / "tree.nwk"
+    else:
+        print(
+            "No real data: AAM_BENCH_DATA is unset (the folder that holds oral-age) and --table and --tree "
+            "are not given. A simulated study is measured instead: its figures are not those of real samples",
+            flush=True,
+        )
+        with tempfile.TemporaryDirectory() as temporary:
+            study = Path(temporary) / "study"
+            simulate(replace(SIMULATED, output_dir=study))
+            yield study / "table.biom", study / "tree.nwk"
+
+
+def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Callable[[], Figures] | str]:
+    """What each case runs, or why it cannot."""
+    runtime = RunConfig(device=config.device, threads=config.threads)
+    usual = FineTuneConfig(
+        data=DataConfig(table=table, tree=tree, missing_tips="drop"), train=TrainConfig(), runtime=runtime
+    )
+    bases = replace(usual, model=PREDECESSOR, runtime=replace(runtime, asv_chunk_size=64, gradient_checkpointing=True))
+    small = replace(usual, model=PREDECESSOR, train=TrainConfig(batch_size=PREDECESSOR_BATCH))
+    few = max(config.repeats // 3, 1)
+    work: dict[str, Callable[[], Figures] | str] = {
+        "pretrain": partial(time_training, usual, config.repeats),
+        "dense": partial(time_training, usual, few, True),
+        "nucleotide": partial(time_training, bases, config.repeats),
+        "dense-nucleotide": partial(time_training, small, few, True),
+        "predict": partial(time_prediction, table, runtime, few),
+        "unifrac": "needs --tree" if tree is None else partial(time_unifrac, table, tree, runtime),
+        "unlabelled": "needs AAM_BENCH_DATA, the folder that holds unlabelled/table.biom",
+    }
+    if os.environ.get("AAM_BENCH_DATA"):
+        large = Path(os.environ["AAM_BENCH_DATA"]) / "unlabelled" / "table.biom"
+        work["unlabelled"] = partial(time_training, replace(usual, data=DataConfig(table=large)), few)
+    return work
+
+
+def _speed(figures: Figures) -> tuple[str, str]:
+    """Speed and memory of one case for people."""
+    memory = f"{figures['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in figures else ""
+    if "metrics" in figures:
+        return f"{figures['metrics']['unifrac']['seconds']:.2f} s unweighted", memory
+    if "seconds" in figures:
+        return f"{figures['seconds']['p50']:.1f} s for {figures['samples']} samples", memory
+    return f"{figures['samples_per_s']['p50']:.1f} samples/s at B={figures['batch_size']}", memory
+
+
+def rate_notes(figures: Figures, results: dict[str, Figures], case: str) -> str:
+    """Arithmetic rate, and how the rivals compare."""
+    if "share" in figures:
+        rate, product = figures["rate"]["executed"] / 1e9, figures["product_rate"] / 1e9
+        executed, needed = figures["share"]["executed"], figures["share"]["needed"]
+        again = "" if needed == executed else f" ({needed:.0%} without what is recomputed)"
+        return f"{rate:.0f} GFLOP/s, {executed:.0%} of the product's {product:.0f}{again}"
+    rival = {"dense": "pretrain", "dense-nucleotide": "nucleotide"}.get(case)
+    if rival in results:
+        ratio = results[rival]["samples_per_s"]["p50"] / figures["samples_per_s"]["p50"]
+        return f"{rival} is {ratio:.1f} times as fast"
+    if "metrics" in figures:
+        ratios = [
+            f"{metric} {value:.0f}x {engine.removesuffix('_ratio')}"
+            for metric, found in figures["metrics"].items()
+            for engine, value in found.items()
+            if engine.endswith("_ratio")
+        ]
+        return "scikit-bio extrapolated: " + ", ".join(ratios)
+    return f"{figures['distinct_asvs']:.0f} distinct ASVs"
+
+
+def _show(results: dict[str, Figures], title: str) -> None:
+    console = Console()
+    table = Table("case", "speed", "peak memory", "notes", title=title)
+    for case, figures in results.items():
+        table.add_row(case, *_speed(figures), rate_notes(figures, results, case))
+    console.print(table)
+    timed = {case: figures for case, figures in results.items() if "stages" in figures}
+    if timed:
+        table = Table("stage of a step, ms", *timed)
+        for stage in STAGES:
+            table.add_row(stage, *(f"{1000 * figures['stages'][stage]:.1f}" for figures in timed.values()))
+        table.add_row("of the wall time", *(f"{figures['accounted']:.1%}" for figures in timed.values()))
+        console.print(table)
+
+
+def bench(config: BenchConfig) -> None:
+    """Run the cases, print their figures and write them as JSON.
+
+    Raises
+    ------
+    InputError
+        Bad options or inputs, or a case whose process was killed.
+    """
+    if problems := out_of_range(config):
+        raise InputError(*problems)
+    device = prepare_device(RunConfig(device=config.device, threads=config.threads))
+    name = device_name(device)
+    output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
+    check_writable(output, overwrite=True)
+    results: dict[str, Figures] = {}
+    with _inputs(config) as (table, tree):
+        for case, work in _work(config, table, tree).items():
+            if case not in config.cases and not (config.all and case == "unlabelled"):
+                continue
+            if isinstance(work, str):
+                print(f"{case}: skipped, {work}", flush=True)
+                continue
+            results[case] = _alone(case, work)
+            facts = [*_speed(results[case]), rate_notes(results[case], results, case)]
+            print(f"{case}: {'; '.join(filter(None, facts))}", flush=True)
+    _show(results, name)
+    about = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
+    about |= {"aam": aam.__version__, "date": time.strftime("%Y-%m-%d"), "table": table.parent.name}
+    write_text(output, json.dumps({**about, "repeats": config.repeats, "cases": results}, indent=1) + "\n")
+    print(output)

@@ -1,0 +1,117 @@
+"""`aam doctor`: is this machine right and fast."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import time
+from pathlib import Path
+
+import torch
+
+import aam
+from aam.config import ModelConfig
+from aam.config_commands import DoctorConfig
+from aam.errors import FAILED, FINISHED, InputError
+from aam.model.reference import activations
+from aam.options import out_of_range
+from aam.runtime.attention import Results, choose, gates, wrong
+from aam.runtime.device import facts_of, prepare_device
+from aam.runtime.doctor import findings_of, show
+from aam.runtime.environment import environment_of, surroundings
+from aam.runtime.files import check_writable, write_text
+from aam.runtime.options import RuntimeConfig
+from aam.runtime.platform import RECORDED, Facts, platform_of, recorded_platform
+from aam.runtime.precision import precision
+from aam.runtime.routing import OPERATIONS, cpu_operations, judge_operation
+from aam.runtime.timing import copy_rate, product_rate
+from aam.training.compilation import compile_verdict
+
+log = logging.getLogger("aam")
+
+
+def _attention(results: Results, timed: bool) -> Facts:
+    judged = {
+        kind: {name: {**result, "wrong": wrong(kind, result)} for name, result in found.items()}
+        for kind, found in results.items()
+    }
+    try:
+        chosen = choose(results, "auto", False, timed)
+    except InputError as error:
+        # Nothing is right: the findings say it, one by one.
+        log.warning("%s", error)
+        chosen = {}
+    return {"results": judged, "chosen": chosen}
+
+
+def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
+    """The facts of this machine and what was measured on it."""
+    runtime = RuntimeConfig(device=config.device, threads=config.threads)
+    device = prepare_device(runtime)
+    facts, gpu = facts_of(device), device.type == "cuda"
+    model = ModelConfig(embedding_dim=config.embedding_dim, attention_heads=config.attention_heads)
+    dtypes = tuple(dict.fromkeys((torch.float32, precision(runtime, device))))
+    there = Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()
+    rates = {"product": product_rate(device, 3), "copy": copy_rate(device, device)}
+    return facts, {
+        "devices": torch.cuda.device_count(),
+        "unseen": config.device == "auto" and device.type == "cpu" and there,
+        "attention": _attention(gates(device, dtypes, model.head_width, anew=True), gpu),
+        "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
+        "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
+        "operations": {name: judge_operation(name, device) for name in OPERATIONS},
+        "elsewhere": cpu_operations(device),
+        "compile": compile_verdict(model, runtime, device, anew=True) if config.compile_model else {},
+        "activations": activations(device) if config.activations else {},
+    }
+
+
+def _recorded(facts: Facts) -> Facts:
+    """What was measured on a recorded machine, and what follows there."""
+    unknown: Facts = {"devices": 0, "unseen": False, "rates": {}, "memory": {}, "operations": {}, "compile": {}}
+    measured = {name: facts.get(name, value) for name, value in unknown.items()}
+    timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
+    measured |= {"attention": _attention(facts["gates"], timed), "elsewhere": cpu_operations(torch.device("cpu"))}
+    return {**measured, "activations": {}}
+
+
+def doctor(config: DoctorConfig) -> int:
+    """Examine this machine, or the recorded one that ``AAM_PLATFORM`` names; exit status 1 where something is wrong.
+
+    Raises
+    ------
+    InputError
+        Options out of range, a device that is not there, or no attention that is right.
+    """
+    problems = out_of_range(config)
+    if config.attention_heads < 1 or config.embedding_dim % config.attention_heads:
+        problems.append(f"--embedding-dim {config.embedding_dim} is not divisible by {config.attention_heads} heads")
+    if problems:
+        raise InputError(*problems)
+    if config.output is not None:
+        check_writable(config.output, overwrite=True)
+    facts = recorded_platform()
+    if facts is None:
+        facts, measured = _examined(config)
+    else:
+        measured = _recorded(facts)
+    platform = platform_of(facts)
+    report = {
+        "format": 1,
+        "aam": aam.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "recorded": os.environ.get(RECORDED),
+        "platform": dataclasses.asdict(platform),
+        **measured,
+        "environment": environment_of(facts["environment"]),
+        **surroundings(),
+        "findings": [finding._asdict() for finding in findings_of(platform, facts, measured)],
+    }
+    report["status"] = FAILED if any(each["level"] == "wrong" for each in report["findings"]) else FINISHED
+    show(report)
+    if config.output is not None:
+        write_text(config.output, json.dumps(report, indent=1) + "\n")
+        print(config.output)
+    return int(report["status"])

@@ -1,0 +1,55 @@
+"""`aam embed`: vectors of samples and ASVs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.commands.apply import check_paths, load_models_and_table
+from aam.config_commands import EmbedConfig
+from aam.engine.run_directory import check_output
+from aam.errors import InputError
+from aam.runtime.files import whole_file, whole_folder, write_text
+from aam.training.inference import encode_table, run_model
+
+log = logging.getLogger("aam")
+
+
+def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str) -> None:
+    if form == "npy":
+        with whole_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, vectors, allow_pickle=False)
+        write_text(folder / f"{name}.ids.txt", "".join(f"{one}\n" for one in ids))
+        return
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
+    writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))])
+    writer.writerows([one, *(f"{value:.6g}" for value in row)] for one, row in zip(ids, vectors, strict=True))
+    write_text(folder / f"{name}.tsv", text.getvalue())
+
+
+def embed_table(config: EmbedConfig) -> None:
+    """Write the vectors of every sample that reaches the depth, and of every ASV."""
+    *_, folder = check_paths(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    check_output(folder, config.runtime.overwrite)
+    models, study, _ = load_models_and_table(config)
+    if len(models) > 1:
+        raise InputError(f"--model: {len(models)} models, each with vectors of its own; name one of them")
+    (saved,) = models
+    device = next(saved.network.parameters()).device
+    asvs = encode_table(saved.network, study, device, config.runtime)
+    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids))
+    rows = np.arange(len(study.table.sample_ids))
+    samples = run_model(saved.network, study, rows, device, config.runtime, asvs=asvs)
+    vectors = asvs.vectors.cpu().numpy()
+    with whole_folder(folder) as new:
+        _write_vectors(new, "samples", samples.sample_ids, samples.samples.astype(np.float32), config.format)
+        _write_vectors(new, "asvs", study.table.sequences, vectors, config.format)
+    log.info("%s: %d samples and %d ASVs", folder, len(rows), len(study.table.sequences))

@@ -1,0 +1,28 @@
+"""`aam predict`: predictions for a table."""
+
+from __future__ import annotations
+
+import logging
+
+from aam.commands.apply import check_paths, load_models_and_table, predict_samples
+from aam.config_commands import PredictConfig
+from aam.evaluation.predictions import write_predictions
+from aam.runtime.files import check_writable
+
+log = logging.getLogger("aam")
+
+
+def predict_table(config: PredictConfig) -> None:
+    """Predict every sample of a table and write the predictions.
+
+    Raises
+    ------
+    InputError
+        Missing options, a damaged model, a bad table, an output that exists.
+    """
+    *_, output = check_paths(config, model=config.model, table=config.table, output=config.output)
+    check_writable(output, config.runtime.overwrite)
+    models, study, _ = load_models_and_table(config)
+    table = predict_samples(models, study, config.prediction_passes, config.runtime)
+    write_predictions(output, table)
+    log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.dropped))

@@ -1,0 +1,152 @@
+"""`aam profile`: where the time of a step goes, the largest batch, the learning rate."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from aam.commands.bench import rate_notes
+from aam.commands.bench_cases import WARM_UP, Figures, time_training
+from aam.commands.memory_profile import memory_profiled
+from aam.config import FineTuneConfig
+from aam.config_commands import ProfileConfig
+from aam.engine.options import RunConfig
+from aam.errors import InputError
+from aam.options import out_of_range
+from aam.runtime.device import device_name
+from aam.runtime.files import check_writable, whole_file, write_text
+from aam.runtime.memory import memory_limit
+from aam.training.memory_budget import largest_batch
+from aam.training.steps import Steps, make_steps, restored
+
+
+def learning_rates(steps: Steps, number: int) -> list[tuple[float, float]]:
+    """Learning rate and smoothed loss of `number` steps from 1e-6 to 1, until the loss is four times the lowest.
+
+    The range test of Smith (2017), "Cyclical learning rates for training neural networks".
+    """
+    found: list[tuple[float, float]] = []
+    batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
+    with restored(steps):
+        mean = 0.0
+        for at, rate in enumerate(np.geomspace(1e-6, 1.0, number)):
+            for group in steps.optimizer.param_groups:
+                group["lr"] = float(rate)
+            steps.step(next(batches), at)
+            loss = float(steps.losses[-1])
+            mean = 0.9 * mean + 0.1 * loss
+            smooth = mean / (1 - 0.9 ** (at + 1))
+            if not math.isfinite(loss) or (found and smooth > 4 * min(each for _, each in found)):
+                break
+            found.append((float(rate), smooth))
+    return found
+
+
+def suggested(found: Sequence[tuple[float, float]]) -> float:
+    """A third of the learning rate at which the loss is lowest."""
+    return min(found, key=lambda pair: pair[1])[0] / 3
+
+
+def _operations(steps: Steps, folder: Path) -> Figures:
+    """The ten operations that take most time, and a trace for chrome://tracing or Perfetto."""
+    gpu = steps.device.type == "cuda"
+    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if gpu else [])]
+    start, cpu = time.perf_counter(), time.process_time()
+    with torch.profiler.profile(activities=kinds) as profiler:
+        batches = steps.take(3, 1)[1]
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    taken = {one.key: (one.self_device_time_total if gpu else one.self_cpu_time_total) / 1e6 for one in
+             profiler.key_averages()}  # fmt: skip
+    with whole_file(folder / "trace.json") as path:
+        profiler.export_chrome_trace(str(path))
+    moved = [value.nbytes for batch in batches for value in vars(batch).values() if isinstance(value, Tensor)]
+    return {
+        "top": dict(sorted(taken.items(), key=lambda pair: -pair[1])[:10]),
+        "utilisation": sum(taken.values()) / wall if gpu else cpu / wall / torch.get_num_threads(),
+        "host_device_bytes": sum(moved) // len(batches) if gpu else 0,
+    }
+
+
+def read_rocprof(path: Path) -> dict[str, float]:
+    """Seconds of each kernel in the kernel_stats.csv of rocprofv3, longest first."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = {row["Name"]: float(row["TotalDurationNs"]) / 1e9 for row in csv.DictReader(file)}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError) as error:
+        raise InputError(f"--rocprof: {path} cannot be read ({error}); expected Name and TotalDurationNs") from None
+    return dict(sorted(rows.items(), key=lambda pair: -pair[1]))
+
+
+def _plot(path: Path, found: Sequence[tuple[float, float]], best: float) -> None:
+    figure = Figure(figsize=(6, 4))
+    axes = figure.subplots()
+    axes.plot(*zip(*found, strict=True))
+    axes.axvline(best, linestyle=":")
+    axes.set(xscale="log", xlabel="learning rate", ylabel="loss, smoothed")
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) -> Figures:
+    figures = time_training(whole, config.steps)
+    steps = make_steps(whole)
+    steps.take(WARM_UP, 0)
+    figures |= _operations(steps, folder)
+    total = sum(figures["stages"].values())
+    for name, taken in figures["stages"].items():
+        print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
+    print(
+        f"{figures['accounted']:.1%} of the wall time; {figures['samples_per_s']['p50']:.1f} samples/s; "
+        f"{rate_notes(figures, {}, 'step')}; {figures['utilisation']:.0%} busy"
+    )
+    for name, taken in figures["top"].items():
+        print(f"{name:<60} {1e3 * taken / 3:8.1f} ms")
+    if torch.version.hip is not None:
+        words = " ".join(map(shlex.quote, sys.argv[1:]))
+        print(f"kernels: rocprofv3 --kernel-trace --stats --output-format csv -d {folder} -- python -m aam {words}")
+    if config.rocprof is not None:
+        figures["kernels"] = read_rocprof(config.rocprof)
+    return figures
+
+
+def profile(config: ProfileConfig) -> None:
+    """Run `aam profile`: prints what it found and writes profile.json, and a trace or a plot, to ``--output-dir``."""
+    folder, problems = config.runtime.output_dir, out_of_range(config)
+    if folder is None:
+        problems.append("--output-dir: not given; name the folder of the profile")
+    if problems or folder is None:
+        raise InputError(*problems)
+    check_writable(folder, config.runtime.overwrite)
+    run = RunConfig(**vars(config.runtime))
+    whole = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
+    figures: Figures = {}
+    if config.what == "memory":
+        memory_profiled(lambda _: make_steps(whole).take(config.steps, 0), config)
+        return
+    if config.what == "step":
+        figures = _profile_step(config, whole, folder)
+    elif config.what == "batch-size":
+        steps = make_steps(whole)
+        limit = memory_limit(steps.device, config.train.max_memory_fraction)
+        fits = largest_batch(steps, limit)
+        figures = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
+        print(f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of {limit / 1e9:.2f} GB")
+    else:
+        found = learning_rates(make_steps(whole), 5 * config.steps)
+        figures = {"suggested": suggested(found), "tried": found}
+        _plot(folder / "lr.png", found, figures["suggested"])
+        print(f"learning rate: {figures['suggested']:.2g} (lowest loss at {3 * figures['suggested']:.2g})")
+    write_text(folder / "profile.json", json.dumps({"device": device_name(torch.device("cpu")), **figures}, indent=1))
+    print(folder / "profile.json")

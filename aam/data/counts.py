@@ -1,0 +1,81 @@
+"""A table of counts as a file holds it, and what every table must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from aam.errors import InputError, Problems, shown
+
+MAX_COUNT = 2**32 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """A table of counts as a file holds it: uint32 `counts` [N, F] and the names of rows and columns."""
+
+    counts: csr_array
+    sample_ids: list[str]
+    feature_ids: list[str]
+
+
+def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], str]) -> npt.NDArray[np.uint32]:
+    """`values` as uint32; `place` names the position of a value for the message.
+
+    Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per kind of
+    mistake.
+    """
+    values = values.astype(np.float64, copy=False)
+    finite = np.isfinite(values)
+    bad = {
+        "not a finite number": ~finite,
+        "negative": finite & (values < 0),
+        "fractional": finite & (values >= 0) & (np.floor(values) != values),
+        f"above {MAX_COUNT}": finite & (values > MAX_COUNT),
+    }
+    problems = Problems()
+    for kind, mask in bad.items():
+        if mask.any():
+            first = int(np.argmax(mask))
+            problems.add(
+                f"{where}: {values[first]:g} at {place(first)} is {kind} ({int(mask.sum())} such values), "
+                "expected whole reads; pass the table as it was before it was normalised"
+            )
+    problems.raise_if_any()
+    return values.astype(np.uint32)
+
+
+def checked_table(raw: RawTable, where: str) -> RawTable:
+    """The table with checked ids, rows sorted by column, and zeros dropped.
+
+    Raises `InputError`: no samples or features, no reads at all, empty or duplicate ids, a count that is
+    given twice.
+    """
+    problems = Problems()
+    for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
+        if not ids:
+            problems.add(f"{where}: the table is empty, it has no {kind}s")
+        if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
+            problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
+        if odd := [ascii(name) for name in ids if not name.isprintable()]:
+            problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
+        if repeated := [name for name, times in Counter(ids).items() if times > 1]:
+            problems.add(f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}")
+    problems.raise_if_any()
+    counts = raw.counts
+    counts.sort_indices()
+    if not counts.has_canonical_format:
+        entries = counts.tocoo()
+        first = int(np.argmax((np.diff(entries.col) == 0) & (np.diff(entries.row) == 0)))
+        sample, feature = raw.sample_ids[entries.row[first]], raw.feature_ids[entries.col[first]]
+        raise InputError(f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one")
+    counts.eliminate_zeros()
+    if counts.nnz == 0:
+        raise InputError(f"{where}: the table is empty, all counts are 0")
+    return raw

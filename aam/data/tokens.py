@@ -1,0 +1,64 @@
+"""Nucleotides as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from aam.errors import InputError
+from aam.runtime.rng import GOLDEN, splitmix64
+
+PAD, A, C, G, T, N, MASK = range(7)
+
+Tokens = npt.NDArray[np.uint8]
+
+
+def _code() -> Tokens:
+    code = np.zeros(256, dtype=np.uint8)
+    for letters, token in (("Aa", A), ("Cc", C), ("Gg", G), ("TtUu", T), ("NRYSWKMBDHVnryswkmbdhv", N)):
+        code[np.frombuffer(letters.encode("ascii"), dtype=np.uint8)] = token
+    return code
+
+
+CODE = _code()
+
+COMPLEMENT = np.array([PAD, T, G, C, A, N, MASK], dtype=np.uint8)
+
+
+def encode(sequences: Sequence[str]) -> Tokens:
+    """Tokens of DNA sequences, uint8 [F, L], padded to the longest with `PAD`.
+
+    U is read as T, IUPAC letters other than ACGTU as `N`.
+
+    Raises `InputError`: a character that is no nucleotide letter, gaps included.
+    """
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    flat = CODE[np.frombuffer("".join(sequences).encode("ascii", "replace"), dtype=np.uint8)]
+    if not flat.all():
+        place = int(np.argmin(flat))
+        row = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        letter = sequences[row][place - int(lengths[:row].sum())]
+        where = f"sequence {row + 1} ({sequences[row][:20]}...)"
+        raise InputError(f"{where} holds {letter!r}, expected nucleotides")
+    tokens = np.zeros((len(sequences), int(lengths.max(initial=0))), dtype=np.uint8)
+    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = flat
+    return tokens
+
+
+def reverse_complement(tokens: Tokens) -> Tokens:
+    """The other strand of each row [F, L]; padding stays at the end."""
+    lengths = (tokens != PAD).sum(axis=1)
+    source = lengths[:, None] - 1 - np.arange(tokens.shape[1])
+    turned = COMPLEMENT[np.take_along_axis(tokens, np.maximum(source, 0), axis=1)]
+    turned[source < 0] = PAD
+    return turned
+
+
+def asv_keys(tokens: Tensor) -> Tensor:
+    """A hash ``int64 [U]`` of each row of `tokens` that padding does not change."""
+    position = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    return splitmix64((tokens.long() * (splitmix64(position * GOLDEN) | 1)).sum(dim=1))

@@ -1,0 +1,1 @@
+"""Training for any torch model: tasks, the trainer, checkpoints, logs and exact resume; knows no microbes."""

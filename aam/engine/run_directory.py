@@ -1,0 +1,174 @@
+"""The directory of a run: created, locked, resumed, finished."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aam.engine.checkpoint import State, broadcast_state, latest_checkpoint, load, remove_later
+from aam.engine.options import RunConfig
+from aam.engine.run_record import CHECKPOINTS, RUN, Record, check_same, read_record
+from aam.engine.signals import Signals
+from aam.errors import InputError, shown
+from aam.runtime.distributed import SINGLE, World
+from aam.runtime.files import (
+    LOCK,
+    PARTIAL,
+    REPLACED,
+    check_writable,
+    only_writer,
+    remove,
+    sweep,
+    verify_manifest,
+    write_text,
+)
+
+log = logging.getLogger("aam")
+
+
+# One of these stands in the folder of every run, evaluation and embedding.
+RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
+
+HIDDEN = (LOCK, PARTIAL, REPLACED)
+
+
+def check_output(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds other files, or results of aam unless these are to be replaced."""
+    check_writable(folder, overwrite=True)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--output-dir: {folder} is a file, expected a folder")
+    if folder.is_dir() and not os.access(folder, os.W_OK):
+        raise InputError(f"--output-dir: no permission to write in {folder}")
+    if not folder.exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir()):
+        return
+    if not any((folder / name).exists() for name in (*RESULTS, CHECKPOINTS)):
+        raise InputError(f"--output-dir: {folder} holds files, none of them of aam, and is left alone; choose another")
+    if not overwrite:
+        raise InputError(
+            f"--output-dir: {folder} holds results already; choose another folder, pass --overwrite, or go on with "
+            "a run that was ended by --resume-from auto"
+        )
+
+
+def _remove_earlier_run(folder: Path, inputs: Record) -> None:
+    """Remove an earlier run, what shows that it is one last; `InputError` where an input would go with it."""
+    inside = [entry["path"] for entry in inputs.values() if Path(entry["path"]).resolve().is_relative_to(folder)]
+    if inside:
+        raise InputError(f"--overwrite would delete what the run reads: {shown(inside)}; choose another --output-dir")
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in RESULTS):
+        if path.name != LOCK:
+            remove(path)
+
+
+@dataclass(eq=False)
+class RunDirectory:
+    """The directory of a run while it lasts: what its run.json says, and whether it goes on from an earlier call."""
+
+    path: Path
+    about: Record
+    runtime: RunConfig
+    signals: Signals
+    resumed: bool
+    world: World = SINGLE
+    named: State | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(
+        cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE
+    ) -> Iterator[RunDirectory]:
+        """Make the directory or, with ``--resume-from``, take up the one that is there, and hold it.
+
+        The leading rank does; the others learn what it found.
+
+        Raises
+        ------
+        InputError
+            It holds other results, another process writes there, or options or inputs are not those of the run.
+        """
+        if runtime.output_dir is None:
+            raise InputError("--output-dir: not given")
+        path, chosen = runtime.output_dir.resolve(), runtime.resume_from
+        own = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
+        if not world.is_main:
+            yield cls(path, about, runtime, signals, bool(world.broadcast(b"")), world)
+            return
+        run = cls(path, about, runtime, signals, own and (path / RUN).is_file(), world)
+        if chosen not in (None, "auto"):
+            run.named = run._checked(Path(str(chosen)))
+        if not run.resumed:
+            check_output(path, runtime.overwrite)
+        path.mkdir(parents=True, exist_ok=True)
+        with only_writer(path):
+            if run.resumed:
+                run._take_up()
+            else:
+                _remove_earlier_run(path, about["inputs"])
+                write_text(path / RUN, json.dumps(about, indent=1) + "\n")
+            world.broadcast(b"resumed" if run.resumed else b"")
+            yield run
+
+    def _take_up(self) -> None:
+        before = read_record(self.path / RUN)
+        check_same(before, self.about)
+        sweep(self.path)
+        if not self._all_there():
+            earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
+            again = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
+            write_text(self.path / RUN, json.dumps({**before, "resumed": again}, indent=1) + "\n")
+
+    def _checked(self, path: Path) -> State:
+        """The checkpoint `path`, if it is of a run like this."""
+        try:
+            state = load(path)
+        except InputError as error:
+            expected = "expected auto, or the folder of a checkpoint, RUN/checkpoints/step-N"
+            raise InputError(*(f"--resume-from: {problem}; {expected}" for problem in error.problems)) from None
+        if not {"run", "journal", "progress"} <= state.facts.keys():
+            raise InputError(f"--resume-from: {path} is no checkpoint of a run; expected RUN/checkpoints/step-N")
+        check_same(state.facts["run"], self.about)
+        return state
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that a run writes is there and whole, as the leading rank sees it; metrics.json comes last."""
+        return self.world.any(self.world.is_main and self._all_there())
+
+    def _all_there(self) -> bool:
+        folders = [path.parent for path in self.path.rglob("split.tsv")]
+        whole = folders and all(self._whole(folder) for folder in folders)
+        return bool(self.resumed and (self.path / "metrics.json").is_file() and whole)
+
+    def _whole(self, folder: Path) -> bool:
+        """Whether both models of a fold are there and undamaged."""
+        try:
+            for name in ("last", "model"):
+                verify_manifest(folder / name)
+        except InputError as error:
+            if (folder / "model").exists():
+                log.warning("%s; trained again", "; ".join(error.problems))
+            return False
+        return True
+
+    def state(self, folder: Path) -> State | None:
+        """Where training in `folder`, the run's or that of a fold, stood, if it was begun; every rank must ask."""
+        return broadcast_state(self._state(folder) if self.world.is_main else None, self.world)
+
+    def _state(self, folder: Path) -> State | None:
+        if self.named is not None:
+            if self.resumed:
+                remove_later(Path(str(self.runtime.resume_from)))
+            return self.named
+        return latest_checkpoint(folder / CHECKPOINTS) if self.resumed else None
+
+    def is_trained(self, folder: Path) -> bool:
+        """Return whether the model of a fold was done before the run was interrupted; its checkpoints go."""
+        if not self.resumed or not self._whole(folder):
+            return False
+        remove(folder / CHECKPOINTS)
+        return True

@@ -1,0 +1,1 @@
+"""Judging predictions, whatever made them: metrics, intervals, baselines and reports."""

@@ -1,0 +1,98 @@
+"""Transformer layers that both encoders share."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from aam.runtime.attention import attend, masked_softmax
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over ``[batch, length, D]``."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        # A bias of the keys would change nothing but by rounding, which Adam scales up.
+        self.project = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen."""
+        batch, length, width = x.shape
+        projected = self.project(x).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
+        attended = attend(query, key, value, mask)
+        return self.out(attended.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block: attention, then a feed-forward layer four times as wide."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.norm_attention = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.norm_feed = nn.LayerNorm(width)
+        self.widen = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Transform ``[batch, length, D]``."""
+        x = x + self._drop(self.attention(self.norm_attention(x), mask))
+        return x + self._drop(self.narrow(F.gelu(self.widen(self.norm_feed(x)), approximate="tanh")))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+
+
+class Stack(nn.Module):
+    """A stack of blocks with a final norm.
+
+    `recompute` (gradient checkpointing) is set from outside: it trades time for memory and changes
+    no result.
+    """
+
+    def __init__(self, width: int, heads: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.recompute = False
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, start: int = 0, stop: int | None = None) -> Tensor:
+        """Transform ``[batch, length, D]`` by the blocks from `start` on; with `stop`, those before it and no norm."""
+        for block in self.blocks[start:stop]:
+            if self.recompute and torch.is_grad_enabled():
+                x = checkpoint(block, x, mask, use_reentrant=False)
+            else:
+                x = block(x, mask)
+        return self.norm(x) if stop is None else x
+
+
+class AttentionPool(nn.Module):
+    """Weighted mean of a sequence, one learned weighting for each head's share of the width."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.score = nn.Linear(width, heads, bias=False)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Pool ``[batch, length, D]`` to ``[batch, D]``; `mask` ``[batch, length]`` is true where kept."""
+        batch, length, width = x.shape
+        weights = masked_softmax(self.score(x), None if mask is None else mask.unsqueeze(-1), dim=1)
+        split = x.view(batch, length, self.heads, width // self.heads)
+        return self.out((weights.unsqueeze(-1) * split).sum(dim=1).reshape(batch, width))  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def standardize(layer: nn.Linear, outputs: Tensor, scale: float = 1.0) -> None:
+    """Change `layer` so that these of its outputs ``[n, D]`` have mean 0 and standard deviation `scale`."""
+    spread = outputs.var(dim=0).mean().sqrt().clamp_min(1e-6) / scale
+    layer.bias.sub_(outputs.mean(dim=0)).div_(spread)
+    layer.weight.div_(spread)

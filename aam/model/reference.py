@@ -1,0 +1,81 @@
+"""A fixed network on a fixed batch: the same numbers on every machine, to compare devices by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from aam.config import ModelConfig
+from aam.data.batch import Batch
+from aam.model.aam import Aam
+from aam.model.heads import HeadConfig
+
+DEPTH = 1000
+
+
+def fixed_network(config: ModelConfig) -> Aam:
+    """A network whose weights come from numpy, so that they are the same with every torch."""
+    network = Aam(config, DEPTH, HeadConfig(metric="unifrac", counts=True, n_targets=1))
+    rng = np.random.default_rng(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            scale = 1 / np.sqrt(parameter.shape[-1]) if parameter.ndim > 1 else 0.1
+            parameter.copy_(torch.from_numpy(rng.normal(0, scale, parameter.shape)))
+    return network
+
+
+def fixed_batch() -> Batch:
+    """Six samples of up to 40 out of 64 ASVs of 90 to 100 nucleotides."""
+    rng = np.random.default_rng(1)
+    tokens = rng.integers(1, 5, (64, 100)).astype(np.uint8)
+    tokens[::3, 90:] = 0
+    sizes = (40, 33, 21, 20, 8, 3)
+    asv, counts = np.zeros((6, 40), np.int64), np.zeros((6, 40), np.float32)
+    for row, size in enumerate(sizes):
+        asv[row, :size] = rng.permutation(64)[:size]
+        counts[row, :size] = rng.integers(1, 100, size)
+    named = tuple(f"sample {row}" for row in range(6))
+    return Batch(
+        torch.from_numpy(tokens), torch.from_numpy(asv), torch.from_numpy(counts), sizes=sizes, padded=True,
+        sample_ids=named,
+    )  # fmt: skip
+
+
+def _outputs(network: Aam, batch: Batch) -> dict[str, Tensor]:
+    """What every layer gives for `batch`, by its name and call, on the CPU in float64."""
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Any:
+        def hook(module: nn.Module, given: Any, out: Any) -> None:
+            for at, each in enumerate(out if isinstance(out, tuple) else (out,)):
+                found[f"{name}.{at}.{sum(key.startswith(f'{name}.{at}.') for key in found)}"] = each.double().cpu()
+
+        return hook
+
+    handles = [module.register_forward_hook(keep(name)) for name, module in network.named_modules() if name]
+    try:
+        with torch.no_grad():
+            found["distance"] = network(batch).distance.double().cpu()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def activations(device: torch.device) -> dict[str, Any]:
+    """Statistics of every layer of the fixed network in float32 on `device`, and how far each is from float64."""
+    config, batch = ModelConfig(), fixed_batch()
+    exact = _outputs(fixed_network(config).double().eval(), batch)
+    found = _outputs(fixed_network(config).to(device).eval(), batch.to(device))
+    return {
+        name: {
+            "mean": float(value.mean()),
+            "std": float(value.std()),
+            "largest": float(value.abs().max()),
+            "error": float((value - exact[name]).abs().max() / exact[name].abs().max().clamp_min(1e-12)),
+        }
+        for name, value in found.items()
+    }

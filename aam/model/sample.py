@@ -1,0 +1,128 @@
+"""The sample encoder: a set of ASVs and their counts to one vector per sample."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aam.config import ModelConfig
+from aam.model.layers import AttentionPool, Stack, standardize
+
+# Features whose presence is read, per width; how steep and how rare they are at the start.
+FEATURES, STEEP, RARE = 4, 4.0, -6.0
+
+ATTENDED, PRESENT = 0.2, 0.5
+
+
+class CountEmbedding(nn.Module):
+    """Embeds reads and relative abundance and joins them to the ASV vector.
+
+    A masked count (true in `hidden`) is replaced by a learned vector, so that the count head cannot
+    read its own answer.
+    """
+
+    def __init__(self, width: int, depth: int, method: str) -> None:
+        super().__init__()
+        self.method, self.depth = method, depth
+        out = 2 * width if method == "film" else width
+        self.widen = nn.Linear(3, width)
+        self.narrow = nn.Linear(width, out)
+        self.hidden = nn.Parameter(0.02 * torch.randn(width))
+        self.join = nn.Linear(2 * width, width) if method == "concat" else None
+
+    def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None) -> Tensor:
+        """Join `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
+        share = counts / self.depth
+        log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
+        features = torch.stack([share, share.sqrt(), log_count], dim=-1).to(vectors.dtype)
+        inner = F.gelu(self.widen(features))
+        if hidden is not None:
+            inner = torch.where(hidden.unsqueeze(-1), self.hidden.to(inner.dtype), inner)
+        embedded: Tensor = self.narrow(inner)
+        if self.method == "film":
+            scale, shift = embedded.chunk(2, dim=-1)
+            return vectors * (1 + scale) + shift
+        if self.join is not None:
+            return self.join(torch.cat([vectors, embedded], dim=-1))  # type: ignore[no-any-return]
+        return vectors + embedded
+
+
+class Contents(nn.Module):
+    """What a sample holds, without attention: its composition, and which features it has at all.
+
+    The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even at random
+    initialization a linear model of it is a good baseline. Presence is what UniFrac asks of branches: an ASV v
+    shows feature k at the rate r = softplus(w_k v + b_k), and the sample has it to the extent 1 - exp(-sum of r
+    over its ASVs), once however many show it (docs/decisions.md has the numbers of both).
+    """
+
+    def __init__(self, width: int, abundances: bool) -> None:
+        super().__init__()
+        self.abundances = abundances
+        self.composition = nn.Linear(width, width)
+        self.features = nn.Linear(width, FEATURES * width)
+        self.presence = nn.Linear(FEATURES * width, width)
+        with torch.no_grad():
+            self.features.weight.mul_(STEEP)
+            self.features.bias.fill_(RARE)
+
+    def _sums(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        keep = counts > 0
+        weights = (counts if self.abundances else keep.to(counts)).sqrt()
+        weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
+        spread = torch.zeros(2, len(asv), len(asvs), dtype=asvs.dtype, device=asvs.device)
+        spread[0].scatter_add_(1, asv, weights.to(asvs.dtype))
+        spread[1].scatter_add_(1, asv, keep.to(asvs.dtype))
+        return spread[0] @ asvs, -torch.expm1(-(spread[1] @ F.softplus(self.features(asvs))))
+
+    @torch.no_grad()
+    def standardize(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> None:
+        """Center and scale both parts on a first batch; composition leads."""
+        composition, presence = self._sums(asvs, asv, counts)
+        standardize(self.composition, self.composition(composition))
+        standardize(self.presence, self.presence(presence), PRESENT)
+
+    def forward(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> Tensor:
+        """Sample vectors ``[B, D]`` from the distinct ASVs' vectors ``[U, D]``, `asv` and `counts` ``[B, S]``."""
+        composition, presence = self._sums(asvs, asv, counts)
+        return self.composition(composition) + self.presence(presence)  # type: ignore[no-any-return]
+
+
+class SampleEncoder(nn.Module):
+    """Attends over a sample's ASVs and pools them to ``[B, D]``, a correction of its `contents`."""
+
+    def __init__(self, config: ModelConfig, depth: int) -> None:
+        super().__init__()
+        width = config.embedding_dim
+        self.count = CountEmbedding(width, depth, config.count_embedding_method) if config.count_embedding else None
+        self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
+        self.pool = AttentionPool(width, config.attention_heads)
+        self.contents = Contents(width, config.count_embedding)
+        # They center the sample vectors and are not learned: distances do not see them, targets have a bias of their
+        # own, and what rounding leaves of their gradient Adam would scale up.
+        for layer in (self.pool.out, self.contents.composition, self.contents.presence):
+            layer.bias.requires_grad_(False)
+
+    @torch.no_grad()
+    def standardize(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> None:
+        """Center and scale the parts of the sample vectors of a first batch; contents lead."""
+        self.contents.standardize(asvs, asv, counts)
+        standardize(self.pool.out, self(asvs[asv], counts)[1], ATTENDED)
+
+    def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B, D]``.
+
+        Parameters
+        ----------
+        vectors : float [B, S, D]
+            ASV vectors, gathered per sample.
+        counts : float32 [B, S]
+            Rarefied reads; 0 is padding.
+        hidden : bool [B, S], optional
+            Slots whose count is withheld.
+        """
+        keep = counts > 0
+        x = vectors if self.count is None else self.count(vectors, counts, hidden)
+        x = self.stack(x, keep[:, None, None, :])
+        return x, self.pool(x, keep)

@@ -1,0 +1,156 @@
+"""Environment variables: what to set or unset before torch is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from aam.runtime.platform import NO_HIPBLASLT, Facts
+from aam.runtime.verdicts import cache_folder
+
+log = logging.getLogger("aam")
+
+
+# Devices that are seen; two of them set compose to none. The first that is set stays.
+VISIBLE = {
+    "AMD": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    "NVIDIA": ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+}
+
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+OVERRIDE, HIPBLASLT = "HSA_OVERRIDE_GFX_VERSION", "TORCH_BLAS_PREFER_HIPBLASLT"
+
+AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
+
+CACHES = {
+    "MIOPEN_USER_DB_PATH": "miopen", "MIOPEN_CUSTOM_CACHE_DIR": "miopen", "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor", "XDG_CACHE_HOME": "xdg", "TORCH_HOME": "torch",
+}  # fmt: skip
+
+WATCHED = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, HIPBLASLT, AOTRITON, "HSA_XNACK", "AAM_OPERATIONS", *CACHES)
+
+
+class Change(NamedTuple):
+    """A variable to set, or with None to unset, and why."""
+
+    name: str
+    value: str | None
+    why: str
+
+
+# What `mend_environment` changed in this process, for the doctor.
+MENDED: list[Change] = []
+
+
+def _expandable(environment: Mapping[str, str], hip: str) -> list[Change]:
+    """Without expandable segments, which hang on ROCm below 7."""
+    changes = []
+    for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
+        kept = [word for word in environment.get(name, "").split(",") if not word.startswith("expandable_segments")]
+        if name in environment and ",".join(kept) != environment[name]:
+            why = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
+            changes.append(Change(name, ",".join(kept) or None, why))
+    return changes
+
+
+def changes_of(
+    environment: Mapping[str, str], architectures: Sequence[str], hip: str | None, job: Path | None = None
+) -> list[Change]:
+    """What to change in `environment` before torch is imported.
+
+    Parameters
+    ----------
+    environment : mapping
+    architectures : sequence of str
+        AMD chips of the machine, such as gfx942.
+    hip : str, optional
+        ROCm version that torch is built for.
+    job : Path, optional
+        The job's own folder on a local disk; caches that are set nowhere go there.
+    """
+    changes = []
+    names = [name for name in VISIBLE["NVIDIA" if hip is None else "AMD"] if name in environment]
+    why = f"composes with {names[0]} to no device at all" if names else ""
+    changes += [Change(name, None, why) for name in names[1:]]
+    if hip is not None:
+        changes += _expandable(environment, hip)
+        if OVERRIDE in environment and "gfx942" in architectures:
+            changes.append(Change(OVERRIDE, None, "gfx942 has kernels of its own, those of another chip compute wrong"))
+        if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
+            changes.append(Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}"))
+    if job is not None:
+        missing = {name: str(job / folder) for name, folder in CACHES.items() if name not in environment}
+        changes += [Change(name, path, "caches lie on the job's own disk") for name, path in missing.items()]
+    return changes
+
+
+def _architectures() -> list[str]:
+    """AMD chips that the kernel knows, such as gfx942; torch is not needed to tell."""
+    found = set()
+    for path in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
+        version = re.search(r"^gfx_target_version (\d+)$", path.read_text(), re.MULTILINE)
+        if version and int(version[1]):
+            major, minor, step = int(version[1]) // 10_000, int(version[1]) // 100 % 100, int(version[1]) % 100
+            found.add(f"gfx{major}{minor:x}{step:x}")
+    return sorted(found)
+
+
+def hip_version() -> str | None:
+    """The ROCm version that the installed torch is built for, without importing it."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    found = re.search(r"^hip\b.*= '([\d.]+)", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _job_folder() -> Path | None:
+    number = os.environ.get("SLURM_JOB_ID", "")
+    own = Path(os.environ.get("AAM_NVME") or f"/scratch/{os.environ.get('USER', '')}/job_{number}")
+    return own / f"aam-cache-{os.getuid()}-{number}" if number and own.is_dir() else None
+
+
+def mend_environment(expandable: bool = False) -> None:
+    """Set and unset what must be before torch is imported, and say so; `expandable` asks for expandable segments."""
+    hip = hip_version()
+    # DDP tells each rank that every parameter was used, which is as it should be.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if expandable:
+        name = ALLOCATOR[2 if hip is None else 1]
+        words = [*filter(None, [os.environ.get(name, "")]), "expandable_segments:True"]
+        os.environ[name] = ",".join(words)
+    for change in changes_of(os.environ, _architectures(), hip, _job_folder()):
+        if change.value is None:
+            del os.environ[change.name]
+        else:
+            os.environ[change.name] = change.value
+        MENDED.append(change)
+        if change.name not in CACHES:
+            log.warning("%s: %s, because %s", change.name, describe_change(change), change.why)
+
+
+def describe_change(change: Change) -> str:
+    """Return what was done to a variable, for a message."""
+    return "unset" if change.value is None else f"set to {change.value}"
+
+
+def environment_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that concern this."""
+    return {name: environment[name] for name in WATCHED if name in environment}
+
+
+def surroundings() -> Facts:
+    """Container and job in which this process runs."""
+    container = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
+    names = ("JOB_ID", "JOB_PARTITION", "NNODES", "NTASKS", "PROCID", "CPUS_PER_TASK", "JOB_GPUS")
+    slurm = {name.lower(): os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ}
+    caches = {name: os.environ[name] for name in CACHES if name in os.environ}
+    image = {"path": container, "digest": os.environ.get("AAM_IMAGE")}
+    return {"container": image, "slurm": slurm, "caches": {"aam": str(cache_folder()), **caches}}

@@ -1,0 +1,155 @@
+"""Saved models: the folder that `aam predict` needs, written, verified and read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+import aam
+from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.data.region import RegionProfile
+from aam.data.supervision import Covariates
+from aam.data.targets import Targets
+from aam.engine.checkpoint import write_tensors
+from aam.errors import InputError, shown
+from aam.model.aam import Aam
+from aam.model.heads import HeadConfig
+from aam.options import from_dict, to_dict
+from aam.runtime.files import MANIFEST, read_json, verify_manifest, whole_folder, write_manifest
+
+FORMAT = 1
+
+DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
+
+RETRAIN = (
+    " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
+    "--output-dir PRE`, then `aam train --metadata-column COLUMN --pretrained-encoder PRE`)"
+)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What `aam predict` needs: the network, how its input is drawn, its targets and its training ASVs."""
+
+    network: Aam
+    data: DataConfig
+    model: ModelConfig
+    heads: HeadConfig
+    depth: int
+    seed: int
+    targets: Targets
+    profile: RegionProfile
+    notes: dict[str, Any]
+    covariates: Covariates = field(default_factory=Covariates)
+
+
+def save_model(path: Path, saved: SavedModel) -> None:
+    """Write `saved` to the folder `path`, whole or not at all."""
+    description = {
+        "format": FORMAT,
+        "version": aam.__version__,
+        "torch": torch.__version__,
+        "data": to_dict(saved.data),
+        "model": to_dict(saved.model),
+        "heads": to_dict(saved.heads),
+        "depth": saved.depth,
+        "seed": saved.seed,
+        "targets": saved.targets.to_json(),
+        "covariates": saved.covariates.to_json(),
+        "notes": saved.notes,
+    }
+    with whole_folder(path) as folder:
+        (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        write_tensors(saved.network.state_dict(), folder / WEIGHTS)
+        profile = {name: torch.from_numpy(np.asarray(value)) for name, value in saved.profile.to_arrays().items()}
+        write_tensors(profile, folder / PROFILE)
+        write_manifest(folder)
+
+
+def load_model(path: Path, device: torch.device) -> SavedModel:
+    """Read and verify a model folder.
+
+    Raises
+    ------
+    InputError
+        `path` is no model folder, is damaged, or was written by a newer aam.
+    """
+    if not (path / MANIFEST).is_file():
+        raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
+    if not (path / DESCRIPTION).is_file() and (members := _members(path)):
+        raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
+    verify_manifest(path)
+    try:
+        description: Any = read_json(path / DESCRIPTION)
+        if description["format"] != FORMAT:
+            raise InputError(f"{path}: model format {description['format']}, this aam reads {FORMAT}")
+        model = from_dict(FineTuneConfig().model, description["model"], str(path))
+        heads = from_dict(HeadConfig(), description["heads"], str(path))
+        network = Aam(model, description["depth"], heads)
+        network.load_state_dict(safetensors.torch.load_file(path / WEIGHTS))
+        profile = safetensors.numpy.load_file(path / PROFILE)
+        return SavedModel(
+            network=network.to(device).eval(),
+            data=from_dict(DataConfig(), description["data"], str(path)),
+            model=model,
+            heads=heads,
+            depth=description["depth"],
+            seed=description["seed"],
+            targets=Targets.from_json(description["targets"]),
+            profile=RegionProfile.from_arrays(profile),
+            notes=description["notes"],
+            covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
+        )
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        if isinstance(error, InputError):
+            raise InputError(*(p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems)) from None
+        raise InputError(f"{path}: not a model this aam can read ({error})") from error
+
+
+def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
+    """Write copies of model folders, by name, into the folder `path`, whole or not at all."""
+    with whole_folder(path) as folder:
+        for name, source in members.items():
+            shutil.copytree(source, folder / name)
+        write_manifest(folder)
+
+
+def _members(path: Path) -> list[Path]:
+    """The model folders that an ensemble holds, in the order of their names."""
+    return sorted(found.parent for found in path.glob(f"*/{DESCRIPTION}"))
+
+
+def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
+    """Read model folders, or those of their runs, and all members of those that are ensembles.
+
+    Raises
+    ------
+    InputError
+        As `load_model`, or the models draw their input in different ways or predict different targets.
+    """
+    folders: list[Path] = []
+    for given in paths:
+        path = given / "model" if (given / "model" / MANIFEST).is_file() else given
+        if members := _members(path):
+            verify_manifest(path)
+        folders += members or [path]
+    models = [load_model(folder, device) for folder in folders]
+
+    def meant(saved: SavedModel) -> tuple[object, ...]:
+        targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
+        return saved.depth, saved.model.max_bp, saved.data.token_limit, saved.data.asv_sampling, targets
+
+    first, names = meant(models[0]), ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
+    for folder, saved in zip(folders, models, strict=True):
+        if apart := [name for name, one, other in zip(names, first, meant(saved), strict=True) if one != other]:
+            raise InputError(f"--model: {folder} and {folders[0]} differ in {shown(apart)}; predict with each alone")
+    return models

@@ -1,0 +1,166 @@
+"""What `aam bench` measures is the real thing: the same losses as its rival, stages that add up, whole files."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from aam.commands.bench import bench
+from aam.commands.bench_cases import every_slot, time_prediction, time_training, time_unifrac
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.config_commands import BenchConfig, SimulateConfig
+from aam.data.simulate import simulate
+from aam.engine.options import RunConfig
+from aam.errors import InputError
+from aam.runtime.device import slug
+from aam.runtime.memory import peak_memory
+from aam.runtime.options import RuntimeConfig
+from aam.runtime.timing import Stages, operations, product_rate
+from aam.training.steps import STAGES, make_steps
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench") / "study"
+    simulate(SimulateConfig(output_dir=folder, samples=25, asvs=60, length=50, depth=400))
+    return folder
+
+
+@pytest.fixture
+def config(study) -> FineTuneConfig:
+    return FineTuneConfig(
+        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
+        model=ModelConfig(embedding_dim=16, attention_heads=2),
+        train=TrainConfig(batch_size=6, nuc_mask_asvs=1.0),
+        runtime=RunConfig(device="cpu", threads=1),
+    )
+
+
+def test_the_plain_rival_computes_the_same_losses(config):
+    shared, plain = make_steps(config), make_steps(config, plain=True)
+    batch = next(iter(shared.loader.epoch(0)))
+    dense = every_slot(batch)
+    assert len(dense.tokens) == batch.asv.numel() > 2 * len(batch.tokens)
+    found = []
+    for steps, given in ((shared, batch), (plain, dense)):
+        masks = steps.objective.masks(given, 3)
+        _, terms = steps.objective.run(steps.model, given, masks, None)
+        found.append({name: float(total.detach() / count) for name, (total, count) in terms.items()})
+    assert found[0].keys() == found[1].keys() > {"unifrac"}
+    for name, value in found[0].items():
+        assert value == pytest.approx(found[1][name], rel=1e-4), name
+
+
+def test_stages_add_up_to_the_step_and_leave_everything_as_it_was(config):
+    steps = make_steps(config)
+    before = type(steps.loader).draw
+    figures = steps.stages(2, 0)
+    assert type(steps.loader).draw is before
+    assert "encode_asvs" not in vars(steps.model)
+    assert set(figures["stages"]) == set(STAGES)
+    assert all(figures["stages"][name] > 0 for name in STAGES)
+    assert 0.5 < figures["accounted"] <= 1
+
+
+def test_training_figures_belong_together(config):
+    figures = time_training(config, repeats=3)
+    assert figures["steps"] == 3
+    assert figures["rate"]["executed"] == figures["rate"]["needed"]
+    assert figures["rate"]["needed"] / figures["share"]["needed"] == pytest.approx(figures["product_rate"])
+    assert figures["samples_per_s"]["p5"] <= figures["samples_per_s"]["p50"]
+    assert figures["peak_bytes"] > 1e8
+    again = replace(config, runtime=replace(config.runtime, gradient_checkpointing=True, asv_chunk_size=7))
+    recomputed = time_training(again, repeats=1)
+    assert recomputed["rate"]["executed"] > 1.1 * recomputed["rate"]["needed"]
+    plain = time_training(config, repeats=1, plain=True)
+    assert plain["distinct_asvs"] > figures["distinct_asvs"]
+
+
+def test_unifrac_is_compared_with_scikit_bio_on_the_same_samples(study):
+    pytest.importorskip("skbio")
+    found = time_unifrac(study / "table.biom", study / "tree.nwk", RuntimeConfig(device="cpu"), repeats=1)
+    assert found["compared"] == found["samples"] == 25
+    for metric in ("unifrac", "weighted", "weighted-normalized"):
+        assert found["metrics"][metric]["difference"] < 1e-6
+        assert found["metrics"][metric]["default_ratio"] > 0
+
+
+def test_prediction_is_timed_as_a_user_would_run_it(study):
+    found = time_prediction(study / "table.biom", RuntimeConfig(device="cpu"), repeats=1)
+    assert found["samples"] == 25
+    assert found["seconds"]["p50"] > 0
+
+
+def test_results_are_printed_and_written(study, tmp_path, capsys):
+    output = tmp_path / "benchmarks" / "here.json"
+    bench(
+        BenchConfig(
+            table=study / "table.biom",
+            tree=study / "tree.nwk",
+            cases=("unifrac",),
+            output=output,
+            device="cpu",
+            threads=1,
+        )
+    )
+    written = json.loads(output.read_text())
+    assert written["torch"] == torch.__version__
+    assert list(written["cases"]) == ["unifrac"]
+    assert "unweighted" in capsys.readouterr().out
+
+
+def test_bad_options_are_refused(study, tmp_path):
+    with pytest.raises(InputError, match="--repeats is 0"):
+        bench(BenchConfig(repeats=0, output=tmp_path / "a.json"))
+    with pytest.raises(InputError, match="--table is not given"):
+        bench(BenchConfig(tree=study / "tree.nwk", output=tmp_path / "a.json"))
+    assert not (tmp_path / "a.json").exists()
+
+
+# --- timers ------------------------------------------------------------------------------------------------
+
+
+def test_an_inner_stage_pauses_the_outer_one(monkeypatch):
+    clock = iter([0.0, 1.0, 3.0, 7.0, 100.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    stages = Stages(CPU)
+    with stages.stage("outer"), stages.stage("inner"):
+        pass
+    assert stages.seconds == {"outer": 1.0 + 4.0, "inner": 2.0}
+
+
+def test_a_timed_function_is_put_back_even_after_an_error():
+    class Owner:
+        def work(self):
+            raise KeyError("x")
+
+    owner, original = Owner(), Owner.work
+    stages = Stages(CPU)
+    with pytest.raises(KeyError), stages.around(Owner, "work", "w"):
+        owner.work()
+    assert Owner.work is original
+    with stages.around(owner, "work", "w"):
+        assert "work" in vars(owner)
+    assert "work" not in vars(owner)
+
+
+def test_operations_are_those_of_the_products():
+    left, right = torch.ones(3, 5), torch.ones(5, 7)
+    assert operations(lambda: left @ right) == 2 * 3 * 5 * 7
+    query = torch.ones(2, 4, 6, 8)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    assert operations(lambda: attention(query, query, query)) == 2 * 2 * 4 * 6 * 6 * 16
+
+
+def test_rates_memory_and_names():
+    assert product_rate(CPU, repeats=1) > 1e8
+    held = np.ones(40_000_000, np.uint8)
+    assert peak_memory(CPU) > len(held)
+    assert slug("CPU AMD EPYC (TM) 9R14, 2 threads") == "cpu-amd-epyc-tm-9r14-2-threads"

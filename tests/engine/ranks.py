@@ -1,0 +1,191 @@
+"""One of several processes that train small models in every way there is, for test_distributed.py.
+
+``python ranks.py FOLDER``, with RANK and so on in the environment, writes for each case weights.safetensors and
+records.json below FOLDER, from the leading rank. Eight samples are in a batch, whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+
+from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
+from aam.data.draw import NOTHING, Withheld
+from aam.data.loader import Loader
+from aam.data.newick import parse_newick
+from aam.data.phylogeny import match_tips
+from aam.data.study import Study
+from aam.data.table import make_table
+from aam.data.tokens import encode
+from aam.engine.checkpoint import State, broadcast_state, load, save
+from aam.engine.options import RunConfig
+from aam.engine.trainer import Trainer
+from aam.model.aam import Aam
+from aam.model.heads import HeadConfig
+from aam.runtime.distributed import World
+from aam.runtime.launch import process_group
+
+SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
+UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
+# Classes and numbers from ASVs, categories and numbers of the metadata, with weights of the samples.
+CONDITIONED = HeadConfig(
+    n_targets=2, n_classes=(3,), levels=(4, 3), numbers=1, scaled_by=(0,),
+    covariates=CovariateConfig(categorical_fusion="cross-attention"),
+)  # fmt: skip
+# Heads, options of training, options of the process group, precision.
+CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]] = {
+    "pretraining": (UNIFRAC, {}, {}, torch.float32),
+    "pretraining in float64": (UNIFRAC, {}, {}, torch.float64),
+    "weighted": (dataclasses.replace(UNIFRAC, metric="weighted"), {}, {}, torch.float64),
+    "Faith PD": (dataclasses.replace(UNIFRAC, metric="faith_pd"), {}, {}, torch.float64),
+    "regression": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float32),
+    "regression in float64": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
+    "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}, torch.float64),
+    "covariates": (CONDITIONED, {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
+    "both, accumulated": (
+        HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {}, torch.float64
+    ),
+    "sharded": (UNIFRAC, {}, {"fsdp": True}, torch.float32),
+    "sharded in float64": (UNIFRAC, {}, {"fsdp": True}, torch.float64),
+    "sharded, accumulated": (
+        HeadConfig(n_targets=2, n_classes=(3,)), {"gradient_accumulation_steps": 2}, {"fsdp": True}, torch.float64
+    ),
+    "stages": (UNIFRAC, {}, {"pipeline": True}, torch.float32),
+    "stages in float64": (UNIFRAC, {}, {"pipeline": True}, torch.float64),
+    "stages, accumulated": (
+        HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {"pipeline": True},
+        torch.float64,
+    ),
+}  # fmt: skip
+STAGED = tuple(name for name, case in CASES.items() if case[2].get("pipeline"))
+
+
+def study_of(metric: str | None) -> Study:
+    """Samples of very different size, ASVs of three lengths, targets some of which are missing."""
+    rng = np.random.default_rng(4)
+    sequences = ["".join(rng.choice(list("ACGT"), (30, 17, 24)[each % 3])) for each in range(ASVS)]
+    counts = rng.poisson(30, (SAMPLES, ASVS)) * (rng.random((SAMPLES, ASVS)) < rng.random((SAMPLES, 1)))
+    counts[:, 0] += 50
+    nodes = [f"{name}:{length:.3f}" for name, length in zip(sequences, rng.random(ASVS), strict=True)]
+    while len(nodes) > 2:
+        left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
+        nodes.append(f"({left},{right}):{rng.random():.3f}")
+    table = make_table(
+        __import__("scipy.sparse").sparse.csr_array(counts.astype(np.uint32)),
+        [f"s{row}" for row in range(SAMPLES)], sequences, sequences,
+    )  # fmt: skip
+    tree = parse_newick(f"({','.join(nodes)});")
+    target = rng.normal(size=(SAMPLES, 2)).astype(np.float32)
+    target[rng.random((SAMPLES, 2)) < 0.2] = np.nan
+    covariate = rng.normal(size=(SAMPLES, 1)).astype(np.float32)
+    covariate[5] = np.nan
+    return Study(
+        table=table,
+        tokens=torch.from_numpy(encode(table.sequences)),
+        lengths=np.array([len(sequence) for sequence in table.sequences], np.int64),
+        depth=40,
+        seed=0,
+        config=DataConfig(unifrac_metric=metric or "unifrac"),
+        tree=tree,
+        tips=match_tips(tree, table.feature_ids),
+        target=target,
+        label=rng.integers(-1, 3, (SAMPLES, 1)),
+        category=np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1),
+        covariate=covariate,
+        weight=rng.random(SAMPLES).astype(np.float32),
+    )
+
+
+def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
+    """The case `name` on all ranks: 22 samples train, in three steps an epoch, 6 validate."""
+    heads, train, runtime, _ = CASES[name]
+    runtime = runtime if world.size > 1 else {}
+    ranks = 1 if "pipeline" in runtime else world.size
+    config = FineTuneConfig(
+        targets=TargetConfig(metadata_column=("y",) if heads.n_targets or heads.n_classes else ()),
+        model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
+        train=TrainConfig(lr=3e-3, epochs=epochs, batch_size=WHOLE_BATCH // ranks, **train),
+        runtime=RunConfig(**runtime),
+    )
+    torch.manual_seed(0)
+    model, study = Aam(config.model, 40, heads), study_of(heads.metric)
+    if not heads.n_targets:
+        study = dataclasses.replace(study, target=None)
+    if not heads.n_classes:
+        study = dataclasses.replace(study, label=None)
+    if not heads.levels:
+        study = dataclasses.replace(study, category=None, covariate=None, weight=None)
+    train_side = Loader(
+        study,
+        np.arange(22),
+        config.train.batch_size,
+        True,
+        distances=heads.metric is not None,
+        shallow=0.5,
+        withheld=Withheld(covariates=0.2),
+        world=world,
+    )
+    held_out = dataclasses.replace(
+        train_side, rows=np.arange(22, SAMPLES), shuffle=False, shallow=0.0, withheld=NOTHING
+    )
+    return Trainer(model, config, train_side, held_out, torch.device("cpu"), world=world)
+
+
+def run(name: str, world: World, folder: Path) -> None:
+    """Train a case, and write what came of it."""
+    torch.set_default_dtype(CASES[name][3])
+    records: list[dict[str, Any]] = []
+    trainer = trainer_of(name, world)
+    trainer.report = records.append
+    trainer.fit()
+    if world.is_main:
+        folder.mkdir(parents=True)
+        safetensors.torch.save_file(
+            {n: v.clone().contiguous() for n, v in trainer.last_weights.items()}, folder / "weights.safetensors"
+        )
+        (folder / "records.json").write_text(json.dumps(records))
+
+
+def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
+    """Save after 4 steps in `saved`, where nothing stands there, or go on from there; then as `run`."""
+    torch.set_default_dtype(CASES[name][3])
+    trainer = trainer_of(name, world)
+    if (saved / "manifest.json").exists():
+        state = broadcast_state(load(saved) if world.is_main else None, world)
+        assert state is not None
+        trainer.restore(state)
+    else:
+
+        def offer(trainer: Trainer) -> None:
+            if trainer.progress.step == 4:
+                state = trainer.state()
+                save(saved, State(state.tensors, state.facts), world, CASES[name][2].get("fsdp", False))
+
+        trainer.offer = offer
+    trainer.fit()
+    if world.is_main:
+        folder.mkdir(parents=True)
+        safetensors.torch.save_file(
+            {n: v.clone().contiguous() for n, v in trainer.last_weights.items()}, folder / "weights.safetensors"
+        )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    out = Path(sys.argv[1])
+    with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
+        for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:
+            if case in STAGED and everyone.size > 2:
+                continue
+            if len(sys.argv) > 3:
+                run_on(case, everyone, Path(sys.argv[3]) / case, out / case)
+            else:
+                run(case, everyone, out / case)

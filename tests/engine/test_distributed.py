@@ -1,0 +1,159 @@
+"""The number of devices changes the speed and nothing else; a run that stops on some goes on on others."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from aam.commands.compare import TIMES
+
+SCRIPT = Path(__file__).parent / "ranks.py"
+ROOT = SCRIPT.parents[2]
+ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")
+# Relative distance of the weights, and of what every step and epoch says.
+CLOSE = {torch.float32: (1e-5, 1e-6), torch.float64: (1e-12, 1e-12)}
+CASES = {
+    "pretraining": torch.float32,
+    "pretraining in float64": torch.float64,
+    "weighted": torch.float64,
+    "Faith PD": torch.float64,
+    "regression": torch.float32,
+    "regression in float64": torch.float64,
+    "classes, average": torch.float64,
+    "covariates": torch.float64,
+    "both, accumulated": torch.float64,
+    "sharded": torch.float32,
+    "sharded in float64": torch.float64,
+    "sharded, accumulated": torch.float64,
+}
+# Beginnings of what several ranks say besides.
+OF_RANKS = ("sent_", "imbalance")
+# On two ranks only.
+STAGES = {"stages": torch.float32, "stages in float64": torch.float64, "stages, accumulated": torch.float64}
+EVERY = [(case, size) for size in (2, 4) for case in CASES] + [(case, 2) for case in STAGES]
+
+
+def started(size: int, *words: object) -> None:
+    """Run the script on `size` ranks of this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    shared["PYTHONPATH"] = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), *map(str, words)],
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    said = [rank.communicate(timeout=300)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * size, said[0][-3000:] + said[-1][-3000:]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """What 1, 2 and 4 ranks made of every case."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for size in (1, 2, 4):
+        started(size, folder / str(size))
+    return {size: folder / str(size) for size in (1, 2, 4)}
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return safetensors.torch.load_file(folder / "weights.safetensors")
+
+
+def apart(one: Path, other: Path) -> float:
+    """Norm of the difference of the weights over their norm."""
+    a, b = weights_of(one), weights_of(other)
+    assert a.keys() == b.keys()
+    difference = sum((a[name].double() - b[name].double()).square().sum().item() for name in a)
+    return math.sqrt(difference / sum(value.double().square().sum().item() for value in a.values()))
+
+
+@pytest.mark.parametrize(("case", "size"), EVERY)
+def test_ranks_equal_one_device(runs, case, size):
+    of_weights, of_records = CLOSE[{**CASES, **STAGES}[case]]
+    assert apart(runs[1] / case, runs[size] / case) < of_weights
+    one, several = (json.loads((runs[n] / case / "records.json").read_text()) for n in (1, size))
+    assert len(one) == len(several) > 21
+    for a, b in zip(one, several, strict=True):
+        assert a.keys() == {name for name in b if not name.startswith(OF_RANKS)}
+        for name, value in a.items():
+            if isinstance(value, str):
+                assert b[name] == value
+            elif name not in TIMES:
+                assert b[name] == pytest.approx(value, rel=of_records, abs=of_records), (a, b)
+
+
+def test_what_ranks_exchange_and_do_is_said(runs):
+    """Bytes of a batch by kind, and how evenly the arithmetic is spread."""
+    for case, kinds in {
+        "pretraining": {"vectors", "rarefied rows", "gradients"},
+        "sharded": {"vectors", "rarefied rows", "gradients"},
+        "stages": {"hidden states", "gradients"},
+    }.items():
+        lines = json.loads((runs[2] / case / "records.json").read_text())
+        epoch = next(line for line in lines if line["event"] == "epoch" and "train_loss" in line)
+        assert all(epoch[f"sent_{kind}"] > 0 for kind in kinds)
+        assert 1 <= epoch["imbalance"] < 2
+
+
+def test_training_moved_the_weights(runs):
+    """Else the others would be equal for nothing."""
+    for case in CASES:
+        records = json.loads((runs[1] / case / "records.json").read_text())
+        losses = [record["train_loss"] for record in records if record["event"] == "epoch" and record["epoch"]]
+        assert losses[-1] < losses[0], case
+
+
+def test_stages_go_on_bit_by_bit_and_on_one_device(runs, tmp_path):
+    case = "stages in float64"
+    started(2, tmp_path / "saved", case, tmp_path / "states")
+    facts = json.loads((tmp_path / "states" / case / "state.json").read_text())["stages"]
+    assert 0 <= facts["blocks"] <= 2
+    assert facts["shares"]["first"] + facts["shares"]["last"] == pytest.approx(1)
+    assert facts["devices"]["first"].startswith("rank 1, ")
+    for size in (2, 1):
+        started(size, tmp_path / str(size), case, tmp_path / "states")
+    assert apart(tmp_path / "saved" / case, tmp_path / "2" / case) == 0
+    assert apart(tmp_path / "saved" / case, tmp_path / "1" / case) < CLOSE[torch.float64][0]
+
+
+@pytest.fixture(scope="module")
+def interrupted(runs, tmp_path_factory) -> Path:
+    """States after four steps on 4 ranks, from runs that then went on to their end."""
+    folder = tmp_path_factory.mktemp("states")
+    started(4, folder / "ran", ";".join(ON), folder / "states")
+    for case in ON:
+        assert apart(folder / "ran" / case, runs[4] / case) == 0, "to save changes nothing"
+    return folder / "states"
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_run_on_four_goes_on_on_any_number(runs, interrupted, tmp_path, size):
+    """Bit by bit on as many, within the tolerances on fewer."""
+    started(size, tmp_path / "ran", ";".join(ON), interrupted)
+    for case in ON:
+        found = apart(tmp_path / "ran" / case, runs[4] / case)
+        assert found == 0 if size == 4 else found < CLOSE[CASES[case]][0], case
+
+
+def test_sharded_states_are_one_file_for_each_rank(interrupted):
+    names = {path.name for path in (interrupted / "sharded").iterdir()}
+    assert names == {"manifest.json", "state.json", *(f"shard-{rank}.safetensors" for rank in range(4))}
+    assert json.loads((interrupted / "sharded" / "state.json").read_text())["shards"]["ranks"] == 4
+    sizes = [(interrupted / "sharded" / f"shard-{rank}.safetensors").stat().st_size for rank in range(4)]
+    assert max(sizes[1:]) < 0.5 * (interrupted / "pretraining" / "state.safetensors").stat().st_size

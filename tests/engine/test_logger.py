@@ -1,0 +1,71 @@
+"""Metrics as lines that survive, and TensorBoard's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from aam.engine.logger import RunLogger
+
+
+def records(path: Path) -> list[dict]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def step(number: int) -> dict:
+    return {"event": "step", "step": number, "lr": 0.1, "train_loss": 1 / number}
+
+
+def epoch(number: int) -> dict:
+    return {"event": "epoch", "epoch": number, "best": 1, "train_loss": 2.0, "val_loss": 1.5, "samples_per_s": 3.0}
+
+
+def test_records_are_lines_and_scalars(tmp_path, caplog):
+    with RunLogger(tmp_path, "pretrain", 20, 2) as journal:
+        journal.report({"event": "step", "step": 9, "lr": 0.1})
+        journal.report(step(10))
+        journal.report(epoch(1))
+    assert [(record["event"], record["step"]) for record in records(tmp_path)] == [("step", 10), ("epoch", 10)]
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    assert [(event.step, event.value) for event in board.Scalars("step/train_loss")] == [(10, pytest.approx(0.1))]
+    assert board.Scalars("epoch/val_loss")[0].value == 1.5
+
+
+def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
+    with RunLogger(tmp_path, "pretrain", 40, 4) as journal:
+        journal.report(step(10))
+        facts = json.loads(json.dumps(journal.facts()))
+        journal.report(step(20))
+        journal.report(epoch(1))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "st')
+    with RunLogger(tmp_path, "pretrain", 40, 4, facts) as journal:
+        journal.report(step(11))
+    assert [record["step"] for record in records(tmp_path)] == [10, 11]
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    assert [event.step for event in board.Scalars("step/train_loss")] == [10, 11]
+    assert records(tmp_path)[1]["seconds"] >= facts["seconds"]
+
+
+def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch, caplog):
+    with RunLogger(tmp_path, "pretrain", 20, 2) as journal:
+        journal.report(step(10))
+        opening = Path.open
+
+        def full(self: Path, *arguments: object, **options: object):
+            if self.name == "metrics.jsonl":
+                raise OSError(28, "No space left on device")
+            return opening(self, *arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", full)
+            journal.report(epoch(1))
+        assert "training goes on, and it is tried again" in caplog.text
+        assert len(records(tmp_path)) == 1
+        journal.report(step(20))
+    assert [record["event"] for record in records(tmp_path)] == ["step", "epoch", "step"]

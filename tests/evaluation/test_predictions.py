@@ -1,0 +1,237 @@
+"""Predictions in own units, averaged over draws, written as a table and read back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from aam.config import DataConfig, ModelConfig
+from aam.data.region import RegionProfile
+from aam.data.study import EVALUATION
+from aam.data.targets import Scale, Targets, TargetSpec
+from aam.errors import InputError
+from aam.evaluation.predictions import PredictionTable, combined, joined, read_predictions, write_predictions
+from aam.model.heads import HeadConfig
+from aam.runtime.options import RuntimeConfig
+from aam.training.inference import predict_rows, run_model
+from aam.training.saved_model import SavedModel
+
+CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
+AGE = TargetSpec("age", "numeric", (), "zscore", Scale(40.0, 15.0), bounds=(0.0, 90.0))
+READS = TargetSpec("reads", "numeric", (), "log-zscore", Scale(2.0, 0.5), bounds=(0.0, 100.0))
+SITE = TargetSpec("site", "class", ("gut", "oral", "skin"))
+
+
+def table(ids=("a", "007"), notes=("", ""), folds=("", ""), spreads=True, specs=(AGE, SITE)) -> PredictionTable:
+    n, rng = len(ids), np.random.default_rng(0)
+    weights = rng.random((n, 3))
+    numeric = [spec.name for spec in specs if spec.kind == "numeric"]
+    classes = [spec.name for spec in specs if spec.kind == "class"]
+    return PredictionTable(
+        tuple(ids),
+        tuple(specs),
+        {name: rng.normal(50, 20, n) for name in numeric},
+        {name: rng.random(n) for name in numeric} if spreads else {},
+        {name: weights / weights.sum(1, keepdims=True) for name in classes},
+        tuple(notes),
+        tuple(folds),
+    )
+
+
+def different(found: PredictionTable, expected: PredictionTable, tolerance: float = 1e-6) -> list[str]:
+    """What of two tables differs, numbers by more than the relative tolerance."""
+    names = [name for name in ("sample_ids", "notes", "folds") if getattr(found, name) != getattr(expected, name)]
+    if [(s.name, s.kind, s.labels) for s in found.specs] != [(s.name, s.kind, s.labels) for s in expected.specs]:
+        names.append("specs")
+    for part in ("values", "spreads", "probabilities", "derived"):
+        one, other = getattr(found, part), getattr(expected, part)
+        names += [f"{part} of {name}" for name in one.keys() ^ other.keys()]
+        names += [
+            f"{part} of {name}"
+            for name in one.keys() & other.keys()
+            if one[name].shape != other[name].shape
+            or not np.allclose(one[name], other[name], rtol=tolerance, atol=0, equal_nan=True)
+        ]
+    return names
+
+
+# --- making ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny())
+
+
+@pytest.fixture
+def saved(model_of, study) -> SavedModel:
+    return SavedModel(
+        network=model_of(HeadConfig(n_targets=2, n_classes=(3,))),
+        data=DataConfig(),
+        model=ModelConfig(),
+        heads=HeadConfig(n_targets=2, n_classes=(3,)),
+        depth=40,
+        seed=0,
+        targets=Targets((AGE, SITE, READS)),
+        profile=RegionProfile.fit(study.table.sequences),
+        notes={},
+    )
+
+
+def test_predictions_are_in_own_units(saved, study):
+    """Failure 1 of the predecessor: they stayed in transformed units and were not rarefied."""
+    found = predict_rows(saved, study, ["s4", "s0", "s7"], PLAIN, CPU, 1, "2")
+    expected = run_model(saved.network, study, np.array([4, 0, 7]), CPU, PLAIN, EVALUATION - 1)
+    assert found.sample_ids == ("s4", "s0", "s7")
+    assert found.specs == (AGE, SITE, READS)
+    np.testing.assert_allclose(found.values["age"], expected.target[:, 0] * 15 + 40)
+    np.testing.assert_allclose(found.values["reads"], np.expm1(expected.target[:, 1] * 0.5 + 2))
+    np.testing.assert_array_equal(found.probabilities["site"], expected.probabilities[0])
+    assert found.spreads == {}
+    assert (found.folds, found.notes) == (("2",) * 3, ("",) * 3)
+
+
+def test_passes_are_averaged_in_own_units(saved, study):
+    names = ["s4", "s0", "s7"]
+    found = predict_rows(saved, study, names, PLAIN, CPU, 3)
+    draws = [run_model(saved.network, study, study.rows(names), CPU, PLAIN, -2 - each) for each in range(3)]
+    reads = np.expm1(np.stack([draw.target[:, 1] for draw in draws]) * 0.5 + 2)
+    assert reads.std(axis=0).max() > 1e-3
+    np.testing.assert_allclose(found.values["reads"], reads.mean(axis=0))
+    np.testing.assert_allclose(found.spreads["reads"], reads.std(axis=0))
+    expected = np.mean([draw.probabilities[0] for draw in draws], axis=0)
+    np.testing.assert_allclose(found.probabilities["site"], expected)
+    np.testing.assert_allclose(found.probabilities["site"].sum(axis=1), 1, atol=1e-6)
+    assert not different(predict_rows(saved, study, names, PLAIN, CPU, 3), found, 0)
+
+
+def test_rows_without_a_prediction_say_why():
+    full = table()
+    found = full.with_rows(["007", "shallow", "a"], {"shallow": "12 reads, fewer than 1000"})
+    assert found.sample_ids == ("007", "shallow", "a")
+    assert found.notes == ("", "12 reads, fewer than 1000", "")
+    assert found.folds == ("", "", "")
+    for column in ("values", "spreads", "probabilities"):
+        for name, values in getattr(full, column).items():
+            laid_out = getattr(found, column)[name]
+            np.testing.assert_array_equal(laid_out[[2, 0]], values)
+            assert np.isnan(laid_out[1]).all()
+
+
+def test_folds_are_joined_and_an_unseen_label_has_probability_0():
+    first = table(("a", "b"), folds=("0", "0"))
+    second = table(("c",), notes=("x",), folds=("1",), specs=(AGE, TargetSpec("site", "class", ("air", "gut", "skin"))))
+    found = joined([first, second])
+    assert found.sample_ids == ("a", "b", "c")
+    assert found.folds == ("0", "0", "1")
+    assert found.notes == ("", "", "x")
+    assert found.specs[1].labels == ("air", "gut", "oral", "skin")
+    np.testing.assert_array_equal(found.values["age"], np.r_[first.values["age"], second.values["age"]])
+    one, other = first.probabilities["site"], second.probabilities["site"]
+    np.testing.assert_array_equal(found.probabilities["site"][:2], np.c_[[0, 0], one])
+    np.testing.assert_array_equal(found.probabilities["site"][2], [other[0, 0], other[0, 1], 0, other[0, 2]])
+    assert not different(joined([first]), first, 0)
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def test_the_columns_of_the_file(tmp_path):
+    specs = (AGE, SITE)
+    written = PredictionTable(
+        ("a", "b"), specs, {"age": np.array([31.25, math.nan])}, {"age": np.array([0.5, math.nan])},
+        {"site": np.array([[0.25, 0.625, 0.125], [math.nan] * 3])}, ("", "12 reads, fewer than 40"), ("", ""),
+    )  # fmt: skip
+    write_predictions(tmp_path / "p.tsv", written)
+    assert (tmp_path / "p.tsv").read_bytes().decode() == (
+        "sample-id\tage\tage.sd\tsite\tsite=gut\tsite=oral\tsite=skin\tnote\n"
+        "a\t31.25\t0.5\toral\t0.25\t0.625\t0.125\t\n"
+        "b\t\t\t\t\t\t\t12 reads, fewer than 40\n"
+    )
+    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+
+
+@pytest.mark.parametrize("spreads", [True, False])
+@pytest.mark.parametrize("specs", [(AGE,), (SITE,), (SITE, READS, AGE)])
+def test_what_is_written_is_read(tmp_path, spreads, specs):
+    for folds in (("", ""), ("0", "1")):
+        written = table(folds=folds, notes=("", "why"), spreads=spreads, specs=specs)
+        write_predictions(tmp_path / "p.tsv", written)
+        assert not different(read_predictions(tmp_path / "p.tsv"), written)
+
+
+def test_names_may_hold_anything(tmp_path):
+    specs = (
+        TargetSpec("a=b", "class", ("x", "y", "y=z", 'tab\tquote"')),
+        TargetSpec("pH (1:5, H₂O)", "numeric"),
+        TargetSpec("b", "numeric"),
+    )
+    ids = ("0012", 'q"t', "with blank", "Ünï", "tab\tbed")
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), 5)
+    values = {"pH (1:5, H₂O)": np.arange(5.0), "b": np.full(5, -1e-9)}
+    written = PredictionTable(ids, specs, values, {}, {"a=b": weights}, ("",) * 5, ("",) * 5)
+    write_predictions(tmp_path / "p.tsv", written)
+    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no predictions"),
+        ("sampleid\tage\na\t1\n", "begins with sample-id"),
+        ("sample-id\tage\na\t1\t2\n", "rows of equal length"),
+        ("sample-id\tage\na\n", "rows of equal length"),
+        ("sample-id\tage\n", "there is no sample"),
+        ("sample-id\tage\na\t1\na\t2\n", "stands there twice"),
+        ("sample-id\tage\tage\na\t1\t2\n", "stands there twice"),
+        ("sample-id\tnote\na\tx\n", "no target column"),
+        ("sample-id\tage\na\told\n", "'age' holds text where numbers belong.*old"),
+        ("sample-id\tsite\tsite=gut\na\tgut\tmuch\n", "'site=gut' holds text"),
+        ("sample-id\tage\tage.sd\na\t1\tx\n", "'age.sd' holds text"),
+    ],
+)
+def test_bad_files(tmp_path, text, message):
+    path = tmp_path / "p.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        read_predictions(path)
+    assert str(path) in str(caught.value)
+
+
+def test_unreadable_files(tmp_path):
+    (tmp_path / "latin.tsv").write_bytes("sample-id\tage\nü\t1\n".encode("latin-1"))
+    for path in (tmp_path / "latin.tsv", tmp_path / "nowhere.tsv", tmp_path):
+        with pytest.raises(InputError, match="cannot be read as predictions"):
+            read_predictions(path)
+
+
+def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
+    written = table().with_limits("age", np.array([[1.5, 2.5], [3.0, 4.25]]))
+    written = replace(written, derived={"age.member-sd": np.array([0.5, 0.25]), **written.derived})
+    write_predictions(tmp_path / "p.tsv", written)
+    header, *_ = (tmp_path / "p.tsv").read_text().splitlines()
+    assert header.split("\t")[1:6] == ["age", "age.sd", "age.member-sd", "age.low", "age.high"]
+    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+    moved = written.with_rows(["007", "new"], {})
+    np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
+    assert table().limits("age") is None
+
+
+def test_members_are_averaged_over_the_labels_of_all():
+    first = table()
+    other = table(specs=(AGE, replace(SITE, labels=("gut", "air", "skin"))))
+    found = combined([first, other])
+    assert found.specs[1].labels == ("air", "gut", "oral", "skin")
+    one, two = first.probabilities["site"], other.probabilities["site"]
+    expected = np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
+    np.testing.assert_allclose(found.probabilities["site"], expected)
+    assert combined([first]) is first
+    shifted = replace(first, values={"age": first.values["age"] + 4}, spreads={"age": 2 * first.spreads["age"]})
+    both = combined([first, shifted])
+    np.testing.assert_allclose(both.values["age"], first.values["age"] + 2)
+    np.testing.assert_allclose(both.derived["age.member-sd"], 2)
+    np.testing.assert_allclose(both.spreads["age"], np.sqrt(2.5) * first.spreads["age"])

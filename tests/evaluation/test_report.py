@@ -1,0 +1,285 @@
+"""The report: complete, the same every time, and safe whatever the metadata hold."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from aam.evaluation.baselines import MAJORITY, MEDIAN, Baseline
+from aam.evaluation.bootstrap import Predictions
+from aam.evaluation.metrics import regression_metrics
+from aam.evaluation.report import Names, ReportData, Table, TargetResult, summary_lines, target_result
+from aam.evaluation.report_html import report_html
+from aam.evaluation.verdict import number
+
+HOSTILE = "<script src='https://example.org/x.js'>\"&\x1b[31m</script>"
+EMPTY_TAGS = {"meta", "img"}
+
+
+def numeric(name: str = "age", batches: int = 3) -> TargetResult:
+    draw = np.random.default_rng(0)
+    truth = draw.normal(50, 10, 40)
+    batch = np.array([f"run {i % batches}" for i in range(40)])
+    ids = tuple(f"s{i}" for i in range(40))
+    predictions = Predictions(
+        ids, truth, truth + draw.normal(0, 5, 40), (), np.arange(40) % 4, np.arange(40) // 2, batch
+    )
+    baselines = [Baseline(MEDIAN, np.full(40, np.median(truth)))]
+    return target_result(Names(name, "run", "subject"), predictions, baselines, repeats=20)
+
+
+def classes(labels: tuple[str, ...] = ("skin", "gut", "soil")) -> TargetResult:
+    draw = np.random.default_rng(1)
+    truth = np.arange(30) % 3
+    probabilities = draw.dirichlet(np.ones(3), 30) + np.eye(3)[truth]
+    predictions = Predictions(tuple(map(str, range(30))), truth, probabilities / 2, labels)
+    baselines = [Baseline(MAJORITY, np.tile([1.0, 0.0, 0.0], (30, 1)))]
+    losses = {labels[0]: (12, 10), labels[1]: (10, 10)}
+    return target_result(Names("biome"), predictions, baselines, losses, repeats=20)
+
+
+def data(*targets: TargetResult) -> ReportData:
+    return ReportData(
+        title="aam train",
+        task={"targets": "age, biome"},
+        data={"samples": 40},
+        split={"folds": "column fold"},
+        targets=targets or (numeric(), classes()),
+        tables=(Table("UniFrac", ("", "Mantel"), (("model", "0.95"), ("8-mer Jaccard", "0.958"))),),
+        warnings=("a third of the ASVs were not seen in training",),
+        configuration={"lr": 0.001, "table": Path("table.biom")},
+    )
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; fails when tags do not nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in EMPTY_TAGS:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, text: str) -> None:
+        if "style" not in self.open:
+            self.text += text + "\n"
+
+
+# --- content -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_everything():
+    results = data()
+    page = Page(report_html(results)).text
+    for expected in (
+        *("aam train", "age, biome", "column fold", "a third of the ASVs", "8-mer Jaccard", "table.biom"),
+        *("fold 0", "run run 2", "the training median", "the majority class", "balanced accuracy", "AUROC"),
+        *("Held-out figures, with 95 % intervals over 20 values of subject", "over 30 samples"),
+        *("Each class against all others", "Samples lost below the depth", "True class (rows)"),
+        *(sentence for result in results.targets for sentence in result.sentences),
+    ):
+        assert expected in page, expected
+    assert all(result.sentences for result in results.targets)
+
+
+def test_figures_are_those_of_the_predictions():
+    result = numeric()
+    known = result.predictions
+    expected = regression_metrics(known.truth, known.predicted)
+    assert {name: one.value for name, one in result.pooled.items()} == expected
+    rows = known.fold == 2
+    assert result.folds["2"][1]["mae"].value == pytest.approx(np.abs(known.truth[rows] - known.predicted[rows]).mean())
+    assert [count for count, _ in result.batches.values()] == [14, 13, 13]
+    line = next(line for line in summary_lines(data(result)) if line.startswith("  all held-out samples"))
+    assert f" {number(expected['mae'])} (" in line
+    model, median = result.comparisons[0].model["mae"], result.comparisons[0].figures["mae"].value
+    line = next(line for line in summary_lines(data(result)) if line.startswith("  the training median"))
+    assert f" {number(model - median)} (" in line
+
+
+def test_losses_and_counts_by_class():
+    result = classes()
+    page = report_html(data(result))
+    assert "<tr><td>skin</td><td>12</td><td>10</td><td>2</td></tr>" in page
+    cells = re.findall(r'rgba\(68, 119, 170, [0-9.]+\)">(\d+)</td>', page)
+    known = result.predictions
+    expected = sklearn.metrics.confusion_matrix(known.truth, known.predicted.argmax(axis=1))
+    assert list(map(int, cells)) == expected.ravel().tolist()
+
+
+def bounded() -> TargetResult:
+    """Forty subjects of two samples; intervals miss one subject, which is also the tenth of the oldest."""
+    truth = np.repeat(np.arange(40.0), 2)
+    predicted = np.where(truth == 39, 30.0, truth + 0.5)
+    limits = np.stack([predicted - 1, predicted + 2], axis=1)
+    ids = tuple(f"s{i}" for i in range(80))
+    subject, batch = np.arange(80) // 2, np.array(["x", "y"] * 40)
+    given = Predictions(ids, truth, predicted, (), np.arange(80) % 4, subject, batch, limits)
+    return target_result(Names("age", "run", "subject"), given, parts={"subject": subject.astype(str)}, repeats=50)
+
+
+def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
+    result = bounded()
+    assert result.coverage["coverage"].value == 78 / 80
+    assert 0.9 < result.coverage["coverage"].low < 1 == result.coverage["coverage"].high
+    assert result.coverage["width"].value == 3
+    assert result.coverage["one_width"].value == 1, "the 73rd of 80 residuals is half a unit"
+    assert result.sentences[-1].startswith("The 90 % intervals hold 0.975 (")
+    assert result.sentences[-1].endswith("0.750 to 1.00 in tenths of them; they are 3.00 wide on average, 3.00 times "
+                                         "one width for all.")  # fmt: skip
+    page = Page(report_html(data(result)))
+    for title in (
+        "90 % conformal intervals",
+        "Intervals by tenth of the target",
+        "Intervals by fold",
+        "Intervals by run",
+    ):
+        assert title in page.text
+    assert "36.0 to 39.0\n8\n0.750\n3.00" in page.text
+    assert "By subject" in page.text
+    assert page.text.count("40 rows") == 2, "long tables are folded up"
+    assert result.parts["subject"]["39"][1]["mae"].value == 9
+
+
+def test_intervals_of_perfect_predictions_have_no_width_to_compare():
+    given = bounded().predictions
+    perfect = replace(given, predicted=given.truth, limits=np.stack([given.truth, given.truth], axis=1))
+    said = target_result(Names("age"), perfect, repeats=20).sentences[-1]
+    assert said.endswith("hold 1.00 (1.00 to 1.00) of the held-out values, 1.00 to 1.00 in tenths of them; they are "
+                         "0.00 wide on average.")  # fmt: skip
+
+
+def test_without_intervals_nothing_is_said_of_them():
+    assert numeric().coverage == {}
+    page = Page(report_html(data()))
+    assert "conformal" not in page.text
+    assert "Calibration" in page.text, "of the classes"
+
+
+def test_transductive_pretraining_is_labelled():
+    plain, labelled = data(), replace(data(), transductive=True)
+    assert "Transductive" not in report_html(plain)
+    assert "Transductive: pretraining saw the held-out samples" in report_html(labelled)
+    assert any(line.startswith("warning: Transductive") for line in summary_lines(labelled))
+
+
+def test_the_digest_names_the_configuration():
+    page = report_html(data())
+    shown = '{\n "lr": 0.001,\n "table": "table.biom"\n}'
+    assert hashlib.sha256(shown.encode()).hexdigest()[:32] in page
+    other = replace(data(), configuration={"lr": 0.002})
+    assert hashlib.sha256(shown.encode()).hexdigest()[:32] not in report_html(other)
+
+
+def test_plain_lines_are_few_and_their_columns_stand_below_each_other():
+    lines = summary_lines(data(numeric(), classes()))
+    assert len(lines) < 30
+    start = lines.index("The model beside baselines") + 1
+    header, model, median = lines[start : start + 3]
+    assert header.split()[:2] == ["samples", "MAE"]
+    assert header.split()[-1] == "p"
+    assert len(header) == len(median)
+    assert "RMSE" not in header
+    assert model.index(")") == median.index(")")
+    assert not any("subject" in line and line.startswith("  run ") for line in lines)
+
+
+def test_a_target_without_any_known_sample_is_reported():
+    nothing = Predictions(("a", "b"), np.full(2, math.nan), np.zeros(2))
+    result = target_result(Names("age"), nothing, [Baseline(MEDIAN, np.zeros(2))], repeats=5)
+    assert result.comparisons == ()
+    assert "<img" not in report_html(data(result))
+    unlabelled = Predictions(("a",), np.array([-1]), np.array([[0.5, 0.5]]), ("no", "yes"))
+    assert Page(report_html(data(target_result(Names("case"), unlabelled, repeats=5)))).text
+
+
+def test_a_report_of_pretraining_has_no_target():
+    page = Page(report_html(replace(data(), targets=()))).text
+    assert "Mantel" in page
+    assert summary_lines(replace(data(), targets=()))[-1] == "  8-mer Jaccard   0.958"
+
+
+# --- pictures ----------------------------------------------------------------------------------------------
+
+
+def test_the_scatter_is_a_picture_inside_the_page():
+    page = Page(report_html(data(numeric())))
+    (source,) = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
+    kind, _, content = source.partition(",")
+    assert kind == "data:image/png;base64"
+    assert base64.b64decode(content, validate=True).startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_batches_have_a_colour_each_while_there_are_enough():
+    assert report_html(data(numeric(batches=3))).count('class="swatch"') == 3
+    assert report_html(data(numeric(batches=20))).count('class="swatch"') == 0
+
+
+# --- safety ------------------------------------------------------------------------------------------------
+
+
+def hostile() -> ReportData:
+    results = data(classes((HOSTILE, "gut", "soil")), numeric(HOSTILE))
+    names = Names(HOSTILE, HOSTILE, HOSTILE)
+    return replace(
+        results,
+        title=HOSTILE,
+        task={HOSTILE: HOSTILE},
+        tables=(Table(HOSTILE, (HOSTILE,), ((HOSTILE,),)),),
+        targets=tuple(replace(one, names=names, sentences=(HOSTILE,)) for one in results.targets),
+        warnings=(HOSTILE,),
+        configuration={HOSTILE: [HOSTILE]},
+    )
+
+
+def test_nothing_in_the_data_becomes_markup():
+    page = Page(report_html(hostile()))
+    assert "script" not in {tag for tag, _, _ in page.attributes}
+    assert "<script" not in report_html(hostile())
+    assert HOSTILE in page.text
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name not in ("src", "href") or value.startswith("data:image/png;base64,")
+
+
+def test_the_page_forbids_outside_resources():
+    page = Page(report_html(data()))
+    policies = [value for tag, name, value in page.attributes if (tag, name) == ("meta", "content")]
+    assert policies == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+    assert not re.search(r"https?:|@import|url\(", report_html(data()))
+
+
+def test_plain_lines_hold_nothing_that_a_terminal_obeys():
+    assert all(line.isprintable() for line in summary_lines(hostile()))
+
+
+# --- file --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_results_give_the_same_bytes():
+    assert report_html(data()) == report_html(data())
+
+
+def test_importing_does_not_load_the_plotting_library(plain_python: Callable[[str], str]):
+    assert plain_python("import sys, aam.evaluation.report; print('matplotlib' in sys.modules)") == "False\n"

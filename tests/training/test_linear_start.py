@@ -1,0 +1,91 @@
+"""Heads start as linear models of the sample vectors: what those can tell is told at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from aam.config import FineTuneConfig, TargetConfig
+from aam.data.study import EVALUATION
+from aam.model.heads import HeadConfig
+from aam.runtime.options import RuntimeConfig
+from aam.training.inference import encode_table, run_model
+from aam.training.linear_start import fit_heads
+
+CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
+TRAIN, HELD = np.arange(60), np.arange(60, 90)
+
+
+def fitted(model, study, held=HELD, config=CONFIG) -> None:
+    fit_heads(model, study, (TRAIN, held), encode_table(model, study, CPU, PLAIN), CPU, config)
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny(samples=90, asvs=8, tree=False))
+
+
+def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_of):
+    model = model_of(HeadConfig(n_targets=2, n_classes=(2, 4)), noise=0.0)
+    everyone = np.arange(90)
+    vectors = run_model(model, study, everyone, CPU, PLAIN).samples
+    centered = (vectors - vectors.mean(axis=0)) / vectors.std(axis=0)
+    first, second = centered[:, 0], centered[:, 1]
+    target = np.stack([first, 5 * second - 30], axis=1).astype(np.float32)
+    target[3, 0] = np.nan
+    label = np.stack([first > 0, (second > 0) + 2 * (first > 0)], axis=1).astype(np.int64)
+    label[5, 1] = -1
+    study = dataclasses.replace(study, target=target, label=label)
+    fitted(model, study, HELD, CONFIG)
+    found = run_model(model, study, HELD, CPU, PLAIN, EVALUATION)
+    for column in range(2):
+        correlation = np.corrcoef(found.target[:, column], target[HELD, column])[0, 1]
+        assert correlation > 0.9
+    assert abs(found.target[:, 1].mean() - target[HELD, 1].mean()) < 1
+    assert (found.probabilities[0].argmax(axis=1) == label[HELD, 0]).mean() > 0.8
+    assert (found.probabilities[1].argmax(axis=1) == label[HELD, 1]).mean() > 0.7
+
+
+def test_noise_is_answered_with_the_mean(study, model_of):
+    model = model_of(HeadConfig(n_targets=1), noise=0.0)
+    noise = np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
+    study = dataclasses.replace(study, target=noise)
+    fitted(model, study, HELD, CONFIG)
+    found = run_model(model, study, HELD, CPU, PLAIN).target[:, 0]
+    assert abs(found.mean() - 7) < 0.5
+    assert found.std() < 0.6, "the held-out samples choose a strong penalty"
+
+
+def test_a_class_without_training_samples_is_hardly_predicted(study, model_of):
+    model = model_of(HeadConfig(n_classes=(3,)), noise=0.0)
+    label = (np.arange(90) % 2)[:, None]
+    study = dataclasses.replace(study, label=label.astype(np.int64))
+    fitted(model, study, np.array([], np.int64), CONFIG)
+    found = run_model(model, study, HELD, CPU, PLAIN).probabilities[0]
+    assert found[:, 2].max() < 0.05
+    assert found[:, :2].min() > 0.05
+
+
+@pytest.mark.parametrize("way", ["balanced", "by class", "by sample"])
+def test_weights_count_from_the_start(study, model_of, way):
+    """Noise with one class in nine: weights that even the classes out make it far more likely."""
+    label = (np.arange(90) % 9 == 0)[:, None].astype(np.int64)
+    asked = {"balanced": ("balanced",), "by class": ("1", "8"), "by sample": ()}[way]
+    weight = np.where(label[:, 0] == 1, 8, 1).astype(np.float32) if way == "by sample" else None
+    plain, weighted = FineTuneConfig(), FineTuneConfig(targets=TargetConfig(class_weights=asked))
+    for config, given, low, high in ((plain, None, 0.05, 0.2), (weighted, weight, 0.25, 0.6)):
+        model = model_of(HeadConfig(n_classes=(2,)), noise=0.0)
+        fitted(model, dataclasses.replace(study, label=label, weight=given), HELD, config)
+        rare = run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1]
+        assert low < rare.mean() < high
+
+
+def test_weights_of_samples_move_a_mean_from_the_start(study, model_of):
+    value = np.where(np.arange(90) % 2, 1.0, 0.0).astype(np.float32)[:, None]
+    for weight, low, high in ((None, 0.4, 0.6), (np.where(value[:, 0], 9, 1).astype(np.float32), 0.8, 1.0)):
+        model = model_of(HeadConfig(n_targets=1), noise=0.0)
+        fitted(model, dataclasses.replace(study, target=value, weight=weight), HELD, CONFIG)
+        assert low < run_model(model, study, HELD, CPU, PLAIN).target.mean() < high

@@ -1,0 +1,291 @@
+"""Finders and profiles: sizes that fit, memory of a step, learning rates, what is restored; the doctor's network."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from aam.cli.main import main
+from aam.commands.profile import learning_rates, read_rocprof, suggested
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.data.batch import Budget
+from aam.data.simulate import SimulateConfig, simulate
+from aam.engine.options import RunConfig
+from aam.errors import InputError, RunError
+from aam.model.reference import activations
+from aam.runtime.memory import memory_limit, resident_memory
+from aam.runtime.rng import random_state
+from aam.training import memory_budget
+from aam.training.memory_budget import largest_batch, memory_model, sizes
+from aam.training.steps import Steps, make_steps, restored
+
+CPU = torch.device("cpu")
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("finders") / "study"
+    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=80, length=50, depth=800))
+    return folder
+
+
+@pytest.fixture
+def steps(study) -> Steps:
+    config = FineTuneConfig(
+        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
+        model=ModelConfig(embedding_dim=16, attention_heads=2, attention_layers=1),
+        train=TrainConfig(batch_size=8),
+        runtime=RunConfig(device="cpu", threads=1),
+    )
+    return make_steps(config)
+
+
+def everything(steps: Steps) -> dict[str, torch.Tensor]:
+    """Copies of weights, optimizer state and random numbers."""
+    found = {f"model.{name}": value for name, value in steps.model.state_dict().items()}
+    for at, moments in steps.optimizer.state_dict()["state"].items():
+        found |= {f"optimizer.{at}.{name}": value for name, value in moments.items()}
+    return copy.deepcopy(found | random_state(CPU))
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_what_is_tried_leaves_nothing_behind_even_when_it_fails(steps):
+    steps.take(2, 0)
+    before, losses, loader = everything(steps), len(steps.losses), steps.loader
+
+    def fail() -> None:
+        with restored(steps):
+            steps.loader = replace(steps.loader, batch_size=3)
+            steps.take(2, 0)
+            torch.rand(3)
+            assert not same(before, everything(steps))
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert same(before, everything(steps))
+    assert (len(steps.losses), steps.loader) == (losses, loader)
+    assert all(parameter.grad is None for parameter in steps.model.parameters())
+
+
+# --- the largest batch ---------------------------------------------------------------------------------------
+
+
+def test_the_largest_batch_is_found_by_growth_and_bisection(steps, monkeypatch):
+    """Memory is simulated: 1,000 bytes and 100 for each sample, above what the process holds."""
+    tried, base = [], resident_memory()
+    monkeypatch.setattr(memory_budget, "resident_memory", lambda: base)
+
+    def peak(steps: Steps, size: int) -> int:
+        tried.append(size)
+        return base + 1000 + 100 * size
+
+    monkeypatch.setattr(memory_budget, "_peak", peak)
+    fits = largest_batch(steps, base + 1000 + 100 * 23)
+    assert 22 <= max(fits) <= 23
+    assert tried[:5] == [1, 2, 4, 8, 16]
+    assert max(tried) <= 23, "nothing that does not fit is tried where memory grows as it did"
+    assert max(largest_batch(steps, base + 10**9)) == 36, "all samples there are"
+    assert max(largest_batch(steps, base + 10**9, most=12)) == 12
+    with pytest.raises(RunError, match="not even one sample fits into"):
+        largest_batch(steps, base + 1050)
+
+
+def test_a_device_that_is_full_is_full_and_other_errors_are_told(steps, monkeypatch):
+    def full(steps: Steps, size: int) -> int:
+        if size > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 1
+
+    monkeypatch.setattr(memory_budget, "_peak", full)
+    before = everything(steps)
+    assert max(largest_batch(steps, 10**15)) == 5
+    monkeypatch.setattr(Steps, "step", lambda *_: 1 / 0)
+    monkeypatch.undo()
+    monkeypatch.setattr(Steps, "step", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        largest_batch(steps, 10**15)
+    assert same(before, everything(steps))
+
+
+def test_real_steps_are_measured(steps):
+    before = everything(steps)
+    fits = largest_batch(steps, memory_limit(CPU, 1.0), most=4)
+    assert list(fits) == [1, 2, 4]
+    assert all(peak > 1e7 for peak in fits.values())
+    assert same(before, everything(steps))
+
+
+def test_the_effective_batch_is_kept():
+    assert sizes(TrainConfig(batch_size=64), None) == (64, 1)
+    assert sizes(TrainConfig(batch_size=64), 1000) == (64, 1)
+    assert sizes(TrainConfig(batch_size=64), 50) == (32, 2)
+    assert sizes(TrainConfig(batch_size=16, gradient_accumulation_steps=3), 30) == (24, 2)
+    assert sizes(TrainConfig(batch_size=7), 3) == (1, 7)
+    assert sizes(TrainConfig(batch_size=16, target_effective_batch_size=64), None) == (16, 4)
+    assert sizes(TrainConfig(batch_size=16, target_effective_batch_size=64), 40) == (32, 2)
+    with pytest.raises(InputError, match="--target-effective-batch-size is 40, expected a multiple of --batch-size 16"):
+        sizes(TrainConfig(batch_size=16, target_effective_batch_size=40), None)
+
+
+def test_training_with_a_batch_size_that_was_found(study, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(memory_budget, "_peak", lambda steps, size: 10**15 if size > 4 else 1)
+    words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--epochs=1", "--threads=1"]
+    words += ["--batch-size=8", "--auto-batch-size", "--output-dir", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert "batches of 4, 2 for each step of 8 samples" in capsys.readouterr().err
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["decisions"]["batch"] == {"batch_size": 4, "gradient_accumulation_steps": 2}
+    assert about["config"]["train"]["batch_size"] == 4
+    (tmp_path / "run" / "metrics.json").unlink()
+    monkeypatch.setattr(memory_budget, "_peak", lambda *_: pytest.fail("sought again"))
+    assert main([*words, "--resume-from", "auto"]) == 0
+    assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
+    said = capsys.readouterr().err
+    assert "config.train.batch_size was 4 and is 8" in said
+    assert "config.train.auto_batch_size was True and is False" in said
+
+
+def test_what_a_step_needs_is_told_from_its_batch(steps):
+    """Within a tenth of what is measured, on batches that the model was not fitted to."""
+    before, free = everything(steps), replace(steps.loader, batch_size=32)
+    steps.loader = free
+    found = memory_model(steps, memory_limit(CPU, 1.0))
+    assert same(before, everything(steps))
+    with restored(steps):
+        for batch in replace(free, batch_size=24).epoch(3):
+            measured = memory_budget._most(steps, batch)
+            assert found._replace(most=1.1 * measured).allows(batch)
+            assert not found._replace(most=0.9 * measured).allows(batch)
+    with pytest.raises(RunError, match=r"fits into 0\.0 GB; raise --max-memory-fraction, lower"):
+        memory_model(steps, 10**6)
+
+
+def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypatch):
+    """Batches of 8 in parts, the same steps of 8 samples; going on takes the limit over that was found."""
+    words = ["train", "--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device=cpu"]
+    words += ["--metadata-column=ph", "--epochs=2", "--threads=1", "--batch-size=8", "--lr=1e-3", "--test-size=0"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
+    monkeypatch.setattr(memory_budget, "memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
+
+    def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
+        assert main([*words, "--output-dir", str(tmp_path / name), *more]) == 0
+        return load_file(tmp_path / name / "last" / "weights.safetensors")
+
+    whole = weights("whole")
+    assert "in parts" not in capsys.readouterr().err
+    parts = weights("parts", "--max-memory-fraction=0.5", "--num-workers=1")
+    said = re.search(r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err)
+    assert said is not None
+    assert int(said[1]) > 1
+    assert not same(parts, whole)
+    assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), "the loss is a sum"
+    about = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert about["decisions"]["memory"] == {"base": 0, "token": 0, "slot": 1, "most": 200}
+    for name in ("whole", "parts"):
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        assert max(json.loads(line).get("step", 0) for line in lines) == 8, "two epochs of 4 batches"
+    (tmp_path / "parts" / "metrics.json").unlink()
+    monkeypatch.setattr(memory_budget, "memory_model", lambda *_: pytest.fail("measured again"))
+    assert same(parts, weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"))
+
+
+# --- learning rates ------------------------------------------------------------------------------------------
+
+
+def test_learning_rates_from_too_small_to_too_large(steps):
+    before = everything(steps)
+    found = learning_rates(steps, 30)
+    rates = [rate for rate, _ in found]
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(1e-6)
+    assert all(np.isfinite(loss) for _, loss in found)
+    assert same(before, everything(steps))
+    assert suggested([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)]) == pytest.approx(1e-2 / 3)
+
+
+# --- profiles ------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_steps(study, tmp_path):
+    words = ["profile", "memory", "--table", str(study / "table.biom"), "--steps", "2", "--device", "cpu"]
+    assert main([*words, "--embedding-dim=8", "--threads=1", "--output-dir", str(tmp_path / "out")]) == 0
+    assert "backward" in json.loads((tmp_path / "out" / "memory.json").read_text())["stages"]
+
+
+@pytest.mark.parametrize("what", ["step", "batch-size", "lr"])
+def test_profiles(study, tmp_path, what, capsys):
+    words = ["profile", what, "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--steps", "2"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--threads=1", "--batch-size=8"]
+    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out" / "profile.json").read_text())
+    said = capsys.readouterr().out
+    if what == "step":
+        assert len(found["top"]) == 10
+        assert sum(found["stages"].values()) > 0
+        assert 0.5 < found["accounted"] <= 1
+        assert 0 < found["utilisation"] < 1.5
+        assert "traceEvents" in json.loads((tmp_path / "out" / "trace.json").read_text())
+        assert "of the wall time" in said
+    elif what == "batch-size":
+        assert found["batch_size"] == 36
+        assert max(found["peak_bytes_of"].values()) < found["limit_bytes"]
+    else:
+        assert 1e-7 < found["suggested"] < 1
+        assert (tmp_path / "out" / "lr.png").read_bytes()[:4] == b"\x89PNG"
+    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 2, "exists already"
+
+
+def test_kernels_of_rocprof_are_read(tmp_path):
+    path = tmp_path / "kernel_stats.csv"
+    path.write_text(
+        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"a(x, y)",2,1000,500,1\n"b",1,3000,3000,2\n'
+    )
+    assert list(read_rocprof(path).items()) == [("b", 3e-6), ("a(x, y)", 1e-6)]
+    path.write_text("Name\nx\n")
+    with pytest.raises(InputError, match="expected Name and TotalDurationNs"):
+        read_rocprof(path)
+
+
+# --- the fixed network ---------------------------------------------------------------------------------------
+
+
+def test_layers_are_those_of_float64_and_stay_what_they_were():
+    found = activations(CPU)
+    assert max(layer["error"] for layer in found.values()) < 1e-4
+    golden = json.loads((GOLDEN / "activations.json").read_text())
+    assert found.keys() == golden.keys()
+    for name, layer in golden.items():
+        for figure, value in layer.items():
+            assert found[name][figure] == pytest.approx(value, rel=1e-3, abs=1e-4), (name, figure)
+
+
+@pytest.mark.gpu
+def test_layers_on_a_gpu_are_those_of_float64():
+    assert max(layer["error"] for layer in activations(torch.device("cuda")).values()) < 1e-3
+
+
+@pytest.mark.gpu
+def test_losses_on_a_gpu_are_those_of_the_cpu(study):
+    config = FineTuneConfig(
+        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"), train=TrainConfig(batch_size=16)
+    )
+    losses = []
+    for device in ("cpu", "cuda"):
+        steps = make_steps(replace(config, runtime=RunConfig(device=device, mixed_precision="none")))
+        steps.take(50, 0)
+        losses.append([float(loss) for loss in steps.losses])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
