@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from aam.engine.options import RunConfig
+from aam.engine.options import RunConfig, TrainingOptions
 from aam.options import option, rare
 
 Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized", "faith_pd"]
@@ -103,50 +103,13 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(TrainingOptions):
     """Objective and optimization"""
 
-    epochs: int = option(40, "Passes over the training samples.")
-    batch_size: int = option(64, "Samples per batch on each device; pairs are those of the batches of all devices.")
-    lr: float = option(5e-4, "Peak learning rate.")
-    weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
-    warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
-    optimizer: Literal["adamw", "adam", "sgd"] = option("adamw", "Optimizer.", rare=True)
-    scheduler: Literal["warmup_cosine", "cosine", "cosine_restarts", "plateau", "onecycle", "constant"] = option(
-        "warmup_cosine", "Course of the learning rate; all but cosine and onecycle begin with the warm-up.", rare=True
-    )
-    scheduler_t0: int = option(10, "Epochs of the first period of cosine_restarts.", rare=True)
-    scheduler_t_mult: int = option(2, "Each period of cosine_restarts is so many times the one before.", rare=True)
-    scheduler_eta_min: float = option(0.0, "Learning rate at the end of a cosine.", rare=True)
-    scheduler_patience: int = option(3, "Validations without improvement before plateau lowers the rate.", rare=True)
-    scheduler_factor: float = option(0.5, "By what plateau multiplies the learning rate.", rare=True)
-    scheduler_min_lr: float = option(0.0, "Below this plateau does not lower the learning rate.", rare=True)
-    gradient_accumulation_steps: int = option(1, "Batches per step of the optimizer; pairs are those within a batch.")
-    auto_batch_size: bool = rare(
-        False, "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were."
-    )
-    max_memory_fraction: float | None = rare(
-        None, "Share of the memory that a batch may take, else it is trained in parts; --auto-batch-size: unset 0.8."
-    )
-    target_effective_batch_size: int | None = option(
-        None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True
-    )
-    ema_decay: float = option(
-        0.0,
-        "Validate and save an average of the weights that keeps this share of itself each step; 0: none.",
-        rare=True,
-    )
     shallow_draws: float = option(
         0.5, "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).", rare=True
     )
     asv_dropout: float = rare(0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).")
-    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
-    nonfinite: Literal["stop", "skip"] = option(
-        "stop",
-        "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it).",
-        rare=True,
-    )
-    patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.")
     penalty: float = option(1.0, "Weight of the UniFrac loss.")
     nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.")
     count_penalty: float = option(1.0, "Weight of the masked-count loss.")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import math
 import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -22,44 +20,18 @@ from aam.commands.bench_cases import WARM_UP, Figures, time_training
 from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
+from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.options import out_of_range
 from aam.runtime.device import device_name
 from aam.runtime.files import check_writable, whole_file, write_text
 from aam.runtime.memory import memory_limit
-from aam.training.memory_budget import largest_batch
-from aam.training.steps import Steps, make_steps, restored
+from aam.training.memory_budget import largest_fitting_batch
+from aam.training.steps import PretrainingSteps, make_steps
 
 
-def learning_rates(steps: Steps, number: int) -> list[tuple[float, float]]:
-    """Learning rate and smoothed loss of `number` steps from 1e-6 to 1, until the loss is four times the lowest.
-
-    The range test of Smith (2017), "Cyclical learning rates for training neural networks".
-    """
-    found: list[tuple[float, float]] = []
-    batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
-    with restored(steps):
-        mean = 0.0
-        for at, rate in enumerate(np.geomspace(1e-6, 1.0, number)):
-            for group in steps.optimizer.param_groups:
-                group["lr"] = float(rate)
-            steps.step(next(batches), at)
-            loss = float(steps.losses[-1])
-            mean = 0.9 * mean + 0.1 * loss
-            smooth = mean / (1 - 0.9 ** (at + 1))
-            if not math.isfinite(loss) or (found and smooth > 4 * min(each for _, each in found)):
-                break
-            found.append((float(rate), smooth))
-    return found
-
-
-def suggested(found: Sequence[tuple[float, float]]) -> float:
-    """A third of the learning rate at which the loss is lowest."""
-    return min(found, key=lambda pair: pair[1])[0] / 3
-
-
-def _operations(steps: Steps, folder: Path) -> Figures:
+def _operations(steps: PretrainingSteps, folder: Path) -> Figures:
     """The ten operations that take most time, and a trace for chrome://tracing or Perfetto."""
     gpu = steps.device.type == "cuda"
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if gpu else [])]
@@ -140,13 +112,15 @@ def profile(config: ProfileConfig) -> None:
     elif config.what == "batch-size":
         steps = make_steps(whole)
         limit = memory_limit(steps.device, config.train.max_memory_fraction)
-        fits = largest_batch(steps, limit)
+        fits = largest_fitting_batch(steps, limit)
         figures = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
         print(f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of {limit / 1e9:.2f} GB")
     else:
-        found = learning_rates(make_steps(whole), 5 * config.steps)
-        figures = {"suggested": suggested(found), "tried": found}
-        _plot(folder / "lr.png", found, figures["suggested"])
+        steps = make_steps(whole)
+        batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
+        curve = learning_rate_curve(steps, batches, 5 * config.steps)
+        figures = {"suggested": suggested_learning_rate(curve), "tried": curve}
+        _plot(folder / "lr.png", curve, figures["suggested"])
         print(f"learning rate: {figures['suggested']:.2g} (lowest loss at {3 * figures['suggested']:.2g})")
     write_text(folder / "profile.json", json.dumps({"device": device_name(torch.device("cpu")), **figures}, indent=1))
     print(folder / "profile.json")

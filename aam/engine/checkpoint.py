@@ -17,22 +17,18 @@ import torch
 from torch import Tensor
 
 from aam.engine.options import RunConfig
-from aam.engine.signals import ELSEWHERE, Signals
+from aam.engine.signals import ON_ANOTHER_RANK, Signals
 from aam.errors import CallAgain, InputError
 from aam.runtime.distributed import SINGLE, World, full_tensor, local_shards
 from aam.runtime.files import read_json, remove, verify_manifest, whole_folder, write_manifest
 
 log = logging.getLogger("aam")
 
-FORMAT = 1
-
+FORMAT = 2
 
 FACTS, TENSORS, SHARD = "state.json", "state.safetensors", "shard-{}.safetensors"
 
 STEP, DAMAGED = "step-", "damaged-"
-
-# All records of the losses are in a state; two million steps write 64 MiB of them.
-MOST_FACTS = 1 << 30
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -48,44 +44,49 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """One moment of training: tensors by name, and facts that JSON can hold."""
+    """One moment of training: tensors by name, facts that JSON can hold, and texts that become files of their own."""
 
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
+    texts: dict[str, str] = field(default_factory=dict)
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin with `prefix` and a dot, by the rest of their names, which are sorted."""
+        """Return the tensors whose names begin with `prefix` and a dot, sorted by the rest of their names."""
         return {n[len(prefix) + 1 :]: self.tensors[n] for n in sorted(self.tensors) if n.startswith(f"{prefix}.")}
 
 
 def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False) -> None:
     """Write a state to the folder `path`, whole or not at all; an `OSError` on one rank is one on all.
 
-    The leading rank writes, or with `sharded` each rank its own part of the tensors.
+    The main rank writes, or with `sharded` each rank its own shards of the tensors.
     """
     failed = None
     tensors = state.tensors if sharded else {name: full_tensor(value) for name, value in state.tensors.items()}
     try:
         if sharded:
-            _write_shards(path, state, world)
+            _save_shards(path, state, world)
         elif world.is_main:
             with whole_folder(path) as folder:
                 write_tensors(tensors, folder / TENSORS)
-                _seal(folder, state.facts)
+                _write_rest(folder, state, {})
     except OSError as error:
         failed = error
     if world.any(failed is not None):
         raise failed or OSError(f"{path}: another rank could not write")
 
 
-def _seal(folder: Path, facts: dict[str, Any]) -> None:
-    (folder / FACTS).write_text(json.dumps({"format": FORMAT, **facts}) + "\n", encoding="utf-8")
+def _write_rest(folder: Path, state: State, layout: dict[str, Any]) -> None:
+    """Write everything but the tensors, the manifest last."""
+    for name, text in state.texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    facts = {"format": FORMAT, **state.facts, **layout, "texts": [*state.texts]}
+    (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
     write_manifest(folder)
 
 
-def _write_shards(path: Path, state: State, world: World) -> None:
-    """One file of each rank in a folder that the leading rank makes, and renames when all are written."""
-    own, folder, failed = local_shards(state.tensors, world), b"", None
+def _save_shards(path: Path, state: State, world: World) -> None:
+    """Write one file of each rank to a folder that the main rank makes, and renames when all are written."""
+    shards, folder, failed = local_shards(state.tensors, world), b"", None
     with contextlib.ExitStack() as stack:
         if world.is_main:
             try:
@@ -95,54 +96,63 @@ def _write_shards(path: Path, state: State, world: World) -> None:
         folder = world.broadcast(folder)
         try:
             if folder:
-                write_tensors(own, Path(os.fsdecode(folder)) / SHARD.format(world.rank))
+                write_tensors(shards, Path(os.fsdecode(folder)) / SHARD.format(world.rank))
         except OSError as error:
             failed = error
         if world.any(failed is not None):
             raise failed or OSError(f"{path}: another rank could not write")
         if world.is_main:
             shapes = {name: list(value.shape) for name, value in state.tensors.items()}
-            _seal(Path(os.fsdecode(folder)), {**state.facts, "shards": {"ranks": world.size, "shapes": shapes}})
+            _write_rest(Path(os.fsdecode(folder)), state, {"shards": {"ranks": world.size, "shapes": shapes}})
 
 
 def load(path: Path) -> State:
-    """Read and verify what `write_state` wrote; `InputError` where it is damaged or of another format."""
+    """Read and verify what `save` wrote; `InputError` where it is damaged or of another format."""
     verify_manifest(path)
-    facts: Any = read_json(path / FACTS, MOST_FACTS)
+    facts: Any = read_json(path / FACTS)
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise InputError(f"{path}: not a checkpoint that this aam can read")
     try:
+        texts = {name: (path / name).read_text(encoding="utf-8") for name in facts.pop("texts")}
         if "shards" not in facts:
-            return State(safetensors.torch.load_file(path / TENSORS), facts)
+            return State(safetensors.torch.load_file(path / TENSORS), facts, texts)
         layout = facts.pop("shards")
         files = [safetensors.torch.load_file(path / SHARD.format(rank)) for rank in range(layout["ranks"])]
         tensors = {
             name: torch.cat([file[name] for file in files if name in file]) if shape else files[0][name]
             for name, shape in layout["shapes"].items()
         }
-        return State(tensors, facts)
-    except (OSError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+        return State(tensors, facts, texts)
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise InputError(f"{path}: not a checkpoint that this aam can read ({error})") from error
 
 
 def broadcast_state(state: State | None, world: World) -> State | None:
-    """The state that the leading rank read, on every rank."""
+    """Return the state that the main rank read on every rank; its texts stay on the main rank."""
     if world.size == 1:
         return state
     facts = world.broadcast(b"" if state is None else json.dumps(state.facts).encode())
     tensors = world.broadcast(b"" if state is None else safetensors.torch.save(state.tensors))
-    return State(safetensors.torch.load(tensors), json.loads(facts)) if facts else None
+    if not facts:
+        return None
+    return State(safetensors.torch.load(tensors), json.loads(facts), {} if state is None else state.texts)
 
 
-def latest_checkpoint(folder: Path) -> State | None:
-    """The newest whole checkpoint below `folder`; damaged ones are named, passed over, and no longer counted."""
+def find_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints below `folder`, oldest first."""
+    steps = {path: path.name.removeprefix(STEP) for path in folder.glob(f"{STEP}*")}
+    return sorted((path for path, step in steps.items() if step.isdigit()), key=lambda path: int(steps[path]))
+
+
+def load_latest(folder: Path) -> State | None:
+    """Return the newest whole checkpoint below `folder`; damaged ones are named, renamed and passed over."""
     for path in reversed(find_checkpoints(folder)):
-        if (state := _read_or_set_aside(path)) is not None:
+        if (state := _load_or_rename(path)) is not None:
             return state
     return None
 
 
-def _read_or_set_aside(path: Path) -> State | None:
+def _load_or_rename(path: Path) -> State | None:
     try:
         return load(path)
     except InputError as error:
@@ -152,37 +162,29 @@ def _read_or_set_aside(path: Path) -> State | None:
 
 
 def remove_later(path: Path) -> None:
-    """Remove the checkpoints beside `path` that are later: the run goes back."""
-    later = False
-    for other in find_checkpoints(path.parent):
-        if later:
-            log.warning("%s: removed, the run goes back before it", other)
-            remove(other)
-        later = later or other.name == path.name
-
-
-def find_checkpoints(folder: Path) -> list[Path]:
-    """Checkpoints below `folder`, oldest first."""
-    numbers = {path: path.name.removeprefix(STEP) for path in folder.glob(f"{STEP}*")}
-    return sorted((path for path, number in numbers.items() if number.isdigit()), key=lambda path: int(numbers[path]))
+    """Remove the checkpoints beside `path` that are later than it."""
+    checkpoints = find_checkpoints(path.parent)
+    names = [checkpoint.name for checkpoint in checkpoints]
+    for later in checkpoints[names.index(path.name) + 1 :] if path.name in names else ():
+        log.warning("%s: removed, the run goes back before it", later)
+        remove(later)
 
 
 @dataclass(eq=False)
 class CheckpointManager:
-    """Decides at each safe moment of the loop whether to save, and keeps the newest checkpoints.
+    """Writes ``folder/step-N`` every ``--checkpoint-minutes`` and when a signal came, and keeps the newest ones.
 
-    One is written to ``folder/step-N`` every `minutes`, and when a signal came; then `CallAgain` is raised, on all
-    ranks together.
+    After a signal `CallAgain` is raised, on all ranks together.
     """
 
     folder: Path
     runtime: RunConfig
     signals: Signals
     world: World = SINGLE
-    saved: float = field(default_factory=time.monotonic)
+    last_save: float = field(default_factory=time.monotonic)
 
-    def offer(self, step: int, state: Callable[[], State]) -> None:
-        """Take the state after `step` steps, if it is time.
+    def maybe_save(self, step: int, make_state: Callable[[], State]) -> None:
+        """Save the state after `step` steps, if it is time.
 
         Raises
         ------
@@ -191,26 +193,28 @@ class CheckpointManager:
         OSError
             After a signal, when the state could not be saved; at other times that is logged and training goes on.
         """
-        caught, waited = self.signals.caught, time.monotonic() - self.saved
-        asked = self.world.all_reduce_max(
-            2 if caught else int(self.world.is_main and waited >= 60 * self.runtime.checkpoint_minutes)
-        )
-        if not asked:
+        signal_name, waited = self.signals.caught, time.monotonic() - self.last_save
+        is_due = self.world.is_main and waited >= 60 * self.runtime.checkpoint_minutes
+        urgency = self.world.all_reduce_max(2 if signal_name else int(is_due))
+        if not urgency:
             return
-        if asked > 1:
-            caught = caught or ELSEWHERE
-        path, now = self.folder / f"{STEP}{step}", state()
+        if urgency > 1:
+            signal_name = signal_name or ON_ANOTHER_RANK
+        path, state = self.folder / f"{STEP}{step}", make_state()
         try:
-            save(path, now, self.world, self.runtime.fsdp_sharded_checkpoint)
+            save(path, state, self.world, self.runtime.fsdp_sharded_checkpoint)
         except OSError as error:
-            if caught:
+            if signal_name:
                 raise
             last = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
             log.warning("%s: not saved (%s); training goes on, the last whole checkpoint: %s", path, error, last)
         else:
-            for old in find_checkpoints(self.folder)[: -self.runtime.keep_checkpoints] if self.world.is_main else ():
-                if old != path:
-                    remove(old)
-        self.saved = time.monotonic()
-        if caught:
-            raise CallAgain(f"{caught} came, {path} is saved")
+            self._remove_old(path)
+        self.last_save = time.monotonic()
+        if signal_name:
+            raise CallAgain(f"{signal_name} came, {path} is saved")
+
+    def _remove_old(self, newest: Path) -> None:
+        for old in find_checkpoints(self.folder)[: -self.runtime.keep_checkpoints] if self.world.is_main else ():
+            if old != newest:
+                remove(old)

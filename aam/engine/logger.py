@@ -24,6 +24,7 @@ log = logging.getLogger("aam")
 
 Record = dict[str, Any]
 
+METRICS = "metrics.jsonl"
 SHOWN = ("train_loss", "val_loss", "val_mae", "val_r2", "val_accuracy", "samples_per_s")
 
 
@@ -67,13 +68,17 @@ class RunLogger:
     steps, epochs : int
         Length of the run.
     before : Record
-        What `facts` gave when the run was interrupted; nothing for a new run.
+        What `state` returned when the run was interrupted; nothing for a new run.
+    text : str
+        The records until then.
     """
 
-    def __init__(self, folder: Path, title: str, steps: int, epochs: int, before: Record | None = None) -> None:
-        before = before or {"lines": [], "seconds": 0.0, "step": 0}
+    def __init__(
+        self, folder: Path, title: str, steps: int, epochs: int, before: Record | None = None, text: str = ""
+    ) -> None:
+        before = before or {"seconds": 0.0, "step": 0}
         folder.mkdir(parents=True, exist_ok=True)
-        self.path, self.lines, self.failed = folder / "metrics.jsonl", list(before["lines"]), False
+        self.path, self.lines, self.failed = folder / METRICS, text.splitlines(keepends=True), False
         self.title, self.epochs, self.steps = title, epochs, before["step"]
         self.started = time.perf_counter() - before["seconds"]
         self.board: EventFile | None = None
@@ -107,11 +112,16 @@ class RunLogger:
         if self.board is not None:
             self.board.file.close()
 
-    def facts(self) -> Record:
-        """What a checkpoint keeps of it."""
-        return {"lines": self.lines, "seconds": time.perf_counter() - self.started, "step": self.steps}
+    def state(self) -> Record:
+        """Return what a checkpoint keeps of the clock and the step; `text` holds the records."""
+        return {"seconds": time.perf_counter() - self.started, "step": self.steps}
 
-    def report(self, record: Record) -> None:
+    @property
+    def text(self) -> str:
+        """Every record so far, as metrics.jsonl holds them."""
+        return "".join(self.lines)
+
+    def record(self, record: Record) -> None:
         """Take one record of the loop: ``event`` is ``step`` or ``epoch``; steps without figures only move the bar."""
         if record["event"] == "step":
             self.steps = record["step"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,25 +16,25 @@ LEAST = 1e-6
 
 
 def sum_terms(parts: Sequence[Terms]) -> Terms:
-    """The terms of several batches as those of one, detached."""
+    """Return the terms of several batches as those of one, detached."""
     names = dict.fromkeys(name for part in parts for name in part)
-    every = {name: [part[name] for part in parts if name in part] for name in names}
+    by_name = {name: [part[name] for part in parts if name in part] for name in names}
     return {
         name: (torch.stack([total.detach() for total, _ in pairs]).sum(), torch.stack([c for _, c in pairs]).sum())
-        for name, pairs in every.items()
+        for name, pairs in by_name.items()
     }
 
 
-def total_loss(terms: Terms, weights: dict[str, float], counts: dict[str, Tensor] | None = None) -> Tensor:
-    """Weighted sum of the mean losses; a term that counts nothing adds nothing.
+def total_loss(terms: Terms, weights: Mapping[str, float], counts: Mapping[str, Tensor] | None = None) -> Tensor:
+    """Return the weighted sum of the mean losses; a term that counts nothing adds nothing.
 
     With `counts`, those of all batches of a step, it is this batch's share: the shares add up to the loss of the
     batches as one.
     """
     means = []
-    for name, (total, own) in terms.items():
-        count = own if counts is None else counts.get(name, own)
-        means.append(weights[name.rstrip("0123456789")] * total / count.clamp_min(LEAST))
+    for name, (total, count) in terms.items():
+        divisor = count if counts is None else counts.get(name, count)
+        means.append(weights.get(name, 1.0) * total / divisor.clamp_min(LEAST))
     return torch.stack(means).sum()
 
 
@@ -45,30 +45,30 @@ class RunningMeans:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
 
-    def add(self, terms: Terms, broken: Tensor | None = None) -> None:
-        """Take the terms of one batch, unless it is `broken`."""
+    def add(self, terms: Terms, nonfinite: Tensor | None = None) -> None:
+        """Add the terms of one batch, unless it is `nonfinite`."""
         for name, (total, count) in terms.items():
-            if broken is not None:
-                total, count = total.masked_fill(broken, 0), count.masked_fill(broken, 0)
+            if nonfinite is not None:
+                total, count = total.masked_fill(nonfinite, 0), count.masked_fill(nonfinite, 0)
             self.sums[name] = self.sums.get(name, 0) + total.double()
             self.counts[name] = self.counts.get(name, 0) + count
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that it holds, by name."""
+        """Return every sum and count by name, for a checkpoint."""
         pairs = {"sum": self.sums, "count": self.counts}
         return {f"{kind}.{name}": value for kind, values in pairs.items() for name, value in values.items()}
 
     @classmethod
-    def of(cls, tensors: dict[str, Tensor], device: torch.device) -> RunningMeans:
-        """Those that gave `tensors`."""
+    def from_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> RunningMeans:
+        """Return the means whose `tensors` these are."""
         means = cls()
         for name, value in tensors.items():
             kind, _, term = name.partition(".")
             (means.sums if kind == "sum" else means.counts)[term] = value.to(device)
         return means
 
-    def summed(self, names: Sequence[str], world: World) -> RunningMeans:
-        """Those of all ranks together, of losses called `names`; every rank must ask."""
+    def all_reduce(self, names: Sequence[str], world: World) -> RunningMeans:
+        """Return the means of all ranks together, of losses called `names`; every rank must call it."""
         if world.size == 1:
             return self
         pairs = [(self.sums.get(name, 0.0), self.counts.get(name, 0.0)) for name in names]
@@ -80,9 +80,8 @@ class RunningMeans:
         )
         return means
 
-    def read(self, weights: dict[str, float]) -> dict[str, float]:
-        """Mean of each term and, as ``loss``, their weighted sum."""
+    def read(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Return the mean of each term and, as ``loss``, their weighted sum."""
         counted = [name for name in sorted(self.sums) if self.counts[name] > 0]
         means = {name: float(self.sums[name] / self.counts[name].clamp_min(LEAST)) for name in counted}
-        loss = sum((weights[name.rstrip("0123456789")] * value for name, value in means.items()), 0.0)
-        return {"loss": loss, **means}
+        return {"loss": sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0), **means}

@@ -1,58 +1,73 @@
-"""The optimizer and its state."""
+"""The optimizer and its state, keyed by the names of parameters."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.config import TrainConfig
+from aam.engine.options import TrainingOptions
 from aam.runtime.distributed import shard_like
-from aam.training.warm_start import CONDITIONED
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig, categorical_lr: float | None = None) -> Optimizer:
-    """AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay.
+def _same_rate(name: str) -> float:
+    return 1.0
 
-    What reads categories learns at `categorical_lr`: ``factor`` of a group multiplies the rate of the moment.
+
+def make_optimizer(
+    model: nn.Module, options: TrainingOptions, factor: Callable[[str], float] = _same_rate
+) -> Optimizer:
+    """Return AdamW, Adam or SGD over the trainable parameters, fused; only weight matrices decay.
+
+    Parameters
+    ----------
+    model : nn.Module
+    options : TrainingOptions
+    factor : callable
+        Factor of the learning rate by the name of a parameter; stands as ``factor`` in each group.
     """
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    ways = [(trainable, 1.0)]
-    if categorical_lr is not None:
-        named = {id(p) for name, p in model.named_parameters() if name.startswith(CONDITIONED)}
-        ways = [
-            ([p for p in trainable if (id(p) in named) == one], f)
-            for one, f in ((False, 1.0), (True, categorical_lr / config.lr))
-        ]
+    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    factors = list(dict.fromkeys([1.0, *sorted({factor(name) for name in trainable})]))
     groups = [
-        {"params": [p for p in parameters if (p.ndim >= 2) == matrices], "weight_decay": decay, "factor": factor}
-        for parameters, factor in ways
-        for matrices, decay in ((True, config.weight_decay), (False, 0.0))
+        {
+            "params": [p for name, p in trainable.items() if factor(name) == rate and (p.ndim >= 2) == is_matrix],
+            "weight_decay": options.weight_decay if is_matrix else 0.0,
+            "factor": rate,
+        }
+        for rate in factors
+        for is_matrix in (True, False)
     ]
-    if config.optimizer != "sgd":
-        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-        return kind(groups, lr=config.lr, fused=True)
-    sgd = torch.optim.SGD(groups, lr=config.lr, momentum=0.9, fused=True)
-    for parameter in trainable:
+    if options.optimizer != "sgd":
+        kind = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
+        return kind(groups, lr=options.lr, fused=True)
+    sgd = torch.optim.SGD(groups, lr=options.lr, momentum=0.9, fused=True)
+    for parameter in trainable.values():
         # Left to torch, a first step that is skipped would leave what memory held.
         sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return sgd
 
 
-def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
-    """What an optimizer remembers, as ``PARAMETER.NAME``."""
-    state = optimizer.state_dict()["state"]
-    return {f"{place}.{name}": value for place, values in state.items() for name, value in values.items()}
+def optimizer_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Return the state of an optimizer as ``PARAMETER:NAME``."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[parameter]}:{key}": value
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+    }
 
 
-def load_optimizer_state(optimizer: Optimizer, remembered: dict[str, Tensor]) -> None:
-    """Put back what `moments` gave."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
-    for name, value in remembered.items():
-        place, _, kind = name.partition(".")
-        like = parameters[int(place)]
-        state[int(place)][kind] = shard_like(value, like) if value.shape == like.shape else value
-    optimizer.load_state_dict({"state": dict(state), "param_groups": optimizer.state_dict()["param_groups"]})
+def load_optimizer_state(optimizer: Optimizer, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_state` gave, sharded as the parameters are."""
+    parameters = dict(model.named_parameters())
+    place = {p: at for at, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    values: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, value in state.items():
+        parameter_name, _, key = name.rpartition(":")
+        parameter = parameters[parameter_name]
+        like_parameter = value.shape == parameter.shape
+        values[place[parameter]][key] = shard_like(value, parameter) if like_parameter else value
+    optimizer.load_state_dict({"state": dict(values), "param_groups": optimizer.state_dict()["param_groups"]})

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aam.engine.checkpoint import State, broadcast_state, latest_checkpoint, load, remove_later
+from aam.engine.checkpoint import State, broadcast_state, load, load_latest, remove_later
 from aam.engine.options import RunConfig
 from aam.engine.run_record import CHECKPOINTS, RUN, Record, check_same, read_record
 from aam.engine.signals import Signals
@@ -129,7 +129,7 @@ class RunDirectory:
         except InputError as error:
             expected = "expected auto, or the folder of a checkpoint, RUN/checkpoints/step-N"
             raise InputError(*(f"--resume-from: {problem}; {expected}" for problem in error.problems)) from None
-        if not {"run", "journal", "progress"} <= state.facts.keys():
+        if not {"run", "logger", "progress"} <= state.facts.keys():
             raise InputError(f"--resume-from: {path} is no checkpoint of a run; expected RUN/checkpoints/step-N")
         check_same(state.facts["run"], self.about)
         return state
@@ -164,7 +164,7 @@ class RunDirectory:
             if self.resumed:
                 remove_later(Path(str(self.runtime.resume_from)))
             return self.named
-        return latest_checkpoint(folder / CHECKPOINTS) if self.resumed else None
+        return load_latest(folder / CHECKPOINTS) if self.resumed else None
 
     def is_trained(self, folder: Path) -> bool:
         """Return whether the model of a fold was done before the run was interrupted; its checkpoints go."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import aam
-from aam.engine.checkpoint import FACTS, MOST_FACTS
+from aam.engine.checkpoint import FACTS
 from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.runtime.files import MANIFEST, file_digest, read_json
@@ -152,7 +152,7 @@ def decided_before(runtime: RunConfig) -> Record:
     if chosen is None or runtime.output_dir is None:
         return {}
     try:
-        found = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS, MOST_FACTS)
+        found = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS)
     except InputError:
         return {}
     record = found if chosen == "auto" else found.get("run") if isinstance(found, dict) else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from aam.config import TrainConfig
+from aam.engine.options import TrainingOptions
 
 
-def warmup_steps(config: TrainConfig, total: int) -> int:
+def warmup_steps(config: TrainingOptions, total: int) -> int:
     """Steps of warm-up: as asked, or a tenth of the run up to 1,000; always shorter than the run."""
     asked = min(1000, total // 10) if config.warmup_steps is None else config.warmup_steps
     return min(asked, max(total - 1, 0))
@@ -18,7 +18,7 @@ def _cosine(share: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
 
 
-def learning_rate(config: TrainConfig, step: int, total: int, epoch_steps: int = 1, plateaus: int = 0) -> float:
+def learning_rate(config: TrainingOptions, step: int, total: int, epoch_steps: int = 1, plateaus: int = 0) -> float:
     """Learning rate of `step` (from 0) in a run of `total` steps; past the end it stays at its last value.
 
     ``cosine_restarts`` is that of Loshchilov and Hutter (2017), with periods in epochs of `epoch_steps`; ``onecycle``

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from aam.errors import FAILED, WARNINGS, CallAgain
 from aam.runtime.distributed import SINGLE, World
 
-ELSEWHERE = "a signal to another rank"
+ON_ANOTHER_RANK = "a signal to another rank"
 
 
 class Signals:
@@ -44,10 +44,10 @@ class Signals:
             for one, before in self._before.items():
                 signal.signal(one, before)
 
-    def pause(self, world: World = SINGLE) -> None:
+    def raise_if_requested(self, world: World = SINGLE) -> None:
         """Raise `CallAgain` where a signal came, to any rank, during training that ended by itself."""
         if world.any(bool(self.caught)):
-            raise CallAgain(f"{self.caught or ELSEWHERE} came, what is trained is saved")
+            raise CallAgain(f"{self.caught or ON_ANOTHER_RANK} came, what is trained is saved")
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:

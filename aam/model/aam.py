@@ -66,8 +66,7 @@ class Outputs:
     of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
     [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B, classes] of
     logits for each class column; `read` [B, W] are the vectors that target heads read.
-    `spread` is the standard deviation of the distance, the unit of its loss. `awaited`
-    is the zero of a first stage, whose gradient the last one sends.
+    `spread` is the standard deviation of the distance, the unit of its loss.
     """
 
     samples: Tensor
@@ -81,7 +80,6 @@ class Outputs:
     quantiles: Tensor | None = None
     labels: tuple[Tensor, ...] = ()
     spread: float = 1.0
-    awaited: Tensor | None = None
 
     def full(self) -> Outputs:
         """The same in float32 where it was in half precision: losses compare it with float32."""

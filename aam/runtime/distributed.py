@@ -157,12 +157,14 @@ def parallelize(model: nn.Module, config: ProcessConfig, world: World) -> nn.Mod
 
 
 @contextlib.contextmanager
-def sync_gradients(model: nn.Module, last: bool) -> Iterator[None]:
-    """Gradients are exchanged in the backward pass of the `last` batch of a step only."""
+def no_sync(model: nn.Module) -> Iterator[None]:
+    """Leave gradients unexchanged in the backward passes inside; only the last batch of a step exchanges them."""
     if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(last)
-    with model.no_sync() if isinstance(model, DistributedDataParallel) and not last else contextlib.nullcontext():
+        model.set_requires_gradient_sync(False)
+    with model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext():
         yield
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(True)
 
 
 def full_tensor(value: Tensor) -> Tensor:

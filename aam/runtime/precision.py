@@ -42,11 +42,11 @@ def autocast(config: RuntimeConfig, device: torch.device) -> Iterator[None]:
 class Scaler(torch.amp.GradScaler):
     """Scales the loss so that gradients survive in fp16, by a factor that it looks for; elsewhere it does nothing."""
 
-    def moved(self, broken: Tensor) -> Tensor:
-        """Move on after a step; whether one that was `broken` is more than the search for a factor, which ends at 1."""
-        broken = broken & (self.scale(torch.ones_like(broken, dtype=torch.float32)) <= 1)
+    def update_scale(self, nonfinite: Tensor) -> Tensor:
+        """Choose the next factor; return whether a `nonfinite` step is more than the search for one."""
+        failed = nonfinite & (self.scale(torch.ones_like(nonfinite, dtype=torch.float32)) <= 1)
         self.update()
-        return broken
+        return failed
 
 
 UNSCALED = Scaler("cpu", enabled=False)

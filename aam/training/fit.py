@@ -13,17 +13,19 @@ from aam.data.draw import draw_batch
 from aam.data.region import RegionProfile
 from aam.data.split import Split, write_split
 from aam.engine.checkpoint import CheckpointManager, State
-from aam.engine.logger import RunLogger
+from aam.engine.logger import METRICS, RunLogger
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import CHECKPOINTS
-from aam.engine.trainer import Trainer
+from aam.engine.trainer import Trainer, total_steps
 from aam.model.aam import Aam
 from aam.runtime.files import remove
 from aam.training.heads import SCALE_SAMPLES, head_config
 from aam.training.inference import encode_table
 from aam.training.inputs import Prepared, encoder_folder, labelled, make_loaders, supervise
 from aam.training.linear_start import fit_heads
+from aam.training.pipeline import PipelineTask
 from aam.training.saved_model import SavedModel, load_model, save_model
+from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_base, take_weights
 
 log = logging.getLogger("aam")
@@ -61,10 +63,10 @@ def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path,
     train, validation = make_loaders(prepared, study, sides, not frozen, heads.metric is not None)
     if run.world.is_main:
         write_split(folder / "split.tsv", split)
+    task_type = PipelineTask if config.runtime.pipeline else AmpliconTask
+    task = task_type(network, config, train, validation, device, asvs=asvs if frozen else None, world=run.world)
     with run.signals:
-        known = asvs if frozen else None
-        trainer = Trainer(network, config, train, validation, device, asvs=known, folder=folder, world=run.world)
-        _fit(run, trainer, state, title)
+        trainer = fit(task, run, folder, state, title)
         seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
         profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
         notes = {"seen_samples": sorted(seen), "command": run.about["command"]}
@@ -80,30 +82,40 @@ def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path,
                 save_model(folder / name, saved)
         if run.world.is_main:
             remove(folder / CHECKPOINTS)
-    run.signals.pause(run.world)
+    run.signals.raise_if_requested(run.world)
     return saved
 
 
-def _fit(run: RunDirectory, trainer: Trainer, state: State | None, title: str) -> None:
-    """Train, journal, and keep checkpoints."""
-    config, world = trainer.config, run.world
+def fit(task: AmpliconTask, run: RunDirectory, folder: Path, state: State | None, title: str) -> Trainer:
+    """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return its trainer."""
+    config, world = task.config, run.world
+    manager = CheckpointManager(folder / CHECKPOINTS, config.runtime, run.signals, world)
+    before, text = (None, "") if state is None else (state.facts["logger"], state.texts.get(METRICS, ""))
+    steps = total_steps(task, config.train)
+    logger = RunLogger(folder, title, steps, config.train.epochs, before, text) if world.is_main else None
+
+    def full_state(trainer: Trainer) -> State:
+        state = trainer.state()
+        facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
+        return State(state.tensors, facts, {METRICS: logger.text} if logger else {})
+
+    trainer = Trainer(
+        task, config.train, config.runtime, world, folder,
+        on_record=logger.record if logger else dict,
+        after_step=lambda trainer: manager.maybe_save(trainer.progress.step, lambda: full_state(trainer)),
+    )  # fmt: skip
     if state is not None:
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
-    train, once = config.train, config.train.gradient_accumulation_steps
-    shares = trainer.train.world.size
-    said = f"{once} x {train.batch_size} on each of {shares} devices"
-    log.info("%s: %d samples per step (%s)", title, once * train.batch_size * shares, said)
-    keeper = CheckpointManager(trainer.folder / CHECKPOINTS, config.runtime, run.signals, world)
-    before = None if state is None else state.facts["journal"]
-    journal = RunLogger(trainer.folder, title, trainer.total_steps, train.epochs, before) if world.is_main else None
-    with journal or contextlib.nullcontext():
-
-        def whole(trainer: Trainer) -> State:
-            state, said = trainer.state(), journal.facts() if journal else {}
-            return State(state.tensors, {**state.facts, "journal": said, "run": run.about})
-
-        trainer.report = journal.report if journal else dict
-        trainer.offer = lambda trainer: keeper.offer(trainer.progress.step, lambda: whole(trainer))
+    _log_batch_size(task, title)
+    with logger or contextlib.nullcontext():
         trainer.fit()
     log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
+    return trainer
+
+
+def _log_batch_size(task: AmpliconTask, title: str) -> None:
+    train, devices = task.config.train, task.train.world.size
+    per_device = f"{train.gradient_accumulation_steps} x {train.batch_size}"
+    samples = train.gradient_accumulation_steps * train.batch_size * devices
+    log.info("%s: %d samples per step (%s on each of %d devices)", title, samples, per_device, devices)

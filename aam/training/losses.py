@@ -131,6 +131,12 @@ def _sample_weights(batch: Batch) -> Tensor | None:
     return None if batch.weight is None else batch.weight[:, None]
 
 
+def nucleotide_loss(logits: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
+    """Return the cross-entropy of masked bases from `logits` ``[masked, 4]``; counts masked bases."""
+    truth = batch.tokens[masks.rows][masks.where].long() - 1
+    return F.cross_entropy(_full(logits), truth, reduction="sum"), masks.where.sum()
+
+
 def loss_terms(
     outputs: Outputs,
     batch: Batch,
@@ -156,9 +162,7 @@ def loss_terms(
         terms["unifrac"] = error / outputs.spread**2, samples
     # Even where no ASV was masked: all ranks of a step have the same losses.
     if masks is not None and outputs.nucleotides is not None:
-        truth = batch.tokens[masks.rows][masks.where].long() - 1
-        error = F.cross_entropy(_full(outputs.nucleotides), truth, reduction="sum")
-        terms["nucleotide"] = error, masks.where.sum()
+        terms["nucleotide"] = nucleotide_loss(outputs.nucleotides, batch, masks)
     if masks is not None and masks.counts is not None and outputs.counts is not None:
         terms["count"] = _count_loss(outputs.counts, batch, masks.counts, depth)
     if outputs.target is not None and batch.target is not None:
@@ -170,20 +174,17 @@ def loss_terms(
             counted = _known_weights(label, weights[column] if weights else None, batch.weight)
             error = F.cross_entropy(_full(logits), label, ignore_index=-1, reduction="none")
             terms[f"label{column}"] = (error * counted).sum(), counted.sum()
-    if outputs.awaited is not None:
-        terms["awaited"] = outputs.awaited, torch.ones_like(outputs.awaited)
     return terms
 
 
-def penalties(train: TrainConfig, targets: TargetConfig) -> dict[str, float]:
-    """Weight of each loss by the first letters of its name."""
+def penalties(train: TrainConfig, targets: TargetConfig, columns: int) -> dict[str, float]:
+    """Return the weight of each loss, with so many class columns."""
     return {
         "unifrac": train.penalty,
         "nucleotide": train.nuc_penalty,
         "count": train.count_penalty,
         "target": targets.target_penalty,
-        "label": targets.target_penalty,
-        "awaited": 1.0,
+        **{f"label{column}": targets.target_penalty for column in range(columns)},
     }
 
 

@@ -14,10 +14,11 @@ from aam.config import FineTuneConfig, TrainConfig
 from aam.data.batch import Batch, Budget
 from aam.data.loader import Loader
 from aam.data.study import Study
+from aam.engine.finders import largest_batch
 from aam.errors import InputError, RunError
 from aam.runtime.memory import memory_limit, peak_memory, reset_peak, resident_memory
 from aam.runtime.platform import Facts
-from aam.training.steps import Steps, restored, steps_of
+from aam.training.steps import PretrainingSteps, steps_of
 
 log = logging.getLogger("aam")
 
@@ -25,15 +26,15 @@ log = logging.getLogger("aam")
 LOWER = "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
 
-def _peak(steps: Steps, size: int) -> int:
+def _peak(steps: PretrainingSteps, size: int) -> int:
     """Bytes at most during two steps, the optimizer's included, on the batch of an epoch that has the most ASVs."""
-    steps.loader = dataclasses.replace(steps.loader, batch_size=size)
-    # Samples differ far more than draws do, so the expected number of ASVs says which batch is largest.
-    largest = max(steps.loader.order(0), key=lambda rows: steps.loader.study.richness[rows].sum())
-    return _most(steps, steps.loader.draw(largest, 0))
+    loader = dataclasses.replace(steps.loader, batch_size=size)
+    # Samples differ far more than rarefactions do, so the expected number of ASVs says which batch is largest.
+    largest = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
+    return _most(steps, loader.draw(largest, 0))
 
 
-def _most(steps: Steps, batch: Batch) -> int:
+def _most(steps: PretrainingSteps, batch: Batch) -> int:
     """Bytes at most during two steps on `batch`."""
     reset_peak(steps.device)
     for number in range(2):
@@ -41,39 +42,18 @@ def _most(steps: Steps, batch: Batch) -> int:
     return peak_memory(steps.device)
 
 
-def largest_batch(steps: Steps, limit: int, most: int | None = None) -> dict[int, int]:
-    """Peak bytes of each batch size that was tried and stays below `limit`, by growth and then bisection.
-
-    Sizes are at most `most` and the samples there are. A size is tried where the last two, continued, say that it
-    fits, so that a computer is not brought to its knees; where a device says that its memory is full, it is.
-
-    Raises
-    ------
-    RunError
-        Not even one sample fits.
-    """
+def largest_fitting_batch(steps: PretrainingSteps, limit: int, most: int | None = None) -> dict[int, int]:
+    """Return the peak bytes of each batch size, at most `most` and the samples there are, that stays below `limit`."""
     most = min(most or len(steps.loader.rows), len(steps.loader.rows))
-    fits: dict[int, int] = {}
-    low, high, base = 0, most + 1, resident_memory() if steps.device.type == "cpu" else 0
-    with restored(steps):
-        while high - low > max(1, low // 16):
-            size = min(max(2 * low, 1), high - 1) if high > most else (low + high) // 2
-            (a, one), (b, two) = [(0, base), (0, base), *sorted(fits.items())][-2:]
-            expected = two + (two - one) / max(b - a, 1) * (size - b)
-            try:
-                found = limit + 1 if expected > limit else _peak(steps, size)
-            except torch.OutOfMemoryError:
-                found = limit + 1
-            if found <= limit:
-                low, fits[size] = size, found
-            else:
-                high = size
-    if not fits:
-        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {LOWER}")
-    return fits
+    base = resident_memory() if steps.device.type == "cpu" else 0
+    with steps.restored():
+        try:
+            return largest_batch(lambda size: _peak(steps, size), limit, most, base)
+        except RunError as error:
+            raise RunError(f"{error}; {LOWER}") from None
 
 
-def memory_model(steps: Steps, limit: int) -> Budget:
+def memory_model(steps: PretrainingSteps, limit: int) -> Budget:
     """What a step needs by the size of its batch, from steps on ever larger batches, as long as `limit` allows.
 
     Half of them hold the samples of the most ASVs, whose distinct ASVs and slots grow together; half hold one sample
@@ -87,7 +67,7 @@ def memory_model(steps: Steps, limit: int) -> Budget:
     loader = steps.loader
     richest = np.argsort(-loader.study.richness, kind="stable")
     tried: list[tuple[float, ...]] = []
-    with restored(steps):
+    with steps.restored():
         # The first steps fill what stays: the optimizer's state and the libraries' own.
         found = Budget(_most(steps, loader.draw(richest[-1:], 0)), 0, 0, limit)
         for size in (1 << power for power in range(loader.batch_size.bit_length())):
@@ -152,7 +132,7 @@ def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Fa
     if not train.auto_batch_size or not known or math.prod(found.values()) != effective:
         if train.auto_batch_size:
             limit, steps = memory_limit(device, train.max_memory_fraction), steps_of(config, study, device)
-            fitting = max(largest_batch(steps, limit, effective))
+            fitting = max(largest_fitting_batch(steps, limit, effective))
             # All samples there are.
             fitting = effective if fitting == len(steps.loader.rows) else fitting
         found = dict(zip(names, sizes(train, fitting), strict=True))

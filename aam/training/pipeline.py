@@ -8,7 +8,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +19,15 @@ from torch.utils.checkpoint import checkpoint
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
-from aam.engine.options import RunConfig
+from aam.engine.losses import Terms
 from aam.model.aam import Aam, Masks, Outputs
 from aam.runtime.device import device_name
 from aam.runtime.distributed import SINGLE, World
+from aam.runtime.precision import autocast
 from aam.runtime.timing import seconds
+from aam.training.inference import AsvVectors
+from aam.training.losses import nucleotide_loss
+from aam.training.task import AmpliconTask, MaskedBatch
 
 log = logging.getLogger("aam")
 
@@ -49,6 +53,13 @@ def stage_problems(config: FineTuneConfig, world: World) -> list[str]:
     if config.targets.freeze_base or config.targets.unfreeze_epochs:
         found.append("--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages")
     return found
+
+
+class FirstStageOutputs(NamedTuple):
+    """What the first stage computes: logits of masked bases, and the zero whose gradient the last stage sends."""
+
+    nucleotides: Tensor | None
+    sent: Tensor
 
 
 @dataclasses.dataclass(eq=False)
@@ -123,8 +134,10 @@ class Staged(nn.Module):
         self.model, self.world, self.facts = model, world, facts
         self.link = Link(world)
 
-    def forward(self, batch: Batch, masks: Masks | None = None, asvs: Tensor | None = None) -> Outputs:
-        """What `model` gives, each stage its own outputs."""
+    def forward(
+        self, batch: Batch, masks: Masks | None = None, asvs: Tensor | None = None
+    ) -> Outputs | FirstStageOutputs:
+        """Return what `model` gives; in training the first stage returns its own outputs."""
         if not self.model.training:
             return self.model(batch, masks, asvs)  # type: ignore[no-any-return]
         if not self.facts:
@@ -154,7 +167,7 @@ class Staged(nn.Module):
         again = self.model.recompute_chunks and torch.is_grad_enabled()
         return checkpoint(function, *arguments, use_reentrant=False) if again else function(*arguments)
 
-    def _first(self, batch: Batch, masks: Masks | None) -> Outputs:
+    def _first(self, batch: Batch, masks: Masks | None) -> FirstStageOutputs:
         begun, zeros = [], []
         for tokens, blocks in self._chunks(batch.tokens):
             begun.append(self._run(self.model.asv.begin, tokens, batch.padded, blocks))
@@ -163,8 +176,7 @@ class Staged(nn.Module):
         nucleotides = None if masks is None else self._nucleotides(batch, masks)
         for hidden in reversed(begun):
             self.link.expect(torch.empty_like(hidden))
-        none = batch.counts[:0]
-        return Outputs(none, none, nucleotides=nucleotides, awaited=torch.stack(zeros).sum())
+        return FirstStageOutputs(nucleotides, torch.stack(zeros).sum())
 
     def _nucleotides(self, batch: Batch, masks: Masks) -> Tensor | None:
         asv, length = self.model.asv, masks.tokens.shape[1]
@@ -234,10 +246,44 @@ def _timed(work: Callable[[], Tensor], module: nn.Module, device: torch.device) 
     return min(seconds(once, device) for _ in range(TIMINGS))
 
 
-def staged(model: Aam, train: Loader, config: RunConfig, facts: dict[str, Any]) -> tuple[nn.Module, Loader]:
-    """Both as they are, or with ``--pipeline`` the model in stages, and a loader of the same batches for both."""
-    if not config.pipeline:
-        return model, train
-    world = train.world
-    whole = dataclasses.replace(train, world=SINGLE, distances=train.distances and world.rank == LAST)
-    return Staged(model, world, facts), whole
+class PipelineTask(AmpliconTask):
+    """The microbiome task on two ranks that share the work on each batch; both draw the same whole batches."""
+
+    splits_batches = False
+
+    def __init__(self, model: Aam, config: FineTuneConfig, train: Loader, validation: Loader, device: torch.device, *,
+                 asvs: AsvVectors | None = None, world: World = SINGLE) -> None:  # fmt: skip
+        whole = dataclasses.replace(train, world=SINGLE, distances=train.distances and world.rank == LAST)
+        super().__init__(model, config, whole, validation, device, asvs, world)
+        self.facts: dict[str, Any] = {}
+        self.stages = Staged(model, world, self.facts)
+
+    @property
+    def network(self) -> nn.Module:
+        """The two stages around the model."""
+        return self.stages
+
+    def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
+        """Return the losses of this rank's stage."""
+        if self.world.rank == LAST:
+            return super().losses(network, prepared)
+        with autocast(self.config.runtime, self.device):
+            nucleotides, sent = network(*prepared)
+        terms: Terms = {}
+        if nucleotides is not None and prepared.masks is not None:
+            terms["nucleotide"] = nucleotide_loss(nucleotides, prepared.batch, prepared.masks)
+        # Its weight is 1, and the gradient of its sum is what the last stage sends.
+        terms["sent"] = sent, torch.ones_like(sent)
+        return terms
+
+    def work(self, prepared: MaskedBatch) -> int | None:
+        """Return nothing: each stage reports its own work."""
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Return where the model is cut."""
+        return self.facts
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Cut the model where it was cut before."""
+        self.facts.update(state)

@@ -32,6 +32,8 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.distributed import World
 from aam.runtime.launch import process_group
+from aam.training.pipeline import PipelineTask
+from aam.training.task import AmpliconTask
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
@@ -136,7 +138,9 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     held_out = dataclasses.replace(
         train_side, rows=np.arange(22, SAMPLES), shuffle=False, shallow=0.0, withheld=NOTHING
     )
-    return Trainer(model, config, train_side, held_out, torch.device("cpu"), world=world)
+    kind = PipelineTask if config.runtime.pipeline and world.size > 1 else AmpliconTask
+    task = kind(model, config, train_side, held_out, torch.device("cpu"), world=world)
+    return Trainer(task, config.train, config.runtime, world)
 
 
 def run(name: str, world: World, folder: Path) -> None:
@@ -144,7 +148,7 @@ def run(name: str, world: World, folder: Path) -> None:
     torch.set_default_dtype(CASES[name][3])
     records: list[dict[str, Any]] = []
     trainer = trainer_of(name, world)
-    trainer.report = records.append
+    trainer.on_record = records.append
     trainer.fit()
     if world.is_main:
         folder.mkdir(parents=True)
@@ -169,7 +173,7 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
                 state = trainer.state()
                 save(saved, State(state.tensors, state.facts), world, CASES[name][2].get("fsdp", False))
 
-        trainer.offer = offer
+        trainer.after_step = offer
     trainer.fit()
     if world.is_main:
         folder.mkdir(parents=True)

@@ -1,0 +1,132 @@
+"""Finders: the learning-rate range test, and the largest batch that fits, for any task."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aam.engine.losses import total_loss
+from aam.engine.step import MicroBatch, train_step
+from aam.engine.task import Task
+from aam.errors import RunError
+from aam.runtime.distributed import SINGLE
+from aam.runtime.precision import UNSCALED, Scaler
+from aam.runtime.rng import random_state, set_random_state
+
+
+@dataclass(eq=False)
+class StepRunner:
+    """Single steps of a task outside a run; `losses` are those of the steps so far."""
+
+    task: Task
+    optimizer: Optimizer
+    scaler: Scaler = UNSCALED
+    max_grad_norm: float = 1.0
+    losses: list[Tensor] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the task."""
+        return self.task.device
+
+    @property
+    def model(self) -> nn.Module:
+        """The model of the task."""
+        return self.task.model
+
+    def step(self, batch: Any, number: int = 0) -> None:
+        """Take one step on one batch; `number` names it for the task."""
+        window = [MicroBatch(self.task.prepare(batch, number), number)]
+        network = self.task.network
+        outcome = train_step(network, window, self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm)
+        self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Put weights, optimizer, losses and random state back as they were, whatever happens inside."""
+        weights, optimizer_state = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
+        losses, random = list(self.losses), random_state(self.device)
+        try:
+            yield
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+            self.model.load_state_dict(weights)
+            self.optimizer.load_state_dict(optimizer_state)
+            self.losses = losses
+            set_random_state(random, self.device)
+
+
+def learning_rate_curve(runner: StepRunner, batches: Iterator[Any], steps: int) -> list[tuple[float, float]]:
+    """Return learning rate and smoothed loss of `steps` steps from 1e-6 to 1, until the loss is four times the lowest.
+
+    The range test of Smith (2017), "Cyclical learning rates for training neural networks".
+    """
+    curve: list[tuple[float, float]] = []
+    with runner.restored():
+        mean = 0.0
+        for at, rate in enumerate(np.geomspace(1e-6, 1.0, steps)):
+            for group in runner.optimizer.param_groups:
+                group["lr"] = float(rate)
+            runner.step(next(batches), at)
+            loss = float(runner.losses[-1])
+            mean = 0.9 * mean + 0.1 * loss
+            smooth = mean / (1 - 0.9 ** (at + 1))
+            if not math.isfinite(loss) or (curve and smooth > 4 * min(value for _, value in curve)):
+                break
+            curve.append((float(rate), smooth))
+    return curve
+
+
+def suggested_learning_rate(curve: Sequence[tuple[float, float]]) -> float:
+    """Return a third of the learning rate at which the loss is lowest."""
+    return min(curve, key=lambda pair: pair[1])[0] / 3
+
+
+def largest_batch(peak: Callable[[int], int], limit: int, most: int, base: int = 0) -> dict[int, int]:
+    """Return the peak bytes of each batch size that was tried and stays below `limit`.
+
+    Sizes grow and are then bisected. A size is tried where the last two, continued, say that it fits, so that a
+    computer is not brought to its knees; where a device says that its memory is full, it is.
+
+    Parameters
+    ----------
+    peak : callable
+        Runs steps on a batch of so many samples and returns the bytes held at most.
+    limit : int
+        Bytes that may be held.
+    most : int
+        The largest size to try.
+    base : int
+        Bytes held before.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
+    """
+    fits: dict[int, int] = {}
+    low, high = 0, most + 1
+    while high - low > max(1, low // 16):
+        size = min(max(2 * low, 1), high - 1) if high > most else (low + high) // 2
+        (smaller, smaller_bytes), (larger, larger_bytes) = [(0, base), (0, base), *sorted(fits.items())][-2:]
+        expected = larger_bytes + (larger_bytes - smaller_bytes) / max(larger - smaller, 1) * (size - larger)
+        try:
+            held = limit + 1 if expected > limit else peak(size)
+        except torch.OutOfMemoryError:
+            held = limit + 1
+        if held <= limit:
+            low, fits[size] = size, held
+        else:
+            high = size
+    if not fits:
+        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB")
+    return fits

@@ -1,0 +1,79 @@
+"""One step of training: the losses of its batches, their gradients, and the optimizer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aam.engine.losses import Terms, sum_terms, total_loss
+from aam.engine.task import Task
+from aam.runtime.distributed import World, full_tensor, no_sync
+from aam.runtime.precision import Scaler
+
+
+class MicroBatch(NamedTuple):
+    """A prepared batch of a step, or a part of one; `number` names the batch in the run, `part` the part."""
+
+    data: Any
+    number: int
+    part: int = 0
+
+
+class StepOutcome(NamedTuple):
+    """Loss terms of a step, detached, and whether loss or gradient were not finite; both stay on the device."""
+
+    terms: Terms
+    nonfinite: Tensor
+
+
+def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[str, Tensor] | None:
+    """Return what each loss counts in all batches of a step on all ranks; None where one batch counts its own."""
+    shared = world.size > 1 and task.splits_batches
+    counts = [] if len(window) == 1 and not shared else [task.loss_counts(micro.data) for micro in window]
+    known = [batch_counts for batch_counts in counts if batch_counts is not None]
+    if not known:
+        return None
+    zero = torch.zeros((), device=task.device)
+    sums = [
+        torch.stack([batch_counts.get(name, zero).to(zero) for batch_counts in known]).sum() for name in task.loss_names
+    ]
+    return dict(zip(task.loss_names, world.all_reduce_sum(torch.stack(sums)) if shared else sums, strict=True))
+
+
+def train_step(
+    network: nn.Module,
+    window: Sequence[MicroBatch],
+    task: Task,
+    optimizer: Optimizer,
+    scaler: Scaler,
+    world: World,
+    max_grad_norm: float,
+) -> StepOutcome:
+    """Take one step of the optimizer on the batches of `window`, as if they were one batch.
+
+    Where loss or gradient are not finite, on any rank, the weights stay as they are.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    counts = step_counts(task, window, world)
+    terms, losses = [], []
+    for micro in window:
+        with contextlib.nullcontext() if micro is window[-1] else no_sync(network):
+            terms.append(task.losses(network, micro.data))
+            # Gradients are averaged over ranks, and each rank's loss is its share of the sum.
+            loss = world.size * total_loss(terms[-1], task.loss_weights, counts)
+            scaler.scale(loss).backward()
+        losses.append(loss.detach())
+    scaler.unscale_(optimizer)
+    norm = full_tensor(nn.utils.get_total_norm([p.grad for p in network.parameters() if p.grad is not None]))
+    nn.utils.clip_grads_with_norm_(network.parameters(), max_grad_norm, norm)
+    lost = world.all_reduce_sum((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
+    nonfinite = lost | ~torch.isfinite(norm)
+    # As torch's GradScaler does it: fused optimizers leave out the step on the device.
+    optimizer.grad_scale, optimizer.found_inf = None, nonfinite.float()  # type: ignore[attr-defined]
+    optimizer.step()
+    return StepOutcome(sum_terms(terms), lost | scaler.update_scale(nonfinite))

@@ -1,0 +1,166 @@
+"""The microbiome task on the engine: batches of samples, masks, losses and validation metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aam.config import FineTuneConfig
+from aam.data.batch import Batch
+from aam.data.loader import Loader
+from aam.data.study import EVALUATION
+from aam.engine.losses import RunningMeans, Terms
+from aam.engine.task import Metrics, Task
+from aam.model.aam import Aam, Masks, Outputs
+from aam.model.heads import Readout
+from aam.runtime.distributed import SINGLE, World
+from aam.runtime.precision import autocast
+from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
+from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
+from aam.training.masking import draw_masks
+from aam.training.warm_start import CONDITIONED, unfreeze
+
+HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
+
+
+class MaskedBatch(NamedTuple):
+    """A batch on the device, what is withheld from the network, and ASV vectors ``[U, D]`` computed beforehand."""
+
+    batch: Batch
+    masks: Masks | None
+    asvs: Tensor | None
+
+
+class AmpliconTask(Task):
+    """Pretraining or supervised training of `model` on the samples of two loaders.
+
+    Parameters
+    ----------
+    model : Aam
+    config : FineTuneConfig
+    train, validation : Loader
+    device : torch.device
+    asvs : AsvVectors, optional
+        Vectors of every ASV of the table, where the encoder is frozen.
+    world : World
+    """
+
+    def __init__(
+        self,
+        model: Aam,
+        config: FineTuneConfig,
+        train: Loader,
+        validation: Loader,
+        device: torch.device,
+        asvs: AsvVectors | None = None,
+        world: World = SINGLE,
+    ) -> None:
+        self.model: Aam = model
+        self.config, self.device, self.world = config, device, world
+        self.train, self.validation, self.asvs = train, validation, asvs
+        model.gather = world.all_gather_rows
+        labels = train.study.label
+        labels = np.zeros((0, 0), np.int64) if labels is None else labels[train.rows]
+        sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
+        self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
+        self.loss_names = loss_names(len(sizes))
+        self.loss_weights = penalties(config.train, config.targets, len(sizes))
+        metric = config.targets.best_metric
+        self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
+        self.higher_is_better = metric in HIGHER_IS_BETTER
+        self.validates_first = bool(config.targets.metadata_column)
+
+    @property
+    def batches_per_epoch(self) -> int:  # type: ignore[override]
+        """Batches of an epoch, over all ranks together."""
+        return len(self.train)
+
+    def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Batch]]:
+        """Yield the batches of an epoch, each in the parts that memory asks for."""
+        return self.train.windows(epoch, skip)
+
+    def masks(self, batch: Batch, number: int) -> Masks | None:
+        """Return what is withheld from the network in batch `number` of the run."""
+        return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
+
+    def prepare(self, batch: Batch, number: int) -> MaskedBatch:
+        """Return the batch on the device, with its masks and known ASV vectors."""
+        moved = batch.to(self.device)
+        return MaskedBatch(moved, self.masks(moved, number), None if self.asvs is None else self.asvs.of(moved))
+
+    def run(self, network: nn.Module, prepared: MaskedBatch) -> tuple[Outputs, Terms]:
+        """Return the outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
+        with autocast(self.config.runtime, self.device):
+            outputs = network(*prepared).full()
+        terms = loss_terms(
+            outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
+            self.model.losses,
+        )  # fmt: skip
+        return outputs, terms
+
+    def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
+        """Return every loss of a batch as ``name -> (sum, count)``."""
+        return self.run(network, prepared)[1]
+
+    def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
+        """Return what each loss of a batch will count."""
+        return loss_counts(prepared.batch, prepared.masks, self.class_weights)
+
+    def samples(self, prepared: MaskedBatch) -> int:
+        """Return the samples of a batch on all ranks."""
+        return sum(prepared.batch.samples_by_rank) or len(prepared.batch.sample_ids)
+
+    def work(self, prepared: MaskedBatch) -> int | None:
+        """Return the tokens that each block of the encoders reads."""
+        return prepared.batch.work(self.config.model.patch)
+
+    def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
+        """Unfreeze what may learn from this epoch on."""
+        unfreeze(self.model, optimizer, self.config.targets.unfreeze_epochs, epoch)
+
+    def learning_rate_factor(self, name: str) -> float:
+        """Return the factor of what reads categories, 1 for all other parameters."""
+        categorical = self.config.covariates.categorical_lr
+        return 1.0 if categorical is None or not name.startswith(CONDITIONED) else categorical / self.config.train.lr
+
+    def describe_batch(self, prepared: MaskedBatch) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors of a batch and the ids of its samples."""
+        batch = prepared.batch
+        tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+        return tensors, {"sample_ids": batch.sample_ids}
+
+    def validate(self, network: nn.Module) -> Metrics:
+        """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed masks."""
+        if not len(self.validation):
+            return {}
+        means, parts = RunningMeans(), []
+        supervised = self.model.target is not None or len(self.model.labels) > 0
+        for batch in self.validation.epoch(EVALUATION):
+            prepared = self.prepare(batch, EVALUATION)
+            terms: Terms = {}
+            if prepared.masks is not None or not supervised:
+                _, terms = self.run(network, prepared)
+            if supervised:
+                # Targets are judged as they are predicted, with no count withheld.
+                outputs, judged = self.run(network, prepared._replace(masks=None))
+                parts.append(collect(outputs, prepared.batch))
+                terms |= judged
+            means.add(terms)
+        reduced = means.all_reduce(self.loss_names, self.world)
+        metrics = {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}
+        if parts:
+            metrics |= self._scores(Predicted.joined(parts))
+            metrics["val_loss"] = sum(v for n, v in metrics.items() if n.startswith(("val_target", "val_label")))
+        return metrics
+
+    def _scores(self, predicted: Predicted) -> Metrics:
+        """Return the metrics of the predictions of all ranks."""
+        study = self.validation.study
+        gathered = predicted.of_all(self.world, study)
+        scores = mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
+        return {f"val_{name}": value for name, value in scores.items()}
