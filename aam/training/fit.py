@@ -1,4 +1,4 @@
-"""Training on one split: from the network to the saved model."""
+"""Training on one split: built, fitted with logs and checkpoints, and saved."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import logging
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from aam.data.draw import draw_batch
 from aam.data.region import RegionProfile
 from aam.data.split import Split, write_split
 from aam.engine.checkpoint import CheckpointManager, State
@@ -19,69 +17,24 @@ from aam.engine.run_record import CHECKPOINTS
 from aam.engine.trainer import Trainer, total_steps
 from aam.model.aam import Aam
 from aam.runtime.files import remove
-from aam.training.heads import SCALE_SAMPLES, head_config
-from aam.training.inference import encode_table
-from aam.training.inputs import Prepared, encoder_folder, labelled, make_loaders, supervise
-from aam.training.linear_start import fit_heads
-from aam.training.pipeline import PipelineTask
-from aam.training.saved_model import SavedModel, load_model, save_model
+from aam.training.build import Built, build, make_task
+from aam.training.inputs import Prepared
+from aam.training.saved_model import SavedModel, save_model
 from aam.training.task import AmpliconTask
-from aam.training.warm_start import freeze_base, take_weights
 
 log = logging.getLogger("aam")
 
 
 def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel:
     """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
-    config, device = prepared.config, prepared.device
-    train_ids = labelled(split.ids("train"), config)
-    study, targets, covariates = supervise(prepared, train_ids)
-    heads = head_config(config, study, targets, covariates, train_ids)
-    torch.manual_seed(config.runtime.seed)
-    network = Aam(config.model, study.depth, heads)
-    sides = {"train": study.rows(train_ids), "validation": study.rows(split.ids("validation"))}
-    seen = set(train_ids) | set(split.ids("validation"))
-    source, state = encoder_folder(config, split.test_fold), run.state(folder)
-    if source is not None:
-        start = load_model(source, torch.device("cpu"))
-        alike = (start.targets.specs, start.covariates) == (targets.specs, covariates)
-        take_weights(network, start.network, source, alike)
-        seen |= set(start.notes["seen_samples"])
-    elif state is None:
-        network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
-    network.to(device)
-    if state is not None:
-        network.load_state_dict(state.part("model"))
-    frozen, begins = config.targets.freeze_base, state is None and bool(targets.specs)
-    asvs = encode_table(network, study, device, config.runtime) if frozen or begins else None
-    if begins and asvs is not None:
-        fit_heads(network, study, (sides["train"], sides["validation"]), asvs, device, config)
-    if frozen:
-        freeze_base(network)
-    network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
-    network.compile_encoders(run.about["decisions"].get("compile", {}).get("backend"))
-    train, validation = make_loaders(prepared, study, sides, not frozen, heads.metric is not None)
+    state = run.state(folder)
+    built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
+    task = make_task(prepared, built)
     if run.world.is_main:
         write_split(folder / "split.tsv", split)
-    task_type = PipelineTask if config.runtime.pipeline else AmpliconTask
-    task = task_type(network, config, train, validation, device, asvs=asvs if frozen else None, world=run.world)
     with run.signals:
         trainer = fit(task, run, folder, state, title)
-        seen_asvs = np.unique(study.table.counts[sides["train"]].indices)
-        profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
-        notes = {"seen_samples": sorted(seen), "command": run.about["command"]}
-        notes["best_epoch"] = trainer.progress.best_epoch
-        # Another network: that which was trained may be in shards.
-        network = Aam(config.model, study.depth, heads).to(device)
-        saved = SavedModel(
-            network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes, covariates
-        )
-        for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
-            network.load_state_dict(weights)
-            if run.world.is_main:
-                save_model(folder / name, saved)
-        if run.world.is_main:
-            remove(folder / CHECKPOINTS)
+        saved = save(prepared, run, built, trainer, folder)
     run.signals.raise_if_requested(run.world)
     return saved
 
@@ -119,3 +72,28 @@ def _log_batch_size(task: AmpliconTask, title: str) -> None:
     per_device = f"{train.gradient_accumulation_steps} x {train.batch_size}"
     samples = train.gradient_accumulation_steps * train.batch_size * devices
     log.info("%s: %d samples per step (%s on each of %d devices)", title, samples, per_device, devices)
+
+
+def save(prepared: Prepared, run: RunDirectory, built: Built, trainer: Trainer, folder: Path) -> SavedModel:
+    """Write the last and the best weights as models, then remove the checkpoints; return the best model."""
+    config, study = prepared.config, built.study
+    seen_asvs = np.unique(study.table.counts[built.rows["train"]].indices)
+    profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
+    notes = {
+        "seen_samples": sorted(built.seen_samples),
+        "command": run.about["command"],
+        "best_epoch": trainer.progress.best_epoch,
+    }
+    # Another network: that which was trained may be in shards.
+    network = Aam(config.model, study.depth, built.heads).to(prepared.device)
+    saved = SavedModel(
+        network, config.data, config.model, built.heads, study.depth, study.seed, built.targets, profile, notes,
+        built.covariates,
+    )  # fmt: skip
+    for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
+        network.load_state_dict(weights)
+        if run.world.is_main:
+            save_model(folder / name, saved)
+    if run.world.is_main:
+        remove(folder / CHECKPOINTS)
+    return saved

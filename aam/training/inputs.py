@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig
+from aam.config import FineTuneConfig, ModelConfig
 from aam.contradictions import contradictions
 from aam.data.batch import Budget
 from aam.data.division import divided, division_columns, division_problems
@@ -22,16 +22,16 @@ from aam.data.study import Study, load_study
 from aam.data.supervision import Covariates, optional_columns, supervised
 from aam.data.targets import Targets
 from aam.errors import InputError, Problems, shown
-from aam.options import out_of_range
+from aam.options import out_of_range, to_dict
 from aam.runtime.device import prepare_device
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.files import MANIFEST
 from aam.runtime.rng import generator
 from aam.training.losses import class_weights
 from aam.training.pipeline import stage_problems
-from aam.training.saved_model import RETRAIN, load_model
+from aam.training.saved_model import RETRAIN, SavedModel, load_model
 
-Sides = dict[str, npt.NDArray[np.int64]]
+SubsetRows = dict[str, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def _check_options(config: FineTuneConfig, world: World) -> None:
 
 
 def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
-    """Model folder of the pretrained encoder: itself, its ``model``, or that of the same fold (``*``: of any)."""
+    """Return the folder of the pretrained encoder: itself, its ``model``, or that of the same fold (``*``: any)."""
     path = config.targets.pretrained_encoder
     if path is None:
         return None
@@ -91,15 +91,13 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     """
     _check_options(config, world)
     device = prepare_device(config.runtime)
-    data, targets = config.data, config.targets
+    targets = config.targets
     if targets.metadata_column and not targets.count_prediction:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
     first = encoder_folder(config, "*")
-    if targets.pretrained_encoder is not None and first is not None:
-        start = load_model(first, device)
-        depth = data.rarefy_depth or start.depth
-        config = dataclasses.replace(config, model=start.model, data=dataclasses.replace(data, rarefy_depth=depth))
-        data = config.data
+    if first is not None:
+        config = _with_encoder(config, load_model(first, device), first)
+    data = config.data
     columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *division_columns(data)]
     study = load_study(
         data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
@@ -108,10 +106,34 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     return Prepared(config, study, divided(study, data, config.runtime.seed), device, world)
 
 
-def labelled(train_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
-    """The training samples whose labels are used, in sorted order."""
-    order = generator(config.runtime.seed, "labels").permutation(len(train_ids))
-    return tuple(train_ids[at] for at in sorted(order[: max(2, round(config.targets.label_share * len(order)))]))
+def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
+    """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that were asked otherwise."""
+    asked, default, saved = (to_dict(model) for model in (config.model, ModelConfig(), encoder.model))
+    problems = [
+        f"--{name.replace('_', '-')} is {value}, and the encoder of --pretrained-encoder {folder} has {saved[name]}; "
+        "leave the option out, or pretrain again"
+        for name, value in asked.items()
+        if value not in (default[name], saved[name])
+    ]
+    if problems:
+        raise InputError(*problems)
+    data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
+    return dataclasses.replace(config, model=encoder.model, data=data)
+
+
+def labelled(sample_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
+    """Return those of some samples whose labels are used by ``--label-share``, in sorted order."""
+    order = generator(config.runtime.seed, "labels").permutation(len(sample_ids))
+    used = max(min(2, len(order)), round(config.targets.label_share * len(order)))
+    return tuple(sample_ids[at] for at in sorted(order[:used]))
+
+
+def labels_used(prepared: Prepared, split: Split) -> Split:
+    """Return the split without the samples whose labels are not used: nothing that touches labels may see them."""
+    if not prepared.config.targets.metadata_column:
+        return split
+    used = [name for subset in ("train", "validation") for name in labelled(split.ids(subset), prepared.config)]
+    return restricted(split, [*used, *split.ids("test")])
 
 
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
@@ -122,14 +144,16 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
 
 
 def check_targets(prepared: Prepared) -> None:
-    """Raise `InputError` for targets and sides that cannot be learned from, before anything is written."""
+    """Raise `InputError` for targets, subsets and encoders that cannot be learned from, before anything is written."""
     problems, ranks = Problems(), prepared.world.size
     for split in prepared.splits:
-        few = {side: len(split.ids(side)) for side in ("train", "validation") if 0 < len(split.ids(side)) < ranks}
         problems.found += [
-            f"the {side} side has {n} samples for {ranks} devices; take fewer" for side, n in few.items()
+            f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; take fewer devices"
+            for subset in ("train", "validation")
+            if 0 < len(split.ids(subset)) < ranks
         ]
-        train_ids = labelled(split.ids("train"), prepared.config)
+        problems.found += _labels_seen(prepared, split)
+        train_ids = labels_used(prepared, split).ids("train")
         study, targets, _ = supervise(prepared, train_ids)
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
@@ -137,24 +161,34 @@ def check_targets(prepared: Prepared) -> None:
     problems.raise_if_any()
 
 
+def _labels_seen(prepared: Prepared, split: Split) -> list[str]:
+    """Return the problem of an encoder that was trained on labels of held-out samples, if it was."""
+    folder = encoder_folder(prepared.config, split.test_fold)
+    encoder = None if folder is None else load_model(folder, torch.device("cpu"))
+    if encoder is None or not encoder.targets.specs:
+        return []
+    seen = sorted(set(split.held_out) & set(encoder.notes["seen_samples"]))
+    if not seen:
+        return []
+    columns = shown(spec.name for spec in encoder.targets.specs)
+    return [
+        f"--pretrained-encoder {folder} learned {columns} from {len(seen)} of the held-out samples ({shown(seen, 3)}); "
+        "no result on them would mean anything: take an encoder of `aam pretrain`, or the same split"
+    ]
+
+
 def make_loaders(
-    prepared: Prepared, study: Study, sides: Sides, tokens: bool, distances: bool
+    prepared: Prepared, study: Study, rows: SubsetRows, tokens: bool, distances: bool
 ) -> tuple[Loader, Loader]:
     """Return the loaders of training and validation samples."""
     config = prepared.config
     train = Loader(
-        study, sides["train"], config.train.batch_size, True, config.runtime.num_workers,
+        study, rows["train"], config.train.batch_size, True, config.runtime.num_workers,
         tokens=tokens, distances=distances,
-        # Fewer reads, more variety; a precomputed distance would no longer be that of the draw.
+        # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
         shallow=0.0 if study.tree is None else config.train.shallow_draws,
         withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
         world=prepared.world, budget=prepared.budget,
     )  # fmt: skip
-    held_out = dataclasses.replace(train, rows=sides["validation"], shuffle=False, budget=None)
+    held_out = dataclasses.replace(train, rows=rows["validation"], shuffle=False, budget=None)
     return train, dataclasses.replace(held_out, shallow=0.0, withheld=Withheld())
-
-
-def labels_used(prepared: Prepared, split: Split) -> Split:
-    """The split without the samples whose labels were not used, from which baselines may not learn either."""
-    used = labelled(split.ids("train"), prepared.config)
-    return restricted(split, [*used, *split.ids("validation"), *split.ids("test")])
