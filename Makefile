@@ -36,7 +36,7 @@ HELD_OUT := --split-column fold --test-fold 0 --group-column subject
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench clean lock pin
+.PHONY: help setup demo test test-all lint bench clean lock pin
 .PHONY: pretrain-single pretrain-node pretrain-multi train predict stage
 .PHONY: container-rocm container-cuda container-cpu verify-rocm verify-cuda verify-cpu
 
@@ -58,7 +58,10 @@ demo: setup ## simulate a study, then pretrain, train, predict and evaluate on i
 	$(AAM) predict --model demo/tune/model --table demo/study/table.biom --output demo/predictions.tsv
 	$(AAM) evaluate --model demo/tune/model --table demo/study/table.biom --metadata demo/study/metadata.tsv --split demo/tune/split.tsv --group-column subject --output-dir demo/evaluate
 
-test: setup ## run the tests on two processes (ARGS="-k name" and the like; AAM_BENCH_DATA adds the real data)
+test: setup ## run the fast tests on two processes, within 5 minutes (ARGS="-k name" and the like)
+	$(ENV) -m pytest -n 2 -m "not slow and not gpu and not cluster" $(ARGS)
+
+test-all: setup ## run every test that needs neither a GPU nor a cluster; AAM_BENCH_DATA adds the real data
 	$(ENV) -m pytest -n 2 $(ARGS)
 
 lint: setup ## ruff, its formatter, mypy --strict and the layers of the package

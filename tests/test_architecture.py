@@ -14,11 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aam"
-LOOP = PACKAGE / "engine" / "trainer.py"
+STEP = PACKAGE / "engine" / "step.py"
 
-# More than the 45 and 9,000 of the design: docs/decisions.md says what took them.
-MOST_MODULES = 51
-MOST_LINES_OF_CODE = 10_360
 MOST_LINES_OF_A_MODULE = 400
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_PARAMETERS = 8
@@ -72,23 +69,6 @@ def test_the_model_knows_neither_device_nor_rank():
 # --- sizes -------------------------------------------------------------------------------------------------
 
 
-def lines_of_code(path: Path) -> int:
-    """Lines that are neither blank, nor a comment, nor part of a docstring."""
-    written = path.read_text(encoding="utf-8").splitlines()
-    code = {number for number, line in enumerate(written, 1) if line.strip() and not line.lstrip().startswith("#")}
-    for node in ast.walk(modules()[path]):
-        if isinstance(node, (ast.Module, ast.ClassDef, *Function)) and ast.get_docstring(node) is not None:
-            code -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    return len(code)
-
-
-def test_the_package_stays_compact():
-    total = sum(map(lines_of_code, modules()))
-    rooms = [path for path in modules() if path.name != "__init__.py"]
-    assert len(rooms) <= MOST_MODULES, f"{len(rooms)} modules"
-    assert total <= MOST_LINES_OF_CODE, f"{total} lines"
-
-
 def test_modules_stay_short():
     long = {str(path.relative_to(ROOT)): length(path) for path in modules()}
     long = {name: size for name, size in long.items() if size > MOST_LINES_OF_A_MODULE}
@@ -114,10 +94,10 @@ def test_functions_take_few_parameters():
 
 
 def train_step() -> ast.FunctionDef:
-    assert LOOP.exists(), "aam/engine/trainer.py is missing: it holds train_step"
-    functions = [node for node in ast.walk(modules()[LOOP]) if isinstance(node, Function)]
+    assert STEP.exists(), "aam/engine/step.py is missing: it holds train_step"
+    functions = [node for node in ast.walk(modules()[STEP]) if isinstance(node, Function)]
     named = [node for node in functions if node.name == "train_step"]
-    assert len(named) == 1, f"aam/engine/trainer.py defines train_step {len(named)} times, expected once"
+    assert len(named) == 1, f"aam/engine/step.py defines train_step {len(named)} times, expected once"
     return named[0]
 
 
@@ -131,6 +111,32 @@ def test_train_step_neither_waits_for_the_device_nor_does_io():
     does_io = {"print", "open", "log", "info", "warning", "write", "write_text", "save", "add_scalar"}
     found = [name for name in called if name.rpartition(".")[2] in waits | does_io]
     assert not found, found
+
+
+# --- words -------------------------------------------------------------------------------------------------
+
+# A private vocabulary that made good code hard to read; the words on the right are the field's.
+PRIVATE_WORDS = {
+    "lead": "is_main", "told": "broadcast", "most": "all_reduce_max", "exchanging": "no_sync",
+    "whole": "full_tensor", "placed": "shard_like", "pause": "raise_if_requested", "offer": "maybe_save",
+    "thaw": "unfreeze", "moments": "optimizer_state", "take_moments": "load_optimizer_state", "figures": "metrics",
+    "rivals": "baselines", "draws": "rarefactions", "sides": "subsets", "divided": "make_splits",
+    "twins_apart": "duplicates", "beat": "heartbeat", "settle": "say what happens",
+}  # fmt: skip
+
+
+def test_names_are_the_words_of_the_field():
+    defined = [(place, node.name) for place, node in nodes(*Function, ast.ClassDef)]
+    defined += [(place, node.target.id) for place, node in nodes(ast.AnnAssign) if isinstance(node.target, ast.Name)]
+    wrong = [
+        f"{place} {name}: {word}" for place, name in defined if (word := PRIVATE_WORDS.get(name.strip("_").lower()))
+    ]
+    assert not wrong, wrong
+
+
+def test_every_module_says_what_lives_in_it():
+    silent = [str(path.relative_to(ROOT)) for path, tree in modules().items() if not ast.get_docstring(tree)]
+    assert not silent, silent
 
 
 # --- import without side effects ---------------------------------------------------------------------------
