@@ -122,7 +122,7 @@ def test_training_moved_the_weights(runs):
 def test_stages_go_on_bit_by_bit_and_on_one_device(runs, tmp_path):
     case = "stages in float64"
     started(2, tmp_path / "saved", case, tmp_path / "states")
-    facts = json.loads((tmp_path / "states" / case / "state.json").read_text())["stages"]
+    facts = json.loads((tmp_path / "states" / case / "state.json").read_text())["task"]
     assert 0 <= facts["blocks"] <= 2
     assert facts["shares"]["first"] + facts["shares"]["last"] == pytest.approx(1)
     assert facts["devices"]["first"].startswith("rank 1, ")
