@@ -65,8 +65,7 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	$(ENV) -m ruff check .
 	$(ENV) -m ruff format --check .
 	$(ENV) -m mypy
-	MYPYPATH=containers $(ENV) -m mypy --strict --explicit-package-bases containers/parts containers/session.py
-	MYPYPATH=containers:slurm $(ENV) -m mypy --strict --explicit-package-bases slurm/jobs
+	$(ENV) -m mypy --strict containers/lib slurm/jobs
 	.venv/bin/lint-imports
 
 bench: setup ## measure speed and memory on this device (ARGS goes to `aam bench`)
