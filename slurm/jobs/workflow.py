@@ -1,4 +1,4 @@
-"""Workflows: pretrain, fine-tune every fold, evaluate, predict, each after what it needs."""
+"""Workflows: pretrain, fine-tune every fold, evaluate and predict, as jobs that wait for each other."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parts.whole import InputError, refuse
+from containers.lib.errors import InputError, raise_if_any
+from slurm.jobs.job import Job, make_job
+from slurm.jobs.options import Options, expand_home, option_problems, parse_options
+from slurm.jobs.request import Request
+from slurm.jobs.site import Site
 
-from jobs.job import Job, Request, make_job
-from jobs.options import Options, expanded, grouped, wrong_options
-from jobs.site import Site
-
-# The same as of a fold's folder in aam.
+# A fold names a folder. The same pattern stands in aam/data.
 FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 SECTIONS = ("pretrain", "train", "evaluate", "predict")
-# Options of the whole workflow.
-WHOLE = ("--cv", "--output-dir", "--output")
+# Options that belong to the workflow and not to a section.
+WORKFLOW_OPTIONS = ("--cv", "--output-dir", "--output")
 EXPECTED = "expected -- OPTIONS OF ALL pretrain: ... train: ... evaluate: ... predict: ..."
-# Which of the common options the last two take.
-SHARED = {
+# The common options that evaluate and predict take; pretrain and train take all.
+COMMON_OPTIONS = {
     "evaluate": ("--metadata", "--group-column", "--batch-column"),
     "predict": ("--sequences", "--trim", "--threads", "--device", "--seed"),
 }
-# The held-out predictions of the folds, one under the other; every sample is held out once.
-JOIN = """\
+# Concatenates the held-out predictions of all folds; every sample is held out once.
+JOIN_FOLDS = """\
 join_folds() {
     local path first=
     for path in "$WORK"/in/predictions/*/predictions.tsv; do
         if [ -z "$first" ]; then first=$path; cat "$path"
         elif [ "$(head -n 1 "$path")" = "$(head -n 1 "$first")" ]; then tail -n +2 "$path"
-        else say "evaluate: $path has other columns than $first" >&2; return 1; fi
+        else log "evaluate: $path has other columns than $first" >&2; return 1; fi
     done >"$WORK/in/joined.tsv"
 }
 join_folds || fail 1 "evaluate: the folds cannot be joined\""""
@@ -40,116 +40,152 @@ join_folds || fail 1 "evaluate: the folds cannot be joined\""""
 
 @dataclass(frozen=True)
 class Node:
-    """A job of a workflow and the names of those it waits for."""
+    """A job of a workflow, and the names of the jobs that it waits for."""
 
     name: str
     job: Job
     after: tuple[str, ...]
 
 
-def sections(words: tuple[str, ...]) -> dict[str, list[str]]:
-    """Words before the first ``pretrain:``, ``train:``, ... under an empty name, the others under theirs.
+def split_sections(words: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the words of each section; those before the first section have an empty name.
 
     Raises
     ------
     InputError
-        Sections that are none or there twice, and options in one that all of them share.
+        Unknown or repeated sections, and options of the whole workflow inside a section.
     """
-    found: dict[str, list[str]] = {"": []}
-    current, problems = "", list[str]()
+    words_of: dict[str, list[str]] = {"": []}
+    section = ""
+    problems: list[str] = []
     for word in words:
         if not re.fullmatch(r"[A-Za-z_-]+:", word):
-            if current and word.partition("=")[0].replace("_", "-") in WHOLE:
-                problems.append(f"{current}: {word}: a workflow has one, before the first section")
-            found[current].append(word)
-        elif word[:-1] not in SECTIONS or word[:-1] in found:
-            known = "is there twice" if word[:-1] in found else f"is no section; {EXPECTED}"
-            problems.append(f"{word} {known} (a value that ends with a colon: --option={word})")
+            if section and word.partition("=")[0].replace("_", "-") in WORKFLOW_OPTIONS:
+                problems.append(f"{section}: {word}: belongs before the first section, for the whole workflow")
+            words_of[section].append(word)
+        elif word[:-1] not in SECTIONS or word[:-1] in words_of:
+            problem = "is there twice" if word[:-1] in words_of else f"is not a section; {EXPECTED}"
+            problems.append(f"{word} {problem} (a value that ends with a colon: --option={word})")
         else:
-            current = word[:-1]
-            found[current] = []
-    refuse(problems)
-    return found
+            section = word[:-1]
+            words_of[section] = []
+    raise_if_any(problems)
+    return words_of
 
 
-def folds_of(metadata: Path, column: str) -> tuple[str, ...]:
-    """The values of a metadata column, in the order in which aam takes them."""
+def read_folds(metadata: Path, column: str) -> tuple[str, ...]:
+    """Return the values of a metadata column, in the order of aam."""
     try:
         with metadata.open(encoding="utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file, delimiter="\t") if row and any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"--metadata: {metadata}: {error}") from error
     rows = [row for i, row in enumerate(rows) if i == 0 or not row[0].startswith("#")]
-    if not rows or column not in (names := [name.strip() for name in rows[0]]):
+    names = [name.strip() for name in rows[0]] if rows else []
+    if column not in names:
         raise InputError(f"--cv {column}: {metadata} has no such column")
-    at = names.index(column)
-    found = sorted({row[at].strip() for row in rows[1:] if len(row) > at and row[at].strip()})
-    unsafe = [fold for fold in found if not FOLD.fullmatch(fold)]
-    if len(found) < 2 or unsafe:
-        raise InputError(f"--cv {column}: {found[:5]} cannot be folds; expected two or more short plain names")
-    return tuple(found)
+    index = names.index(column)
+    folds = sorted({row[index].strip() for row in rows[1:] if len(row) > index and row[index].strip()})
+    if len(folds) < 2 or not all(FOLD.fullmatch(fold) for fold in folds):
+        raise InputError(f"--cv {column}: {folds[:5]} cannot be folds; expected two or more short plain names")
+    return tuple(folds)
 
 
-def flat(options: Options) -> tuple[str, ...]:
-    """Options as words."""
+def to_words(options: Options) -> tuple[str, ...]:
+    """Return options as words of a command line."""
     return tuple(word for name, values in options for word in (name, *values))
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The parts of a workflow that its jobs share."""
+
+    request: Request
+    site: Site
+    sections: dict[str, list[str]]
+    common: Options  # options before the first section, without those of the workflow
+    column: str
+    folds: tuple[str, ...]
+    out: str
+    folder: Path  # `out` on shared storage
+
+    def job(self, name: str, words: tuple[str, ...], after: tuple[str, ...], **changes: object) -> Job:
+        """Return one job of the workflow."""
+        request = replace(self.request, promised=(self.folder,), folds=(), job=name, words=words, after=after)
+        return make_job(replace(request, **changes), self.site)  # type: ignore[arg-type]
+
+    def words(self, section: str) -> tuple[str, ...]:
+        """Return the common options that a section takes, and its own."""
+        taken = COMMON_OPTIONS.get(section)
+        common = [(name, values) for name, values in self.common if taken is None or name in taken]
+        return (*to_words(common), *self.sections.get(section, []))
+
+
+def make_plan(request: Request, site: Site) -> Plan:
+    """Check the options of the whole workflow and read the folds."""
+    sections = split_sections(request.words)
+    options = parse_options(sections[""])
+    given = {name: values for name, values in options if values}
+    if not {"--cv", "--metadata", "--output-dir"} <= given.keys():
+        raise InputError(f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}")
+    types = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "str")
+    checked = [option for option in options if option[0] in (*WORKFLOW_OPTIONS, "--metadata")]
+    raise_if_any(option_problems(checked, types, "a workflow"))
+    column = given["--cv"][0]
+    out = given["--output-dir"][0]
+    return Plan(
+        request=request,
+        site=site,
+        sections=sections,
+        common=[(name, values) for name, values in options if name not in ("--cv", "--output-dir")],
+        column=column,
+        folds=read_folds(request.data.absolute() / expand_home(given["--metadata"][0]), column),
+        out=out,
+        folder=Path(site.path("shared", request.user)) / out,
+    )
+
+
+def evaluate_job(plan: Plan) -> Job:
+    """Return the job that evaluates the held-out predictions of all folds together."""
+    tables = [f"{plan.folder}/tune/fold-{fold}/predictions.tsv" for fold in plan.folds]
+    words = ("--predictions", *tables, *plan.words("evaluate"), "--output-dir", f"{plan.out}/evaluation")
+    job = plan.job("evaluate", words, after=("train",), prepare=JOIN_FOLDS, nodes=1, devices=1)
+    first = job.command.index("--predictions") + 1
+    job.command[first : first + len(tables)] = ["in/joined.tsv"]
+    return job
+
+
 def workflow(request: Request, site: Site) -> Iterator[Node]:
-    """The jobs of a workflow, each after those it waits for.
+    """Yield the jobs of a workflow, each after those it waits for.
 
     Raises
     ------
     InputError
-        An option that one of them needs is missing or wrong.
+        An option that one of the jobs needs is missing or wrong.
     """
-    parts = sections(request.words)
-    common = grouped(parts[""])
-    given = {name: values for name, values in common if values}
-    if not {"--cv", "--metadata", "--output-dir"} <= given.keys():
-        raise InputError(f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}")
-    known = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "str")
-    refuse(wrong_options([each for each in common if each[0] in (*WHOLE, "--metadata")], known, "a workflow"))
-    column, out = given["--cv"][0], given["--output-dir"][0]
-    folds = folds_of((request.data.absolute() / expanded(given["--metadata"][0])), column)
-    rest = [(name, values) for name, values in common if name not in ("--cv", "--output-dir")]
-    vast = Path(site.place("vast", request.user))
-    whole = vast / out
-    ask = replace(request, promised=(whole,), folds=(), after=())
+    plan = make_plan(request, site)
 
-    def shared(section: str) -> tuple[str, ...]:
-        chosen = [(name, values) for name, values in rest if name in SHARED[section]]
-        return (*flat(chosen), *parts.get(section, []))
+    words = (*plan.words("pretrain"), "--cv", plan.column, "--output-dir", f"{plan.out}/pre")
+    yield Node("pretrain", plan.job("pretrain_node", words, after=()), ())
 
-    words = (*flat(rest), "--cv", column, *parts.get("pretrain", []), "--output-dir", f"{out}/pre")
-    yield Node("pretrain", make_job(replace(ask, job="pretrain_node", words=words), site), ())
+    encoder = ("--pretrained-encoder", f"{plan.folder}/pre")
+    words = (*plan.words("train"), *encoder, "--output-dir", f"{plan.out}/tune")
+    train = plan.job("train", words, ("pretrain",), folds=plan.folds, fold_column=plan.column, devices=1)
+    yield Node("train", train, ("pretrain",))
 
-    words = (*flat(rest), *parts.get("train", []), "--pretrained-encoder", f"{whole}/pre")
-    words = (*words, "--output-dir", f"{out}/tune")
-    ask = replace(ask, after=("pretrain",))
-    job = make_job(replace(ask, job="train", words=words, folds=folds, fold_column=column, devices=1), site)
-    yield Node("train", job, ("pretrain",))
+    yield Node("evaluate", evaluate_job(plan), ("train",))
 
-    tables = [f"{whole}/tune/fold-{fold}/predictions.tsv" for fold in folds]
-    words = ("--predictions", *tables, *shared("evaluate"), "--output-dir", f"{out}/evaluation")
-    job = make_job(replace(ask, job="evaluate", words=words, prepare=JOIN, nodes=1, devices=1), site)
-    at = job.command.index("--predictions")
-    job.command[at + 1 : at + 1 + len(tables)] = ["in/joined.tsv"]
-    yield Node("evaluate", job, ("train",))
-
-    if not any(name == "--table" for name, _ in grouped(parts.get("predict", []))):
-        return
-    models = [f"{whole}/tune/fold-{fold}/model" for fold in folds]
-    words = (*shared("predict"), "--model", *models, "--output", f"{out}/predictions.tsv")
-    job = make_job(replace(ask, job="predict", words=words, nodes=1, devices=1), site)
-    yield Node("predict", job, ("evaluate",))
+    if any(name == "--table" for name, _ in parse_options(plan.sections.get("predict", []))):
+        models = [f"{plan.folder}/tune/fold-{fold}/model" for fold in plan.folds]
+        words = (*plan.words("predict"), "--model", *models, "--output", f"{plan.out}/predictions.tsv")
+        yield Node("predict", plan.job("predict", words, ("evaluate",), nodes=1, devices=1), ("evaluate",))
 
 
 def graph(nodes: list[Node]) -> str:
-    """What waits for what, to read."""
+    """Return a text that shows which job waits for which."""
     lines = []
     for node in nodes:
-        many = f" x {len(node.job.folds)} folds ({', '.join(node.job.folds)})" if node.job.folds else ""
+        folds = f" x {len(node.job.folds)} folds ({', '.join(node.job.folds)})" if node.job.folds else ""
         after = f"   after {', '.join(node.after)}" if node.after else ""
-        lines.append(f"{node.name}{many}: {node.job.title}{after}\n    -> {node.job.out / node.job.file}")
+        lines.append(f"{node.name}{folds}: {node.job.title}{after}\n    -> {node.job.out / node.job.file}")
     return "\n".join(lines)
