@@ -73,12 +73,12 @@ def check_free_space(site: Site, user: str, needed: int, problems: list[str]) ->
 
 def check_options(kind: Kind, options: Options, request: Request, problems: list[str]) -> None:
     """Check that all needed inputs are given, and that aam has all options; the message shows a whole command."""
-    given = {name for name, values in options if values}
+    present = {name for name, values in options if values}
     for name in kind.needs:
-        if name not in given and "--config" not in given:
+        if name not in present and "--config" not in present:
             target = request.job.replace("_", "-")
             problems.append(f"{name}: is missing; for example: make {target} {kind.example}".rstrip())
-    if kind.template == "stage.sh" and not given & set(INPUTS):
+    if kind.template == "stage.sh" and not present & set(INPUTS):
         problems.append(f"stage: no input to copy is given; for example: make stage {kind.example}")
     owner = f"aam {kind.command}" if kind.command else request.job
     # The predictions of several folds are joined before aam reads them.

@@ -179,11 +179,11 @@ def aam_command(kind: Kind, options: Options, site: Site, python: str, tasks: in
     """Return the command of each task, with paths on the local disk of a node."""
     if not kind.command:
         return []
-    given = {name for name, _ in options}
+    present = {name for name, _ in options}
     words = [*([python, "-m", "aam"] if python else ["aam"]), kind.command]
     for name, values in options:
         words += [] if name in OUTPUTS else [name, *values]
-    words += ["--threads", str(site.threads)] if site.threads and "--threads" not in given else []
+    words += ["--threads", str(site.threads)] if site.threads and "--threads" not in present else []
     words += ["--distributed"] if tasks > 1 else []
     if kind.resumes:
         return [*words, "--output-dir", "run", "--resume-from", "auto"]

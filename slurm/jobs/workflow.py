@@ -125,21 +125,21 @@ def make_plan(request: Request, site: Site) -> Plan:
     """Check the options of the whole workflow and read the folds."""
     sections = split_sections(request.words)
     options = parse_options(sections[""])
-    given = {name: values for name, values in options if values}
-    if not {"--cv", "--metadata", "--output-dir"} <= given.keys():
+    values_of = {name: values for name, values in options if values}
+    if not {"--cv", "--metadata", "--output-dir"} <= values_of.keys():
         raise InputError(f"workflow: --cv COLUMN, --metadata and --output-dir are needed; {EXPECTED}")
     types = dict.fromkeys(("--cv", "--metadata", "--output-dir"), "str")
     checked = [option for option in options if option[0] in (*WORKFLOW_OPTIONS, "--metadata")]
     raise_if_any(option_problems(checked, types, "a workflow"))
-    column = given["--cv"][0]
-    out = given["--output-dir"][0]
+    column = values_of["--cv"][0]
+    out = values_of["--output-dir"][0]
     return Plan(
         request=request,
         site=site,
         sections=sections,
         common=[(name, values) for name, values in options if name not in ("--cv", "--output-dir")],
         column=column,
-        folds=read_folds(request.data.absolute() / expand_home(given["--metadata"][0]), column),
+        folds=read_folds(request.data.absolute() / expand_home(values_of["--metadata"][0]), column),
         out=out,
         folder=Path(site.path("shared", request.user)) / out,
     )

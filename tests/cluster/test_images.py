@@ -196,11 +196,11 @@ def test_slow_both_definitions_give_the_same_bill_of_materials(image, make, shel
     words = ["cpu", "--base", base, "--definition", "rocm", "--output", other_image]
     shell(sys.executable, "containers/build", *words, cwd=checkout)
     assert bill(shell, image) == bill(shell, other_image)
-    one = sidecar(image)
-    other = sidecar(other_image)
+    sidecar_of_image = sidecar(image)
+    sidecar_of_other = sidecar(other_image)
     for key in ("lock", "sbom_sha256", "aam_sha256", "base", "git"):
-        assert one[key] == other[key]
-    assert one["definition_sha256"] != other["definition_sha256"]
+        assert sidecar_of_image[key] == sidecar_of_other[key]
+    assert sidecar_of_image["definition_sha256"] != sidecar_of_other["definition_sha256"]
 
 
 @pytest.fixture

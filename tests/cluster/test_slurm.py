@@ -393,8 +393,8 @@ def test_two_nodes_give_what_one_gives(site):
     multi = site.submit("pretrain_multi", *words, "--output-dir", "multi", before=("--devices", "1"))
     site.finish(multi, "multi")
     assert site.facts(multi)["NumNodes"] == "2"
-    one = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
-    site.finish(one, "one")
+    single = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
+    site.finish(single, "one")
     assert losses(site, "multi") == losses(site, "one")
     assert site.weights("multi") == site.weights("one")
 

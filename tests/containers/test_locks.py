@@ -45,8 +45,8 @@ def test_lock_resolves_each_dependency_once(flavour, python):
     versions = {canonicalize_name(line.name): str(line.specifier).removeprefix("==") for line in locked}
     assert len(versions) == len(locked)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    for requirement in map(Requirement, wanted):
+    listed = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    for requirement in map(Requirement, listed):
         if requirement.marker is None or requirement.marker.evaluate(where):
             version = versions[canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(version), f"{requirement}: {version}"

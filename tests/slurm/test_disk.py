@@ -161,7 +161,7 @@ def test_a_copy_that_differs_is_refused(bash, tmp_path):
     assert not (tmp_path / "local" / "in" / "table").exists()
 
 
-def test_a_start_takes_what_is_on_vast(bash, tmp_path):
+def test_a_start_copies_the_run_so_far(bash, tmp_path):
     write(tmp_path / "local" / "run", stale="x")
     write(tmp_path / "shared" / "checkpoints" / "step-1", tensors="1")
     write(tmp_path / "shared" / "checkpoints" / ".partial-6-step-2", tensors="incomplete")

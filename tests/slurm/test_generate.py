@@ -52,8 +52,8 @@ def login(tmp_path: Path, shared: Path) -> Callable[..., Done]:
     def run(*words: object, status: int = 0, program: str = "generate", **more: str) -> Done:
         command = ["python3", "slurm/generate"] if program == "generate" else [program]
         command = [str(path / command[0]), *command[1:], *map(str, words)]
-        given = {**variables, "PWD": str(ROOT), **more}
-        done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
+        environment = {**variables, "PWD": str(ROOT), **more}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
