@@ -106,8 +106,11 @@ def scratch_folder() -> Path:
 
 
 def engine_environment() -> dict[str, str]:
-    """Return the environment for the engine: its temporary files and caches lie outside the home folder."""
-    environment = dict(os.environ)
+    """Return the environment for the engine: temporary files and caches outside home, and no settings of Python.
+
+    PYTHONPATH would let a program in the image import modules of this machine.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     for name in ("TMPDIR", "CACHEDIR"):
         requested = next(filter(None, (os.environ.get(f"{prefix}_{name}") for prefix in PREFIXES)), None)
         folder = Path(requested) if requested else scratch_folder() / name.lower()

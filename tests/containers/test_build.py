@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from containers.lib import image
+from containers.lib.engine import engine_environment
 from containers.lib.errors import FailedError, InputError
 from containers.lib.pins import read_pins
 from containers.lib.sidecar import verify
@@ -113,6 +114,12 @@ def test_a_wrong_engine_is_named(make, printed):
 def test_other_engines_of_the_family(make, printed, tmp_path):
     assert make(FAKE_VERSION=printed).returncode == 0
     assert json.loads((tmp_path / "out.sif.json").read_text())["engine"]["version"].startswith("4.1.3")
+
+
+def test_the_engine_gets_no_settings_of_python(monkeypatch, tmp_path):
+    monkeypatch.setenv("AAM_SCRATCH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    assert not [name for name in engine_environment() if name.startswith("PYTHON")]
 
 
 def test_no_engine_at_all(make, engine):
