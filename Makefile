@@ -2,13 +2,13 @@
 #
 # PYTHON       makes the environment and runs containers/build: 3.11 to 3.13
 # TORCH        another build of PyTorch than the lock's, from TORCH_INDEX (empty: pip's own index)
-# ENGINE       apptainer, singularity or a path (empty: the first that is found)
+# ENGINE       apptainer, singularity or a path (empty: the first on PATH)
 # BASE DIGEST  another base for an image: a local root folder or SIF, or NAME@sha256:DIGEST
-# DEFINITION   rocm or cuda: from which definition container-cpu is built; IMAGE_PYTHON: the Python inside
-# ROUTE        definition, or layer where you may not build (empty: found out)
+# DEFINITION   rocm or cuda: the definition of container-cpu; IMAGE_PYTHON: the Python inside
+# ROUTE        definition, or layer if you may not build (empty: the one that works)
 # TABLE TREE METADATA     what a job on a cluster reads
-# COLUMN MODEL OUT        metadata columns to predict, model folder, where it writes (below VAST)
-# SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), how many nodes, HH:MM:SS, account
+# COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
+# SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), number of nodes, HH:MM:SS, account
 # IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container
 # SUBMIT       0: only print the script
 # ARGS         more options of the tool that a target calls
@@ -68,8 +68,7 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	$(ENV) -m ruff check .
 	$(ENV) -m ruff format --check .
 	$(ENV) -m mypy
-	MYPYPATH=containers $(ENV) -m mypy --strict --explicit-package-bases containers/parts containers/session.py
-	MYPYPATH=containers:slurm $(ENV) -m mypy --strict --explicit-package-bases slurm/jobs
+	$(ENV) -m mypy --strict containers/lib slurm/jobs
 	.venv/bin/lint-imports
 
 bench: setup ## measure speed and memory on this device (ARGS goes to `aam bench`)
@@ -80,13 +79,13 @@ pretrain-node: ## the same on all devices of a node
 pretrain-multi: ## the same on NODES nodes
 train: ## submit fine-tuning: TABLE, METADATA, COLUMN, MODEL, OUT
 predict: ## submit prediction: TABLE, MODEL, OUT
-stage: ## submit a copy of TABLE, TREE and METADATA to VAST: OUT
+stage: ## submit a copy of TABLE, TREE and METADATA to shared storage: OUT
 pretrain-single pretrain-node pretrain-multi train predict stage:
 	@$(SLURM) $(subst -,_,$@) --make
 
 container-rocm: containers/aam-rocm.sif ## image for AMD GPUs: ROCm 6.3, PyTorch 2.7.1
 container-cuda: containers/aam-cuda.sif ## image for NVIDIA GPUs: CUDA 12.6, PyTorch 2.7.1
-container-cpu: containers/aam-cpu.sif ## image without GPU, from the same definitions by arguments
+container-cpu: containers/aam-cpu.sif ## image without GPU, from the same definitions with other arguments
 
 containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(WHEEL)
 	$(BUILD) $* --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
@@ -94,14 +93,14 @@ containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers
 $(WHEEL): pyproject.toml README.md LICENSE $(wildcard aam/*.py aam/*/*.py)
 	$(BUILD) wheel
 
-verify-rocm: ## check an image against its sidecar, the lock and its inside (also verify-cuda, verify-cpu)
+verify-rocm: ## check an image against its sidecar, its lock and its contents (also verify-cuda, verify-cpu)
 verify-rocm verify-cuda verify-cpu:
 	$(BUILD) verify $(@:verify-%=%) --engine "$(ENGINE)"
 
-lock: setup ## write containers/lock from pyproject.toml and containers/pins.toml; nothing when nothing changed
+lock: setup ## write containers/lock from pyproject.toml and containers/pins.toml where they changed
 	$(ENV) containers/build lock
 
-pin: ## ask the registries for the digests of the bases and record them in containers/pins.toml
+pin: ## record the current digests of the base images in containers/pins.toml (needs skopeo)
 	$(BUILD) pin
 
 clean: ## remove the environment, the caches, build products and the demo; images stay

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md: arithmetic and bytes of a step against devices, from the sizes of the model.
+"""The tables of docs/scaling.md: computation and communication of a step for different numbers of devices.
 
 ``python docs/scaling.py`` prints them.
 """
@@ -19,7 +19,15 @@ MODELS = {"default": ModelConfig(), "100 M": ModelConfig(embedding_dim=768, atte
 
 @dataclass(frozen=True)
 class Machine:
-    """One kind of device: products in bf16 in FLOP/s, bytes/s that a device sends in its node, and a node beyond it."""
+    """One kind of device.
+
+    Parameters
+    ----------
+    flops
+        Peak of bf16 matrix products in FLOP/s.
+    inside, outside
+        Bytes per second that a device sends in its node, and that a node sends to others.
+    """
 
     name: str
     per_node: int
@@ -28,70 +36,81 @@ class Machine:
     outside: float
 
 
-# Published figures of AMD and NVIDIA: dense bf16; Infinity Fabric 128 GB/s to each of three neighbours, NVLink 450 GB/s
+# Published values of AMD and NVIDIA: dense bf16; Infinity Fabric 128 GB/s to each of three neighbours, NVLink 450 GB/s
 # each way; one 200 Gb/s Slingshot port per APU, one 400 Gb/s InfiniBand port per GPU. Rings use all ports of a node.
 MACHINES = (Machine("MI300A", 4, 980.6e12, 384e9, 4 * 25e9), Machine("H200", 8, 989.5e12, 450e9, 8 * 50e9))
-# What the network reaches of the products' peak: about a third on a CPU (docs/benchmarks); taken for GPUs too.
-REACHED = 0.3
-# oral-age, rarefied to 1,000 reads: distinct ASVs in 64 samples, the power of the batch with which they grow (0.62
-# fits 64 to 2,048 samples within 8 %), bases of an ASV, ASVs of a sample.
-DISTINCT, GROWTH, BASES, SLOTS = 452.0, 0.62, 100, 47.0
-BATCH = TrainConfig().batch_size
+# Share of the peak that the network reaches: about a third on a CPU (docs/benchmarks); assumed for GPUs too.
+PEAK_SHARE = 0.3
+# The study oral-age, rarefied to 1,000 reads.
+ASVS_IN_64_SAMPLES = 452.0
+# Distinct ASVs grow with this power of the samples; it fits 64 to 2,048 samples within 8 %.
+GROWTH = 0.62
+BASES_OF_ASV = 100
+ASVS_OF_SAMPLE = 47.0
+SAMPLES_ON_DEVICE = TrainConfig().batch_size
+NODES = (1, 2, 4, 16, 64)
+HEADER = "| devices | nodes | TFLOP each | MB sent by each: gradients | vectors | rows "
+HEADER += "| ms computation | communication |"
 
 
 def parameters(config: ModelConfig) -> int:
-    """Of the encoder with the heads of pretraining."""
+    """Return the number of parameters of the encoder with the heads of pretraining."""
     with torch.device("meta"):
         model = Aam(config, 1000, HeadConfig("unifrac", counts=True))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def distinct(samples: float) -> float:
-    """ASVs of a batch."""
-    return DISTINCT * (samples / 64) ** GROWTH
+def distinct_asvs(samples: float) -> float:
+    """Return the number of distinct ASVs in a batch."""
+    return ASVS_IN_64_SAMPLES * (samples / 64) ** GROWTH
 
 
 def operations(config: ModelConfig, samples: float) -> float:
-    """FLOPs of forward and backward of a global batch: products of both encoders, of their pools and contents."""
-    width, layers = config.embedding_dim, config.attention_layers
-    patches, asvs = BASES / config.patch, distinct(samples)
+    """Return the FLOPs of the forward and backward pass of a global batch: encoders, pools and contents."""
+    width = config.embedding_dim
+    layers = config.attention_layers
+    patches = BASES_OF_ASV / config.patch
+    asvs = distinct_asvs(samples)
     copies = asvs * TrainConfig().nuc_mask_asvs
 
     def blocks(sequences: float, length: float) -> float:
         return sequences * length * layers * (24 * width**2 + 4 * length * width)
 
-    # Attention over a sample is as long as the largest of its group: twice the mean.
-    encoders = blocks(asvs + copies, patches) + blocks(samples, SLOTS) + samples * layers * 4 * SLOTS**2 * width
+    # Samples are padded to the largest of their group: twice the mean.
+    padding = samples * layers * 4 * ASVS_OF_SAMPLE**2 * width
+    encoders = blocks(asvs + copies, patches) + blocks(samples, ASVS_OF_SAMPLE) + padding
     pooled = 2 * (asvs + copies) * (patches + 1) * width**2
     contents = 2 * asvs * 4 * width**2 + 2 * samples * asvs * 5 * width
     return 3 * (encoders + pooled + contents)
 
 
-def sent(config: ModelConfig, devices: int, sharded: bool = False) -> dict[str, float]:
-    """Bytes that each device sends in a step; rings, float32."""
-    others, samples, width = (devices - 1) / devices, BATCH * devices, config.embedding_dim
+def bytes_sent(config: ModelConfig, devices: int, sharded: bool = False) -> dict[str, float]:
+    """Return the bytes that each device sends in a step, with rings and float32."""
+    ring_share = (devices - 1) / devices
+    samples = SAMPLES_ON_DEVICE * devices
     return {
-        "gradients": (3 if sharded else 2) * others * 4 * parameters(config),
-        # Gathered once, and their gradients summed as a whole.
-        "vectors": 3 * others * 4 * width * (distinct(samples) + samples),
-        "rarefied rows": 8 * BATCH * SLOTS * (devices - 1),
+        "gradients": (3 if sharded else 2) * ring_share * 4 * parameters(config),
+        # One all-gather of the vectors and one all-reduce of their gradients.
+        "vectors": 3 * ring_share * 4 * config.embedding_dim * (distinct_asvs(samples) + samples),
+        "rarefied rows": 8 * SAMPLES_ON_DEVICE * ASVS_OF_SAMPLE * (devices - 1),
     }
 
 
-def lines(config: ModelConfig, machine: Machine) -> Iterator[str]:
-    """A table: without overlap of arithmetic and exchange."""
-    yield "| devices | nodes | TFLOP each | MB sent by each: gradients | vectors | rows | ms arithmetic | exchange |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for nodes in (1 / machine.per_node, 1, 2, 4, 16, 64):
-        devices = round(machine.per_node * nodes)
-        work, moved = operations(config, BATCH * devices) / devices, sent(config, devices)
-        speed = machine.inside if nodes <= 1 else machine.outside
-        times = 1000 * work / (REACHED * machine.flops), 1000 * sum(moved.values()) / speed
-        megabytes = " | ".join(f"{value / 1e6:.2f}" for value in moved.values())
-        mark = "**" if times[1] > times[0] else ""
+def table(config: ModelConfig, machine: Machine) -> Iterator[str]:
+    """Yield the lines of a table, in which computation and communication do not overlap."""
+    yield HEADER
+    yield "|---" * HEADER.count(" | ") + "|---|"
+    for devices in (1, *(nodes * machine.per_node for nodes in NODES)):
+        nodes = max(devices // machine.per_node, 1)
+        flops = operations(config, SAMPLES_ON_DEVICE * devices) / devices
+        sent = bytes_sent(config, devices)
+        computation = 1000 * flops / (PEAK_SHARE * machine.flops)
+        communication = 1000 * sum(sent.values()) / (machine.inside if nodes == 1 else machine.outside)
+        megabytes = " | ".join(f"{value / 1e6:.2f}" for value in sent.values())
+        bold = "**" if communication > computation else ""
         yield (
-            f"| {devices} | {max(round(nodes), 1)} | {work / 1e12:.3f} | {megabytes} | {times[0]:.2f} | "
-            f"{mark}{times[1]:.2f}{mark} |"
+            f"| {devices} | {nodes} | {flops / 1e12:.3f} | {megabytes} | {computation:.2f} | "
+            f"{bold}{communication:.2f}{bold} |"
         )
 
 
@@ -100,7 +119,7 @@ def main() -> None:
     for name, config in MODELS.items():
         for machine in MACHINES:
             print(f"\n{name} model, {parameters(config) / 1e6:.1f} M parameters, on {machine.name}:\n")
-            print("\n".join(lines(config, machine)))
+            print("\n".join(table(config, machine)))
 
 
 if __name__ == "__main__":

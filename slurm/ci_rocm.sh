@@ -7,7 +7,7 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # time        12:00:00
-# exit        0 finished, 85 checkpointed, submit it again, 2 bad input, 1 failed
+# exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=ci_rocm
 #SBATCH --partition=cluster
 #SBATCH --nodes=1
@@ -20,41 +20,41 @@
 #SBATCH --open-mode=append
 #SBATCH --chdir=/cosmos/vast/scratch/researcher/ci/slurm
 #SBATCH --output=/cosmos/vast/scratch/researcher/ci/slurm/ci_rocm-%j.log
-# Each part is run whatever became of the one before; the exit status is 1 when any failed.
+# Every part runs, even after a part that failed; the exit status is 1 when any failed.
 set -uo pipefail
 
 AAM=/cosmos/vast/scratch/researcher/aam
 PYTHON=python3
-AAM_VAST=/cosmos/vast/scratch/researcher
-AAM_NVME='/scratch/researcher/job_'"$SLURM_JOB_ID"
+AAM_SHARED=/cosmos/vast/scratch/researcher
+AAM_LOCAL='/scratch/researcher/job_'"$SLURM_JOB_ID"
 IMAGE=/cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
-KEPT=/cosmos/vast/scratch/researcher/ci   # JUnit, the self-test's and the doctor's JSON, metrics, profile, benchmark
-export AAM_VAST AAM_NVME
-WORK=$AAM_NVME/ci
+RESULTS=/cosmos/vast/scratch/researcher/ci   # JUnit, the JSON of self-test and doctor, metrics, profile, benchmark
+export AAM_SHARED AAM_LOCAL
+WORK=$AAM_LOCAL/ci
 failed=()
 
-say() { printf '%(%F %T)T %s\n' -1 "$*"; }
-fail() { local status=$1; shift; say "failed: $*" >&2; exit "$status"; }
-part() {   # part NAME COMMAND...: run it, and keep what it says
-    local name=$1 began=$SECONDS; shift
-    say "$name: begins"
-    if "$@" > >(tee "$KEPT/$name.log") 2>&1; then say "$name: passed in $((SECONDS - began)) s"
-    else failed+=("$name"); say "$name: FAILED after $((SECONDS - began)) s"; fi
+log() { printf '%(%F %T)T %s\n' -1 "$*"; }
+fail() { local status=$1; shift; log "failed: $*" >&2; exit "$status"; }
+run_part() {   # run_part NAME COMMAND...: run a command and write its output to NAME.log too
+    local name=$1 start=$SECONDS; shift
+    log "$name: begins"
+    if "$@" > >(tee "$RESULTS/$name.log") 2>&1; then log "$name: passed in $((SECONDS - start)) s"
+    else failed+=("$name"); log "$name: FAILED after $((SECONDS - start)) s"; fi
 }
-inside() { "$PYTHON" "$AAM/containers/run" --engine singularity "$IMAGE" aam "$@"; }
+aam() { "$PYTHON" "$AAM/containers/run" --engine singularity "$IMAGE" aam "$@"; }
 
 module purge || fail 1 'module purge'
 module use /opt/modulefiles || fail 1 'module use /opt/modulefiles'
 module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
-{ mkdir -p "$KEPT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $KEPT and $WORK"
-[ "$IMAGE" != "$AAM/containers/aam-rocm.sif" ] || part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
-part tests "$PYTHON" "$AAM/containers/session.py" rocm --image "$IMAGE"
-cp -r "$AAM/results/rocm/." "$KEPT/"
-part doctor inside doctor --output doctor.json
-part study inside simulate --output-dir study --samples 300
-part pretrain inside pretrain --table study/table.biom --tree study/tree.nwk --epochs 3 --output-dir pre
-part profile inside profile step --table study/table.biom --tree study/tree.nwk --output-dir profile
-part bench inside bench --output bench.json
-cp -r profile doctor.json bench.json pre/metrics.jsonl pre/run.json "$KEPT/"
-say "kept in $KEPT; failed: ${failed[*]:-none}"
+{ mkdir -p "$RESULTS" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $RESULTS and $WORK"
+[ "$IMAGE" != "$AAM/containers/aam-rocm.sif" ] || run_part image make -C "$AAM" container-rocm "PYTHON=$PYTHON"
+run_part tests "$PYTHON" "$AAM/containers/test" rocm --image "$IMAGE"
+cp -r "$AAM/results/rocm/." "$RESULTS/"
+run_part doctor aam doctor --output doctor.json
+run_part study aam simulate --output-dir study --samples 300
+run_part pretrain aam pretrain --table study/table.biom --tree study/tree.nwk --epochs 3 --output-dir pre
+run_part profile aam profile step --table study/table.biom --tree study/tree.nwk --output-dir profile
+run_part bench aam bench --output bench.json
+cp -r profile doctor.json bench.json pre/metrics.jsonl pre/run.json "$RESULTS/"
+log "results: $RESULTS; failed: ${failed[*]:-none}"
 (( ! ${#failed[@]} ))

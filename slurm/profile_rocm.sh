@@ -7,7 +7,7 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # time        12:00:00
-# exit        0 finished, 85 checkpointed, submit it again, 2 bad input, 1 failed
+# exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=profile_rocm
 #SBATCH --partition=cluster
 #SBATCH --nodes=1
@@ -24,35 +24,35 @@ set -uo pipefail
 
 AAM=/cosmos/vast/scratch/researcher/aam
 PYTHON=python3
-AAM_VAST=/cosmos/vast/scratch/researcher
-AAM_NVME='/scratch/researcher/job_'"$SLURM_JOB_ID"
+AAM_SHARED=/cosmos/vast/scratch/researcher
+AAM_LOCAL='/scratch/researcher/job_'"$SLURM_JOB_ID"
 IMAGE=/cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
-KEPT=/cosmos/vast/scratch/researcher/profile   # the doctor's report, the benchmark, and the kernels that rocprofv3 has seen
-export AAM_VAST AAM_NVME
-WORK=$AAM_NVME/profile
+RESULTS=/cosmos/vast/scratch/researcher/profile   # the doctor's report, the benchmark, the profiles and the kernels of rocprofv3
+export AAM_SHARED AAM_LOCAL
+WORK=$AAM_LOCAL/profile
 
-say() { printf '%(%F %T)T %s\n' -1 "$*"; }
-fail() { local status=$1; shift; say "failed: $*" >&2; exit "$status"; }
+log() { printf '%(%F %T)T %s\n' -1 "$*"; }
+fail() { local status=$1; shift; log "failed: $*" >&2; exit "$status"; }
 aam=(aam)
-inside() { "$PYTHON" "$AAM/containers/run" --engine singularity "$IMAGE" "$@"; }
+in_image() { "$PYTHON" "$AAM/containers/run" --engine singularity "$IMAGE" "$@"; }
 
 module purge || fail 1 'module purge'
 module use /opt/modulefiles || fail 1 'module use /opt/modulefiles'
 module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
-{ mkdir -p "$KEPT" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $KEPT and $WORK"
-inside "${aam[@]}" doctor --output "$KEPT/doctor.json" || fail 1 "doctor: see above"
-inside "${aam[@]}" bench --output "$KEPT/bench.json" || fail 1 "bench: see above"
-inside "${aam[@]}" simulate --output-dir study --samples 300 || fail 1 "simulate: see above"
-run=("${aam[@]}" pretrain --table study/table.biom --tree study/tree.nwk --epochs 2 --output-dir)
-inside "${run[@]}" warm || fail 1 "pretrain: see above"   # kernels are compiled and tuned by a first run
+{ mkdir -p "$RESULTS" "$WORK" && cd "$WORK"; } || fail 1 "cannot make $RESULTS and $WORK"
+in_image "${aam[@]}" doctor --output "$RESULTS/doctor.json" || fail 1 "doctor: see above"
+in_image "${aam[@]}" bench --output "$RESULTS/bench.json" || fail 1 "bench: see above"
+in_image "${aam[@]}" simulate --output-dir study --samples 300 || fail 1 "simulate: see above"
+pretrain=("${aam[@]}" pretrain --table study/table.biom --tree study/tree.nwk --epochs 2 --output-dir)
+in_image "${pretrain[@]}" warm-up || fail 1 "pretrain: see above"   # compiles and tunes the kernels
 for what in step memory; do
-    inside "${aam[@]}" profile "$what" --table study/table.biom --tree study/tree.nwk --output-dir "$KEPT/$what" ||
+    in_image "${aam[@]}" profile "$what" --table study/table.biom --tree study/tree.nwk --output-dir "$RESULTS/$what" ||
         fail 1 "profile $what: see above"
 done
-if inside sh -c 'command -v rocprofv3' >/dev/null; then
-    inside rocprofv3 --kernel-trace --stats --output-directory "$KEPT/rocprof" -- "${run[@]}" traced ||
+if in_image sh -c 'command -v rocprofv3' >/dev/null; then
+    in_image rocprofv3 --kernel-trace --stats --output-directory "$RESULTS/rocprof" -- "${pretrain[@]}" traced ||
         fail 1 "rocprofv3: see above"
 else
-    say "rocprofv3 is not in the image: no kernels are traced"
+    log "rocprofv3 is not in the image: no kernels are traced"
 fi
-say "kept in $KEPT"
+log "results: $RESULTS"

@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# aam stage: copying inputs to VAST, 1 node of SDSC Cosmos with 1 task
+# aam stage: copying inputs to shared storage, 1 node of SDSC Cosmos with 1 task
 #
 # written by  slurm/generate examples: yours names your files, your checkout and its commit
 # reads       /cosmos/vast/scratch/researcher/study/table.biom
@@ -10,7 +10,7 @@
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # time        12:00:00
-# exit        0 finished, 85 checkpointed, submit it again, 2 bad input, 1 failed
+# exit        0 finished, 85 checkpointed: submit again, 2 bad input, 1 failed
 #SBATCH --job-name=stage
 #SBATCH --partition=cluster
 #SBATCH --nodes=1
@@ -32,16 +32,16 @@ SOURCES=(
 )
 OUT=/cosmos/vast/scratch/researcher/study
 
-# --- files: copied whole, under a partial name first ---------------------------------------------------------------
+# --- copying files: under a temporary name first, then renamed -----------------------------------------------------
 
-say() { printf '%(%F %T)T %s\n' -1 "$*"; }
-fail() { local status=$1; shift; say "failed: $*" >&2; exit "$status"; }
+log() { printf '%(%F %T)T %s\n' -1 "$*"; }
+fail() { local status=$1; shift; log "failed: $*" >&2; exit "$status"; }
 
-listing() {   # names, sizes and times of a file, or of all in a folder
+list_files() {   # names, sizes and times of a file, or of all files in a folder
     find -L "$1" -type f ! -name '.lock' -printf '%P %s %Ts\n' | sort
 }
 
-sums() {   # the checksum of a file, or of the checksums in a folder
+checksum() {   # the checksum of a file, or of the checksums in a folder
     if [ -d "$1" ]; then
         (cd "$1" && find -L . -type f ! -name '.lock' -print0 | sort -z | xargs -0 -r sha256sum) | sha256sum
     else
@@ -49,33 +49,33 @@ sums() {   # the checksum of a file, or of the checksums in a folder
     fi
 }
 
-fetch() {   # fetch FROM TO: copy a file or folder and compare checksums; what is there already is kept
-    local from=$1 to=$2 part="${2%/*}/.partial-${2##*/}" sum
-    [ -r "$from" ] || { say "stage-in: $from is missing or may not be read" >&2; return 1; }
-    if [ -e "$to" ] && [ "$(listing "$from")" = "$(listing "$to")" ]; then
-        say "stage-in: $to is there already"
+copy_in() {   # copy_in FROM TO: copy a file or folder and compare checksums; an existing equal copy is kept
+    local from=$1 to=$2 partial="${2%/*}/.partial-${2##*/}" sum
+    [ -r "$from" ] || { log "stage-in: $from is missing or may not be read" >&2; return 1; }
+    if [ -e "$to" ] && [ "$(list_files "$from")" = "$(list_files "$to")" ]; then
+        log "stage-in: $to exists already"
         return 0
     fi
-    mkdir -p "${to%/*}" && rm -rf "$part" && cp -rpL "$from" "$part" || return 1
-    sum=$(sums "$from")
-    [ "$sum" = "$(sums "$part")" ] || { say "stage-in: the copy of $from differs from it" >&2; return 1; }
-    rm -rf "$to" && mv -T "$part" "$to" || return 1
-    say "stage-in: $to, sha256 ${sum%% *}"
+    mkdir -p "${to%/*}" && rm -rf "$partial" && cp -rpL "$from" "$partial" || return 1
+    sum=$(checksum "$from")
+    [ "$sum" = "$(checksum "$partial")" ] || { log "stage-in: the copy of $from differs from it" >&2; return 1; }
+    rm -rf "$to" && mv -T "$partial" "$to" || return 1
+    log "stage-in: $to, sha256 ${sum%% *}"
 }
 
-room() {   # room FOLDER BYTES PATH...: whether a disk holds these paths and so many bytes more
-    local folder=$1 need=$2 free size
+check_space() {   # check_space FOLDER BYTES PATH...: whether a disk has room for these paths and so many bytes more
+    local folder=$1 needed=$2 free size
     shift 2
-    while IFS=$'\t' read -r -d '' size _; do need=$((need + size)); done < <(du -0sLB1 --apparent-size -- "$@")
+    while IFS=$'\t' read -r -d '' size _; do needed=$((needed + size)); done < <(du -0sLB1 --apparent-size -- "$@")
     free=$(df -B1 --output=avail "$folder" | tail -n 1)
-    (( free >= need )) || { say "stage-in: $folder has $free bytes free, $need are needed" >&2; return 1; }
+    (( free >= needed )) || { log "stage-in: $folder has $free bytes free, $needed are needed" >&2; return 1; }
 }
 
 module purge || fail 1 'module purge'
 module use /opt/modulefiles || fail 1 'module use /opt/modulefiles'
 module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
-{ mkdir -p "$OUT" && room "$OUT" 0 "${SOURCES[@]}"; } || fail 1 "stage: see above; nothing was copied"
+{ mkdir -p "$OUT" && check_space "$OUT" 0 "${SOURCES[@]}"; } || fail 1 "stage: see above; nothing was copied"
 for i in "${!SOURCES[@]}"; do
-    fetch "${SOURCES[i]}" "$OUT/${SOURCES[i]##*/}" || fail 1 "stage: ${SOURCES[i]}; what was copied before stays"
+    copy_in "${SOURCES[i]}" "$OUT/${SOURCES[i]##*/}" || fail 1 "stage: ${SOURCES[i]}; earlier copies stay"
 done
-say "stage: $OUT holds ${#SOURCES[@]} inputs"
+log "stage: $OUT holds ${#SOURCES[@]} inputs"

@@ -1,4 +1,4 @@
-"""Print what an image is made of as CycloneDX: Debian and Python packages and versions, and nothing of the time."""
+"""Print the bill of materials of an image as CycloneDX: Debian and Python packages with versions, without a date."""
 
 from __future__ import annotations
 
@@ -15,25 +15,33 @@ QUERY = ("dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${Archite
 
 
 def component(kind: str, name: str, version: str, query: str = "") -> dict[str, str]:
-    """One package with its package URL."""
+    """Return the entry of one package, with its package URL."""
     url = f"pkg:{kind}/{name}@{version.replace('+', '%2B').replace(':', '%3A')}{query}"
     return {"type": "library", "name": name, "version": version, "purl": url}
 
 
-def system() -> str:
-    """The distribution's id, such as debian or ubuntu."""
-    found = re.search(r'^ID="?(\w+)', Path("/etc/os-release").read_text(), re.MULTILINE)
-    return found[1] if found else "linux"
+def distribution_id() -> str:
+    """Return the id of the Linux distribution, such as debian or ubuntu."""
+    match = re.search(r'^ID="?(\w+)', Path("/etc/os-release").read_text(), re.MULTILINE)
+    return match[1] if match else "linux"
+
+
+def debian_packages(unpacked: Path) -> list[list[str]]:
+    """Return name, version and architecture of the packages of dpkg's list and of those in `unpacked`."""
+    lines = subprocess.check_output(QUERY, text=True).splitlines()
+    # Packages that containers/lib/layer.py unpacked over a base are not in dpkg's list.
+    lines += unpacked.read_text().splitlines() if unpacked.exists() else []
+    return list({line.split("\t")[0]: line.split("\t") for line in lines}.values())
 
 
 def main(lock: Path) -> None:
-    """Write the bill of materials of this root file system and of the Python that runs this."""
-    rows = {line.split("\t")[0]: line.split("\t") for line in subprocess.check_output(QUERY, text=True).splitlines()}
-    # Packages that were unpacked over a base (parts/layer.py) are not in its own list.
-    added = lock.with_name("debs.txt")
-    rows |= {line.split("\t")[0]: line.split("\t") for line in added.read_text().splitlines()} if added.exists() else {}
-    debian = [component("deb", f"{system()}/{name}", version, f"?arch={arch}") for name, version, arch in rows.values()]
-    installed = {re.sub(r"[-_.]+", "-", each.name).lower(): each.version for each in metadata.distributions()}
+    """Print the bill of materials of this root file system and of the Python that runs this."""
+    system = distribution_id()
+    debian = [
+        component("deb", f"{system}/{name}", version, f"?arch={architecture}")
+        for name, version, architecture in debian_packages(lock.with_name("debs.txt"))
+    ]
+    installed = {re.sub(r"[-_.]+", "-", package.name).lower(): package.version for package in metadata.distributions()}
     python = [component("pypi", name, version) for name, version in installed.items()]
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     properties = {
@@ -46,7 +54,7 @@ def main(lock: Path) -> None:
         "specVersion": "1.5",
         "version": 1,
         "metadata": {"properties": [{"name": name, "value": value} for name, value in properties.items()]},
-        "components": sorted([*debian, *python], key=lambda each: each["purl"]),
+        "components": sorted([*debian, *python], key=lambda entry: entry["purl"]),
     }
     print(json.dumps(bill, indent=1))
 

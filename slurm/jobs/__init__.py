@@ -1,1 +1,1 @@
-"""What slurm/generate is made of; standard library only, because login nodes run it."""
+"""Modules of slurm/generate; they need the standard library only, because login nodes run them."""

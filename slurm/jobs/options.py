@@ -1,4 +1,4 @@
-"""The options of aam that follow ``--``: which there are, and which a job may be given."""
+"""The options of aam that follow ``--``: which ones exist, and which ones a job may have."""
 
 from __future__ import annotations
 
@@ -9,28 +9,21 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from parts.whole import InputError
-
 from aam import config, config_commands
+from containers.lib.errors import InputError
 
+# Options with their values, in order.
 Options = list[tuple[str, list[str]]]
 
-# Options of aam whose values are files or folders that a job reads, and those that say where it writes.
-INPUTS: tuple[str, ...] = (
-    "--table",
-    "--tree",
-    "--metadata",
-    "--sequences",
-    "--unifrac-matrix",
-    "--split",
-    "--pretrained-encoder",
-)
-INPUTS += ("--model", "--predictions", "--baselines", "--config")
-FOLDERS = ("--pretrained-encoder", "--model")
+# Options whose values are files or folders that a job reads.
+INPUTS: tuple[str, ...] = ("--table", "--tree", "--metadata", "--sequences", "--unifrac-matrix", "--split")
+INPUTS += ("--pretrained-encoder", "--model", "--predictions", "--baselines", "--config")
+INPUT_FOLDERS = ("--pretrained-encoder", "--model")
 OUTPUTS = ("--output-dir", "--output")
-OWN = {
+# Options that the job itself sets, or that it must not have.
+RESERVED = {
     "--overwrite": "a job never writes over anything: remove the folder, or choose another",
-    "--resume-from": "a job goes on from its own newest checkpoint by itself",
+    "--resume-from": "a job resumes from its own newest checkpoint",
     "--distributed": "follows from the number of tasks",
 }
 COMMANDS = {
@@ -41,67 +34,76 @@ COMMANDS = {
 }
 
 
-def expanded(text: str) -> Path:
-    """A path with ~ in its full length; a user whom nobody knows stays as written."""
+def expand_home(text: str) -> Path:
+    """Return a path with ``~`` expanded; the name of an unknown user stays as it is."""
     with contextlib.suppress(RuntimeError):
         return Path(text).expanduser()
     return Path(text)
 
 
-def grouped(words: tuple[str, ...] | list[str]) -> Options:
-    """Options with their values, in order."""
-    found: Options = []
+def parse_options(words: tuple[str, ...] | list[str]) -> Options:
+    """Return the options in `words` with their values."""
+    options: Options = []
     for word in words:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word.partition("=")
-            found.append((name.replace("_", "-"), [value] if equals else []))
-        elif found:
-            found[-1][1].append(word)
+            options.append((name.replace("_", "-"), [value] if equals else []))
+        elif options:
+            options[-1][1].append(word)
         else:
-            raise InputError(f"{word}: is neither an option of aam nor follows one")
-    return found
+            raise InputError(f"{word}: is not an option of aam and does not follow one")
+    return options
 
 
-def _types(page: Any) -> dict[str, str]:
-    """The options of a configuration and the types of their values, as written."""
-    found: dict[str, str] = {}
+def _option_types(page: Any) -> dict[str, str]:
+    """Return the options of a configuration and the types of their values, as written in the source."""
+    types: dict[str, str] = {}
     for field in dataclasses.fields(page):
         value = getattr(page, field.name)
         name = field.name.replace("_", "-")
         if dataclasses.is_dataclass(value):
-            found |= _types(value)
+            types |= _option_types(value)
         else:
-            found[f"--{name}"] = str(field.type)
-            found |= {f"--no-{name}": "bool"} if field.type == "bool" else {}
-    return found
+            types[f"--{name}"] = str(field.type)
+            types |= {f"--no-{name}": "bool"} if field.type == "bool" else {}
+    return types
 
 
 def options_of(command: str, template: str) -> dict[str, str]:
-    """What may follow ``--``, with types: options of a command of aam, or of a job that calls several."""
+    """Return the options that may follow ``--``, with types: of a command of aam, or of a job without one."""
     outputs = dict.fromkeys(OUTPUTS, "Path")
     if command:
         # As in aam/cli/main.py.
-        return _types(COMMANDS[command]()) | {"--config": "Path", "--random-seed": "int"} | outputs
+        return _option_types(COMMANDS[command]()) | {"--config": "Path", "--random-seed": "int"} | outputs
     return outputs | (dict.fromkeys(INPUTS, "Path") if template == "stage.sh" else {})
 
 
-def wrong_options(options: Options, known: dict[str, str], whose: str) -> list[str]:
-    """Options that are none of `known`, and those with more or fewer values than they take."""
+def option_problems(options: Options, types: dict[str, str], owner: str) -> list[str]:
+    """Return what is wrong with options: unknown names, and more or fewer values than an option takes.
+
+    Parameters
+    ----------
+    types
+        The options that exist, with the types of their values.
+    owner
+        The command or job, for the messages.
+    """
     problems = []
     for name, values in options:
-        kind, said = known.get(name), shlex.join([name, *values])
-        # Inputs that are empty are refused as files that are not there.
-        empty = values == [""] and name not in INPUTS
-        if any("\ud800" <= letter <= "\udfff" for letter in said):
-            problems.append(f"{said}: is not UTF-8")
-        elif name in OWN:
-            problems.append(f"{name}: {OWN[name]}")
-        elif kind is None:
-            near = difflib.get_close_matches(name, known, 1)
-            few = f"; expected {' or '.join(known)}" if len(known) < 4 else ""
-            problems.append(f"{name}: {whose} has no such option{few or (f'; {near[0]}?' if near else '')}")
-        elif kind == "bool" and values:
-            problems.append(f"{said}: takes no value")
-        elif kind != "bool" and not kind.startswith("tuple") and (len(values) != 1 or empty):
-            problems.append(f"{said}: expected one value that is not empty")
+        option_type = types.get(name)
+        text = shlex.join([name, *values])
+        # An empty input is reported as a missing file.
+        is_empty = values == [""] and name not in INPUTS
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            problems.append(f"{text}: is not UTF-8")
+        elif name in RESERVED:
+            problems.append(f"{name}: {RESERVED[name]}")
+        elif option_type is None:
+            similar = difflib.get_close_matches(name, types, 1)
+            hint = f"; expected {' or '.join(types)}" if len(types) < 4 else f"; {similar[0]}?" if similar else ""
+            problems.append(f"{name}: {owner} has no such option{hint}")
+        elif option_type == "bool" and values:
+            problems.append(f"{text}: takes no value")
+        elif option_type != "bool" and not option_type.startswith("tuple") and (len(values) != 1 or is_empty):
+            problems.append(f"{text}: expected one value that is not empty")
     return problems

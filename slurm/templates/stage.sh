@@ -2,14 +2,14 @@
 {{ SBATCH }}
 set -uo pipefail
 
-{{ FACTS }}
+{{ SETTINGS }}
 OUT={{ OUT }}
 
-{{ DISK }}
+{{ FILES }}
 
 {{ SETUP }}
-{ mkdir -p "$OUT" && room "$OUT" 0 "${SOURCES[@]}"; } || fail 1 "stage: see above; nothing was copied"
+{ mkdir -p "$OUT" && check_space "$OUT" 0 "${SOURCES[@]}"; } || fail 1 "stage: see above; nothing was copied"
 for i in "${!SOURCES[@]}"; do
-    fetch "${SOURCES[i]}" "$OUT/${SOURCES[i]##*/}" || fail 1 "stage: ${SOURCES[i]}; what was copied before stays"
+    copy_in "${SOURCES[i]}" "$OUT/${SOURCES[i]##*/}" || fail 1 "stage: ${SOURCES[i]}; earlier copies stay"
 done
-say "stage: $OUT holds ${#SOURCES[@]} inputs"
+log "stage: $OUT holds ${#SOURCES[@]} inputs"

@@ -1,4 +1,4 @@
-"""A real engine, a real base and a checkout of the test's own. Needs root on Debian 12; see .ci/run."""
+"""A real engine, a real base image and a checkout for the tests. Needs root on Debian 12; see .ci/run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from containers.lib.image_tests import copy_sources
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 OFFLINE = str(ROOT / "tests" / "offline")
@@ -21,10 +23,10 @@ Done = subprocess.CompletedProcess[str]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This environment without what refuses the network to the tests: packages are installed here."""
-    paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != OFFLINE]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
-    return {**kept, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {}), **variables}
+    """Return this environment without the module that blocks the network: these tests install packages."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != OFFLINE]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
+    return {**inherited, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {}), **variables}
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +40,11 @@ def workshop() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def shell(workshop: Path) -> Callable[..., Done]:
-    """Runs a command with scratch space in the workshop; a failure shows all that was printed."""
+    """Runs a command with scratch space in the workshop; a failure shows its output."""
 
     def run(*words: object, cwd: Path = workshop, status: int | None = 0, **variables: str) -> Done:
-        given = environment(AAM_SCRATCH=str(workshop / "scratch"), **variables)
-        done = subprocess.run(list(map(str, words)), cwd=cwd, env=given, capture_output=True, text=True)
+        inherited = environment(AAM_SCRATCH=str(workshop / "scratch"), **variables)
+        done = subprocess.run(list(map(str, words)), cwd=cwd, env=inherited, capture_output=True, text=True)
         assert status is None or done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
         return done
 
@@ -51,7 +53,7 @@ def shell(workshop: Path) -> Callable[..., Done]:
 
 @pytest.fixture(scope="session")
 def apptainer(shell: Callable[..., Done]) -> str:
-    """The engine, installed when it is not there."""
+    """Apptainer, installed if it is missing."""
     shell(HERE / "install-apptainer")
     return "apptainer"
 
@@ -64,14 +66,9 @@ def base(workshop: Path, shell: Callable[..., Done], apptainer: str) -> Path:
 
 
 def check_out(folder: Path, shell: Callable[..., Done]) -> Path:
-    """A repository of its own with these sources as its one commit."""
-    sys.path.insert(0, str(ROOT / "containers"))
-    try:
-        from session import sources
-    finally:
-        sys.path.remove(str(ROOT / "containers"))
+    """Make a repository with these sources as its only commit."""
     folder.mkdir()
-    sources(folder)
+    copy_sources(folder)
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "sources"]):
         shell("git", "-c", "user.name=test", "-c", "user.email=test@localhost", *words, cwd=folder)
     return folder

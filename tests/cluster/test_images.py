@@ -1,8 +1,7 @@
-"""Images that are really built, entered, checked and broken."""
+"""Images that are really built, entered, checked and damaged."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pwd
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from containers.lib import git
+from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
 
 pytestmark = pytest.mark.cluster
@@ -59,21 +60,22 @@ def bill(shell, image: Path) -> dict:
     return json.loads(shell("apptainer", "exec", image, "cat", "/opt/aam/sbom.json").stdout)
 
 
-def test_image_is_what_its_sidecar_and_labels_say(image, make, shell, base):
-    said = sidecar(image)
-    assert said["git"] == {"commit": shell("git", "rev-parse", "HEAD", cwd=image.parent).stdout.strip(), "dirty": False}
-    assert said["route"] == "definition"
-    assert said["base"]["name"] == "bookworm"
+def test_an_image_agrees_with_its_sidecar_and_labels(image, make, shell, base):
+    recorded = sidecar(image)
+    commit = shell("git", "rev-parse", "HEAD", cwd=image.parent).stdout.strip()
+    assert recorded["git"] == {"commit": commit, "dirty": False}
+    assert recorded["route"] == "definition"
+    assert recorded["base"]["name"] == "bookworm"
     labels = json.loads(shell("apptainer", "inspect", "--labels", "--json", image).stdout)
     labels = labels["data"]["attributes"]["labels"]
-    assert labels["org.opencontainers.image.base.digest"] == said["base"]["digest"]
-    assert labels["org.opencontainers.image.revision"] == said["git"]["commit"]
-    assert "is what its sidecar and cpu.txt say" in make("verify-cpu").stdout
-    names = {each["name"]: each["version"] for each in bill(shell, image)["components"]}
-    assert {"torch", "aam", "debian/gcc", "debian/python3.11-dev"} <= set(names)
+    assert labels["org.opencontainers.image.base.digest"] == recorded["base"]["digest"]
+    assert labels["org.opencontainers.image.revision"] == recorded["git"]["commit"]
+    assert "agrees with its sidecar" in make("verify-cpu").stdout
+    names = {component["name"] for component in bill(shell, image)["components"]}
+    assert {"torch", "aam", "debian/gcc", "debian/python3.11-dev"} <= names
     before = image.stat().st_mtime_ns
     make("container-cpu", f"BASE={base}")
-    assert image.stat().st_mtime_ns == before, "nothing changed, so nothing is built"
+    assert image.stat().st_mtime_ns == before, "without a change nothing is built"
 
 
 def test_run_keeps_values_statuses_and_signals(image, shell, tmp_path):
@@ -106,8 +108,8 @@ def test_the_tests_run_inside(image, checkout, shell):
 
 @pytest.mark.parametrize("flavour", ["rocm", "cuda"])
 def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch, flavour):
-    """The image and its sidecar stand in for those of the vendor: what is missing here is the GPU."""
-    # As on a compute node: a login node would ask for one.
+    """The CPU image stands in for that of the vendor: only the GPU is missing."""
+    # As on a compute node; on a login node the session would ask SLURM for a node.
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     gpu = image.with_name(f"aam-{flavour}.sif")
     gpu.symlink_to(image.name)
@@ -122,14 +124,14 @@ def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch, 
 
 
 def demo(shell, folder: Path, *before: object) -> dict[str, bytes]:
-    """Run the demo's commands in a folder; returns what must be the same to the bit."""
+    """Run the commands of the demo in a folder; return the files that must be the same to the bit."""
     folder.mkdir()
     for words in DEMO:
         encoder = ["--pretrained-encoder", "pre/model", "--output-dir", "tune"] if words[0] == "train" else []
         shell(*before, "-m", "aam", *words, *encoder, cwd=folder)
-    kept = [*folder.glob("*/model/*.safetensors"), folder / "predictions.tsv"]
-    assert len(kept) >= 3
-    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
+    results = [*folder.glob("*/model/*.safetensors"), folder / "predictions.tsv"]
+    assert len(results) >= 3
+    return {str(path.relative_to(folder)): path.read_bytes() for path in results}
 
 
 def test_the_demo_gives_the_same_bits_inside_and_outside(image, shell, tmp_path):
@@ -159,8 +161,8 @@ def test_an_edited_lock_is_refused(image, make, checkout, base):
 def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, said_by_processes):
     before = image.stat()
     command = [sys.executable, "containers/build", "cpu", "--base", str(base), "--route", "definition"]
-    given = environment(AAM_SCRATCH=str(workshop / "scratch"))
-    process = subprocess.Popen(command, cwd=checkout, env=given, stderr=subprocess.PIPE, text=True)
+    variables = environment(AAM_SCRATCH=str(workshop / "scratch"))
+    process = subprocess.Popen(command, cwd=checkout, env=variables, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "Unpacking" in line or "Selecting" in line:
             break
@@ -170,44 +172,40 @@ def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, sa
     assert list(checkout.rglob(".partial-*")) == []
     assert list((workshop / "scratch").glob("build-*")) == []
     assert (image.stat().st_ino, image.stat().st_size) == (before.st_ino, before.st_size)
-    assert str(checkout).encode() not in said_by_processes(), "the engine is ended with the build"
+    assert str(checkout).encode() not in said_by_processes(), "the engine ends with the build"
 
 
-def test_a_changed_tree_is_recorded(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "containers")
-    git = importlib.import_module("parts.git")
+def test_a_changed_file_is_recorded(tmp_path):
     repository = tmp_path / "repository"
     repository.mkdir()
-    monkeypatch.setattr(git, "ROOT", repository)
-    assert git.revision() == ("unknown", True)
+    assert git.revision(repository) == (git.UNKNOWN, True)
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "x"]):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", *identity, *words], cwd=repository, capture_output=True, check=True)
-    commit, dirty = git.revision()
+    commit, dirty = git.revision(repository)
     assert (len(commit), dirty) == (40, False)
     (repository / "new").write_text("x")
-    assert git.revision() == (commit, True)
+    assert git.revision(repository) == (commit, True)
 
 
 # --- slow: run by nox -s images, not at every change -------------------------------------------------------------
 
 
-def test_slow_two_builds_from_the_twin_have_the_same_bill(image, make, shell, checkout, base):
-    twin = checkout / "containers" / "aam-twin.sif"
-    words = ["cpu", "--base", base, "--definition", "rocm", "--output", twin]
+def test_slow_both_definitions_give_the_same_bill_of_materials(image, make, shell, checkout, base):
+    other_image = checkout / "containers" / "aam-other.sif"
+    words = ["cpu", "--base", base, "--definition", "rocm", "--output", other_image]
     shell(sys.executable, "containers/build", *words, cwd=checkout)
-    assert bill(shell, image) == bill(shell, twin)
-    one, other = sidecar(image), sidecar(twin)
+    assert bill(shell, image) == bill(shell, other_image)
+    sidecar_of_image = sidecar(image)
+    sidecar_of_other = sidecar(other_image)
     for key in ("lock", "sbom_sha256", "aam_sha256", "base", "git"):
-        assert one[key] == other[key]
-    assert one["definition_sha256"] != other["definition_sha256"]
+        assert sidecar_of_image[key] == sidecar_of_other[key]
+    assert sidecar_of_image["definition_sha256"] != sidecar_of_other["definition_sha256"]
 
 
 @pytest.fixture
-def guest(workshop, monkeypatch):
+def guest(workshop):
     """Runs a command as a user without subordinate ids and without fakeroot."""
-    monkeypatch.syspath_prepend(ROOT / "containers")
-    wheels = importlib.import_module("parts.wheels")
     try:
         pwd.getpwnam(GUEST)
     except KeyError:
@@ -220,13 +218,13 @@ def guest(workshop, monkeypatch):
     become = f"exec setpriv --reuid {GUEST} --regid {GUEST} --clear-groups "
 
     def run(*words, cwd, status=0):
-        given = {name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "SSL_")) or "proxy" in name}
-        given |= {"PIP_FIND_LINKS": " ".join(map(str, wheels.wheel_folders()))}
-        given |= {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "USER": GUEST}
-        given |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
-        given |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        variables = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_")) or "proxy" in k}
+        variables |= {"PIP_FIND_LINKS": " ".join(map(str, wheel_folders()))}
+        variables |= {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "USER": GUEST}
+        variables |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
+        variables |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
         command = ["unshare", "--mount", "sh", "-c", hide + become + '"$@"', "guest", *map(str, words)]
-        done = subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
         assert done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
         return done
 
@@ -241,9 +239,9 @@ def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
     done = guest(*words, cwd=checkout)
     assert "cannot build a definition here" in done.stdout
     image = checkout / "containers" / "aam-cpu.sif"
-    said = sidecar(image)
-    assert said["route"] == "layer"
-    assert said["layer"]["file"] == "aam-cpu.squashfs"
+    recorded = sidecar(image)
+    assert recorded["route"] == "layer"
+    assert recorded["layer"]["file"] == "aam-cpu.squashfs"
     guest("make", "verify-cpu", "PYTHON=/usr/bin/python3", cwd=checkout)
     done = guest(checkout / "containers" / "run", image, "aam", "--version", cwd=checkout)
     assert done.stdout.startswith("aam ")
@@ -253,4 +251,4 @@ def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
     packages = json.loads(
         guest(checkout / "containers" / "run", image, "cat", "/opt/aam/sbom.json", cwd=checkout).stdout
     )
-    assert {"debian/gcc", "torch"} <= {each["name"] for each in packages["components"]}
+    assert {"debian/gcc", "torch"} <= {component["name"] for component in packages["components"]}

@@ -1,4 +1,4 @@
-"""Job scripts on a cluster of two pretended Cosmos nodes: trained, warned, killed, crashed, requeued, chained."""
+"""Job scripts on a simulated cluster of two nodes: training, warnings, kills, crashes, requeues and workflows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 
 
 def local_slurm():
-    """The module of tests/cluster/local-slurm."""
+    """Return the module of tests/cluster/local-slurm."""
     loader = importlib.machinery.SourceFileLoader("local_slurm", str(HERE / "local-slurm"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("local_slurm", loader))
     sys.modules["local_slurm"] = module
@@ -38,31 +38,39 @@ def local_slurm():
 
 
 class Site:
-    """The cluster, a login node with nothing on it, and what jobs have written."""
+    """The cluster, a login node with few programs, and the files that jobs have written."""
 
     def __init__(self, cluster, folder: Path) -> None:
-        self.cluster, self.folder, self.vast = cluster, folder, folder / "vast"
-        self.vast.mkdir(parents=True)
-        self.study, self.user = folder / "study", getpass.getuser()
+        self.cluster = cluster
+        self.folder = folder
+        self.shared = folder / "shared"
+        self.shared.mkdir(parents=True)
+        self.study = folder / "study"
+        self.user = getpass.getuser()
         login = folder / "login"
         login.mkdir()
         for name in ("make", "python3"):
             (login / name).symlink_to(shutil.which("make") if name == "make" else os.path.realpath(sys.executable))
-        # A job gets the environment of whoever submits it; a real login node has the usual tools for the job to use.
+        # A job gets the environment of the user who submits it, where a real login node has the usual tools.
         (login / "sbatch").write_text(f'#!/bin/sh\nPATH="{os.environ["PATH"]}:/usr/sbin"\nexec sbatch "$@"\n')
         (login / "sbatch").chmod(0o755)
         self.variables = {"PATH": str(login), "HOME": str(folder), "AAM_PYTHON": sys.executable, "LANG": "C.UTF-8"}
-        self.variables |= {"AAM_SITE_VAST": str(self.vast), "AAM_SITE": str(HERE / "site.toml"), **cluster.environment}
+        self.variables |= {
+            "AAM_SITE_SHARED": str(self.shared),
+            "AAM_SITE": str(HERE / "site.toml"),
+            **cluster.environment,
+        }
 
     def login(self, *words: object, status: int | None = 0, cwd: Path = ROOT, **variables: str):
         """Run a command as on a login node."""
-        given = {**self.variables, **variables}
-        done = subprocess.run(list(map(str, words)), cwd=cwd, env=given, capture_output=True, text=True)
+        done = subprocess.run(
+            list(map(str, words)), cwd=cwd, env={**self.variables, **variables}, capture_output=True, text=True
+        )
         assert status is None or done.returncode == status, done.stdout + done.stderr
         return done
 
     def submit(self, job: str, *words: object, before: tuple[object, ...] = (), **variables: str) -> str:
-        """Submit a job; returns its id."""
+        """Submit a job and return its id."""
         done = self.login(
             "python3",
             ROOT / "slurm" / "generate",
@@ -78,27 +86,27 @@ class Site:
         return done.stdout.split()[-1]
 
     def facts(self, job: str) -> dict[str, str]:
-        """What SLURM says of a job."""
-        told = self.cluster.call("scontrol", "show", "job", "-o", job).splitlines()[0]
-        return dict(word.split("=", 1) for word in told.split() if "=" in word)
+        """Return the fields that SLURM shows of a job."""
+        line = self.cluster.call("scontrol", "show", "job", "-o", job).splitlines()[0]
+        return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
     def log(self, out: str) -> str:
-        """All that the jobs of a run have said."""
-        return "".join(path.read_text() for path in sorted((self.vast / out / "slurm").glob("*.log")))
+        """Return the logs of all jobs of a run."""
+        return "".join(path.read_text() for path in sorted((self.shared / out / "slurm").glob("*.log")))
 
-    def until(self, what: Callable[[], object], seconds: float = 120, said: Callable[[], str] = str) -> None:
-        """Wait for something to be so."""
+    def until(self, condition: Callable[[], object], seconds: float = 120, message: Callable[[], str] = str) -> None:
+        """Wait until a condition holds; fail with a message after so many seconds."""
         end = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < end, said()
+        while not condition():
+            assert time.monotonic() < end, message()
             time.sleep(0.2)
 
-    def until_said(self, out: str, *what: str) -> None:
-        """Wait until the log of a run holds some words."""
-        self.until(lambda: all(each in self.log(out) for each in what), said=lambda: self.log(out))
+    def until_logged(self, out: str, *parts: str) -> None:
+        """Wait until the log of a run holds some texts."""
+        self.until(lambda: all(part in self.log(out) for part in parts), message=lambda: self.log(out))
 
     def wait(self, job: str, out: str, seconds: float = 240) -> tuple[str, int]:
-        """Wait for the end of a job; its state and exit status."""
+        """Wait for the end of a job and return its state and exit status."""
         self.until(lambda: self.facts(job)["JobState"] in ENDED, seconds, lambda: f"{self.facts(job)}\n{self.log(out)}")
         facts = self.facts(job)
         return facts["JobState"], int(facts["ExitCode"].split(":")[0])
@@ -108,15 +116,15 @@ class Site:
         assert self.wait(job, out) == ("COMPLETED", 0), self.log(out)
 
     def weights(self, out: str) -> dict[str, bytes]:
-        """The weights of all models of a run."""
-        folder = self.vast / out
-        found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("model/*.safetensors")}
-        assert found, self.log(out)
-        return found
+        """Return the weights of all models of a run."""
+        folder = self.shared / out
+        weights = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("model/*.safetensors")}
+        assert weights, self.log(out)
+        return weights
 
-    def clean(self, out: str) -> None:
-        """A finished run has no checkpoint, no half copy and no writer; its job left nothing on a node."""
-        left = [path for path in (self.vast / out).rglob("*") if re.search(r"step-|\.partial|writer", path.name)]
+    def assert_clean(self, out: str) -> None:
+        """Assert that a finished run has no checkpoint, no incomplete copy and no writer."""
+        left = [path for path in (self.shared / out).rglob("*") if re.search(r"step-|\.partial|writer", path.name)]
         assert left == []
 
 
@@ -128,19 +136,19 @@ def site(workshop: Path) -> Iterator[Site]:
     cluster.folder.mkdir()
     try:
         cluster.start()
-        made = Site(cluster, workshop / "site")
-        words = ["simulate", "--output-dir", made.study, "--samples", "60", "--asvs", "120", "--length", "60"]
+        simulated = Site(cluster, workshop / "site")
+        words = ["simulate", "--output-dir", simulated.study, "--samples", "60", "--asvs", "120", "--length", "60"]
         aam(*words, "--depth", "2000", cwd=workshop)
-        yield made
+        yield simulated
     finally:
         cluster.stop()
 
 
 def aam(*words: object, cwd: Path, **variables: str) -> None:
     """Run aam without SLURM."""
-    given = environment(PYTHONPATH=str(ROOT), **variables)
+    inherited = environment(PYTHONPATH=str(ROOT), **variables)
     done = subprocess.run(
-        [sys.executable, "-m", "aam", *map(str, words)], cwd=cwd, env=given, capture_output=True, text=True
+        [sys.executable, "-m", "aam", *map(str, words)], cwd=cwd, env=inherited, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 
@@ -149,13 +157,13 @@ def aam(*words: object, cwd: Path, **variables: str) -> None:
 def uninterrupted(site: Site) -> dict[str, bytes]:
     """The weights of LONG, trained without SLURM and without interruption."""
     words = ["pretrain", "--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
-    aam(*words, "--output-dir", site.vast / "plain", cwd=site.folder)
+    aam(*words, "--output-dir", site.shared / "plain", cwd=site.folder)
     return site.weights("plain")
 
 
 def tasks_of(out: str) -> list[int]:
-    """Processes of aam that a job of this cluster runs for an output."""
-    found = []
+    """Return the processes of aam that jobs of this cluster run for an output."""
+    processes = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes().split(b"\0")
@@ -163,24 +171,24 @@ def tasks_of(out: str) -> list[int]:
         except OSError:
             continue
         if b"--resume-from" in words and f"/{out}/".encode() in variables:
-            found.append(int(path.name))
-    return found
+            processes.append(int(path.name))
+    return processes
 
 
 def steps(folder: Path) -> list[Path]:
-    """The checkpoints in a run."""
+    """Return the checkpoints in a run."""
     return list(folder.glob("checkpoints/step-*"))
 
 
 def start_long(site: Site, out: str, **variables: str) -> str:
-    """Submit LONG and return once a checkpoint of it is on VAST; the run is held meanwhile, however fast it is."""
+    """Submit LONG, and return when one of its checkpoints is on shared storage; the run is stopped meanwhile."""
     words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
     job = site.submit("pretrain_single", *words, **variables)
     disk = f"local/*/{site.user}/job_{job}/aam/run"
-    site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), said=lambda: site.log(out))
+    site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out))
     for process in tasks_of(out):
         os.kill(process, signal.SIGSTOP)
-    site.until(lambda: steps(site.vast / out), said=lambda: site.log(out))
+    site.until(lambda: steps(site.shared / out), message=lambda: site.log(out))
     for process in tasks_of(out):
         os.kill(process, signal.SIGCONT)
     return job
@@ -199,7 +207,7 @@ def test_the_warning_before_the_time_limit(site, uninterrupted):
         r"summary: status 85, start 1, waited \d+ s, ran \d+ s, [\d.]+ samples/s, peak memory of a task \d", log
     )
     assert "summary: status 0, start 2" in log
-    site.clean("warned")
+    site.assert_clean("warned")
 
 
 def test_a_node_that_crashes(site, uninterrupted):
@@ -207,13 +215,13 @@ def test_a_node_that_crashes(site, uninterrupted):
     node = site.facts(job)["NodeList"]
     site.cluster.crash(node)
     try:
-        site.until(lambda: site.facts(job)["Restarts"] == "1", said=lambda: str(site.facts(job)))
+        site.until(lambda: site.facts(job)["Restarts"] == "1", message=lambda: str(site.facts(job)))
     finally:
         site.cluster.boot(node)
     site.finish(job, "crashed")
     assert site.weights("crashed") == uninterrupted
     assert "goes on after step" in site.log("crashed")
-    site.clean("crashed")
+    site.assert_clean("crashed")
     site.cluster.wait_for_nodes()
 
 
@@ -230,19 +238,19 @@ def test_requeues_are_bounded(site):
     job = site.submit("pretrain_single", "--table", "table.biom", *LONG, "--output-dir", "bounded",
                       AAM_SITE_MOST_REQUEUES="1")  # fmt: skip
     for start in ("start 1", "start 2"):
-        site.until_said("bounded", f"{start} of at most 2", "epoch 1/100" if start == "start 1" else "goes on after")
+        site.until_logged("bounded", f"{start} of at most 2", "epoch 1/100" if start == "start 1" else "goes on after")
         site.cluster.call("scancel", "--batch", "--signal=USR2", job)
-        site.until_said("bounded", f"summary: status 85, {start}")
+        site.until_logged("bounded", f"summary: status 85, {start}")
     assert site.wait(job, "bounded") == ("FAILED", 85)
     assert "not requeued again after 1 times" in site.log("bounded")
-    assert list((site.vast / "bounded" / "checkpoints").glob("step-*"))
+    assert list((site.shared / "bounded" / "checkpoints").glob("step-*"))
 
 
 def test_a_cancelled_job_keeps_what_it_saved_and_stays_cancelled(site):
     job = start_long(site, "cancelled")
     site.cluster.call("scancel", job)
     assert site.wait(job, "cancelled")[0] == "CANCELLED"
-    assert list((site.vast / "cancelled" / "checkpoints").glob("step-*"))
+    assert list((site.shared / "cancelled" / "checkpoints").glob("step-*"))
     assert site.facts(job)["Restarts"] == "0"
 
 
@@ -256,7 +264,7 @@ def test_a_failing_stage_in(site):
     assert site.wait(job, "unstaged") == ("FAILED", 1)
     assert f"stage-in: {table} is missing" in site.log("unstaged")
     assert "nothing was trained" in site.log("unstaged")
-    assert not (site.vast / "unstaged" / "run.json").exists()
+    assert not (site.shared / "unstaged" / "run.json").exists()
 
 
 def test_two_jobs_do_not_write_one_run(site):
@@ -281,7 +289,7 @@ def test_hostile_names(site):
     job = done.stdout.split()[-1]
     site.finish(job, "a b")
     assert list(ROOT.glob("x")) == []
-    assert json.loads((site.vast / "a b" / "run.json").read_text())["inputs"]["table"]["path"].endswith(".biom")
+    assert json.loads((site.shared / "a b" / "run.json").read_text())["inputs"]["table"]["path"].endswith(".biom")
 
 
 def test_folds_as_an_array_and_what_depends_on_them(site):
@@ -310,20 +318,20 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
     generate = ("python3", ROOT / "slurm" / "generate", "workflow", "--data", site.study)
     done = site.login(*generate, "--", *words)
     assert "after pretrain" in done.stderr
-    assert not (site.vast / "flow").exists(), "nothing is submitted unless asked for"
+    assert not (site.shared / "flow").exists(), "nothing is submitted without --submit"
     done = site.login(*generate, "--submit", "--", *words, AAM_SITE_DEVICES_PER_NODE="1")
     numbers = dict(re.findall(r"submitted (\S+): (\d+)", done.stderr))
     assert f"afterok:{numbers['pretrain']}" in site.facts(numbers["train"])["Dependency"]
     for name, out in (("pretrain", "flow/pre"), ("evaluate", "flow"), ("predict", "flow")):
         assert site.wait(numbers[name], out, 400) == ("COMPLETED", 0), site.log(out) + site.log("flow/tune")
-    assert (site.vast / "flow" / "evaluation" / "report.html").exists()
-    assert len((site.vast / "flow" / "predictions.tsv").read_text().splitlines()) == 61
+    assert (site.shared / "flow" / "evaluation" / "report.html").exists()
+    assert len((site.shared / "flow" / "predictions.tsv").read_text().splitlines()) == 61
     plain = [word if not word.endswith((".biom", ".tsv")) else site.study / word for word in data]
     aam("train", *plain, "--metadata-column", "ph", "--epochs", "2", "--cv", "half", "--pretrained-encoder",
-        site.vast / "flow" / "pre", "--output-dir", site.vast / "process", cwd=site.folder)  # fmt: skip
-    one, other = site.weights("process"), site.weights("flow/tune")
-    assert len(one) == 4
-    assert one == other
+        site.shared / "flow" / "pre", "--output-dir", site.shared / "process", cwd=site.folder)  # fmt: skip
+    weights = site.weights("process")
+    assert len(weights) == 4
+    assert weights == site.weights("flow/tune")
 
 
 def test_a_failed_parent_cancels_its_children(site):
@@ -338,29 +346,34 @@ def test_a_failed_parent_cancels_its_children(site):
         assert site.wait(numbers[name], "broken/pre")[0] == "CANCELLED"
 
 
-def test_staging_to_vast(site):
+def test_staging_to_shared_storage(site):
     words = ("stage", "--table", "table.biom", "--tree", "tree.nwk", "--output-dir", "staged")
     site.finish(site.submit(*words), "staged")
     for name in ("table.biom", "tree.nwk"):
-        assert (site.vast / "staged" / name).read_bytes() == (site.study / name).read_bytes()
+        assert (site.shared / "staged" / name).read_bytes() == (site.study / name).read_bytes()
     site.finish(site.submit(*words), "staged")
-    assert "is there already" in site.log("staged")
+    assert "exists already" in site.log("staged")
 
 
 def ranks(site: Site, words: list[object], out: str, count: int, port: int) -> None:
     """Run `count` processes of aam as torchrun would, without SLURM."""
-    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "aam", *map(str, words), "--distributed", "--output-dir", str(site.vast / out)]
+    rendezvous = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "aam", *map(str, words), "--distributed", "--output-dir", str(site.shared / out)]
     running = [
-        subprocess.Popen(command, cwd=site.folder, env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **shared))
+        subprocess.Popen(command, cwd=site.folder, env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **rendezvous))
         for rank in range(count)
     ]
-    assert [each.wait(timeout=300) for each in running] == [0] * count
+    assert [process.wait(timeout=300) for process in running] == [0] * count
 
 
 def losses(site: Site, out: str) -> list[tuple[float, float]]:
-    """Training and validation losses of the epochs of a run."""
-    lines = map(json.loads, (site.vast / out / "metrics.jsonl").read_text().splitlines())
+    """Return the training and validation losses of the epochs of a run."""
+    lines = map(json.loads, (site.shared / out / "metrics.jsonl").read_text().splitlines())
     return [(line["train_loss"], line["val_loss"]) for line in lines if line["event"] == "epoch" and line["epoch"]]
 
 
@@ -372,7 +385,7 @@ def test_a_node_of_four_tasks_gives_what_four_processes_give(site):
     ranks(site, ["pretrain", *words], "four", 4, 14321)
     assert site.weights("node") == site.weights("four")
     assert len(losses(site, "node")) == 2
-    site.clean("node")
+    site.assert_clean("node")
 
 
 def test_two_nodes_give_what_one_gives(site):
@@ -380,8 +393,8 @@ def test_two_nodes_give_what_one_gives(site):
     multi = site.submit("pretrain_multi", *words, "--output-dir", "multi", before=("--devices", "1"))
     site.finish(multi, "multi")
     assert site.facts(multi)["NumNodes"] == "2"
-    one = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
-    site.finish(one, "one")
+    single = site.submit("pretrain_node", *words, "--output-dir", "one", before=("--devices", "2"))
+    site.finish(single, "one")
     assert losses(site, "multi") == losses(site, "one")
     assert site.weights("multi") == site.weights("one")
 
@@ -389,9 +402,9 @@ def test_two_nodes_give_what_one_gives(site):
 def test_two_nodes_are_warned_and_lose_a_rank(site):
     words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG]
     job = site.submit("pretrain_multi", *words, "--output-dir", "pair", before=("--devices", "1"))
-    site.until_said("pair", "epoch 3/")
+    site.until_logged("pair", "epoch 3/")
     site.cluster.call("scancel", "--batch", "--signal=USR2", job)
-    site.until_said("pair", "goes on after step")
+    site.until_logged("pair", "goes on after step")
     site.until(lambda: len(tasks_of("pair")) == 2)
     os.kill(tasks_of("pair")[-1], signal.SIGKILL)
     site.finish(job, "pair")
@@ -411,8 +424,8 @@ def test_in_an_image(site, image):
     other = site.submit("pretrain_multi", *words, "--output-dir", "none", before=("--devices", "1"))
     site.finish(other, "none")
     assert site.weights("sif") == site.weights("none")
-    said = json.loads(image.with_name(image.name + ".json").read_text())
-    assert json.loads((site.vast / "sif" / "run.json").read_text())["image"] == f"sha256:{said['image']['sha256']}"
+    sidecar = json.loads(image.with_name(image.name + ".json").read_text())
+    assert json.loads((site.shared / "sif" / "run.json").read_text())["image"] == f"sha256:{sidecar['image']['sha256']}"
 
 
 def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
@@ -425,7 +438,7 @@ def test_a_warning_reaches_aam_in_an_image(site, image, uninterrupted):
 
 
 def test_a_command_reaches_a_node(site):
-    """As `nox -s test_rocm` does on a login node: words unharmed, the command's own exit status."""
+    """As `nox -s test_rocm` does on a login node: words stay as they are, the exit status is that of the command."""
     words = [sys.executable, "-c", "import os, sys; print(os.environ['SLURMD_NODENAME'], sys.argv[1:]); sys.exit(3)"]
     path = f"{site.variables['PATH']}:{os.environ['PATH']}"
     done = site.login(*(ROOT / "slurm" / "generate", "reach", "--"), *words, "a b", "$(x)", status=3, PATH=path)
@@ -436,33 +449,33 @@ def test_scripts_pass_shellcheck(site):
     scripts = [*(ROOT / "slurm").glob("*.sh"), *(ROOT / "tests" / "golden" / "slurm").glob("*.sh")]
     done = subprocess.run(["shellcheck", *map(str, scripts)], capture_output=True, text=True)
     assert done.stdout == ""
-    assert len(scripts) == 16
+    assert len(scripts) == 9
 
 
 # --- slow: run by nox -s slurm, not at every change --------------------------------------------------------------
 
 
 def test_slow_profiles_of_a_node(site):
-    """doctor, benchmark, time and memory of a step are kept; there are no kernels to trace here, and that is said."""
+    """Results of doctor, benchmark and profiles are kept; a message says that there are no kernels to trace here."""
     job = site.submit("profile_rocm", "--output-dir", "profile")
     assert site.wait(job, "profile", 900) == ("COMPLETED", 0), site.log("profile")
-    kept = site.vast / "profile"
-    assert json.loads((kept / "doctor.json").read_text())["platform"]["vendor"] == "CPU"
-    assert json.loads((kept / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"]["p50"] > 0
-    assert json.loads((kept / "step" / "profile.json").read_text())["accounted"] > 0.5
-    assert "backward" in json.loads((kept / "memory" / "memory.json").read_text())["stages"]
+    results = site.shared / "profile"
+    assert json.loads((results / "doctor.json").read_text())["platform"]["vendor"] == "CPU"
+    assert json.loads((results / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"]["p50"] > 0
+    assert json.loads((results / "step" / "profile.json").read_text())["accounted"] > 0.5
+    assert "backward" in json.loads((results / "memory" / "memory.json").read_text())["stages"]
     assert "rocprofv3 is not in the image: no kernels are traced" in site.log("profile")
 
 
 def test_slow_the_nightly_job(site, image):
-    """Its tests fail where there is no GPU; everything else runs all the same, in the image, and is kept."""
+    """Its tests fail without a GPU; everything else runs in the image, and the results are kept."""
     inside = {"AAM_SITE_ENGINE": "apptainer", "AAM_SITE_IMAGE": str(image)}
     job = site.submit("ci_rocm", "--output-dir", "nightly", **inside)
     assert site.wait(job, "nightly", 1200) == ("FAILED", 1), site.log("nightly")
     assert site.log("nightly").rstrip().endswith("failed: tests"), site.log("nightly")
-    kept = site.vast / "nightly"
-    assert "its self-test failed" in (kept / "tests.log").read_text()
-    assert json.loads((kept / "doctor.json").read_text())["container"]
-    assert json.loads((kept / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"]["p50"] > 0
-    assert json.loads((kept / "profile" / "profile.json").read_text())["accounted"] > 0.5
-    assert len((kept / "metrics.jsonl").read_text().splitlines()) > 3
+    results = site.shared / "nightly"
+    assert "its self-test failed" in (results / "tests.log").read_text()
+    assert json.loads((results / "doctor.json").read_text())["container"]
+    assert json.loads((results / "bench.json").read_text())["cases"]["pretrain"]["samples_per_s"]["p50"] > 0
+    assert json.loads((results / "profile" / "profile.json").read_text())["accounted"] > 0.5
+    assert len((results / "metrics.jsonl").read_text().splitlines()) > 3

@@ -1,11 +1,11 @@
-"""What the tests of the images share: the scripts' modules, and an engine that only plays one."""
+"""What the tests of the images share: modules of containers/lib, and a simulated engine."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CONTAINERS = ROOT / "containers"
 
-# Answers as Apptainer does. FAKE_SAYS: what a build prints; FAKE_STATUS: its exit status; FAKE_SLEEP: how long it
+# Last on the path: inside an image, aam must be the image's own and not the copy beside the tests.
+sys.path.append(str(ROOT))
+
+# Answers like Apptainer. FAKE_OUTPUT: what a build prints; FAKE_STATUS: its exit status; FAKE_SLEEP: how long it
 # takes. `exec` prints its words and its environment as JSON when FAKE_SHOW is set, else becomes the command.
 ENGINE = """#!{python} -S
 import json, os, sys, time
@@ -25,10 +28,10 @@ elif words[:2] == ["build", "--help"]:
 elif words[0] == "build":
     out = words[words.index("--sandbox") + 1] if "--sandbox" in words else words[-2]
     if "--sandbox" not in words:
-        open(out, "w").write("half")
-        print(os.environ.get("FAKE_SAYS", ""), flush=True)
+        open(out, "w").write("incomplete")
+        print(os.environ.get("FAKE_OUTPUT", ""), flush=True)
         time.sleep(float(os.environ.get("FAKE_SLEEP", "0")))
-        open(out, "w").write("whole")
+        open(out, "w").write("complete")
         sys.exit(int(os.environ.get("FAKE_STATUS", "0")))
 elif words[0] == "exec" and "FAKE_SHOW" in os.environ:
     print(json.dumps([words, dict(os.environ)]))
@@ -40,16 +43,9 @@ else:
 """
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _scripts_can_be_imported() -> Iterator[None]:
-    sys.path.insert(0, str(CONTAINERS))
-    yield
-    sys.path.remove(str(CONTAINERS))
-
-
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
-    """A folder whose `apptainer` only plays one."""
+    """A folder with a simulated `apptainer`."""
     program = tmp_path / "engine" / "apptainer"
     program.parent.mkdir()
     program.write_text(ENGINE.format(python=sys.executable))
@@ -59,12 +55,12 @@ def engine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def script(tmp_path: Path, engine: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs containers/build or containers/run with the played engine and a scratch folder of the test's own."""
+    """Runs containers/build or containers/run with the simulated engine and a scratch folder of this test."""
 
     def run(name: str, *words: object, cwd: Path = tmp_path, **variables: str) -> subprocess.CompletedProcess[str]:
-        kept = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
+        inherited = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
         path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        environment = {**kept, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
+        environment = {**inherited, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
         command = [sys.executable, str(CONTAINERS / name), *map(str, words)]
         return subprocess.run(command, cwd=cwd, env={**environment, **variables}, capture_output=True, text=True)
 

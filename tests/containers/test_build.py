@@ -1,8 +1,9 @@
-"""containers/build with an engine that only plays one: what is refused, what is recorded, what is left behind."""
+"""containers/build with a simulated engine: what is refused, what is recorded, what is left behind."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import os
 import signal
@@ -12,6 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
+
+from containers.lib import image
+from containers.lib.engine import engine_environment
+from containers.lib.errors import FailedError, InputError
+from containers.lib.pins import read_pins
+from containers.lib.sidecar import verify
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "containers" / "build"
@@ -38,19 +45,19 @@ def test_an_image_and_its_sidecar(make, base, tmp_path):
     done = make()
     assert done.returncode == 0, done.stderr
     sidecar = json.loads((tmp_path / "out.sif.json").read_text())
-    assert (tmp_path / "out.sif").read_text() == "whole"
+    assert (tmp_path / "out.sif").read_text() == "complete"
     assert sidecar["base"]["name"] == "base"
     assert sidecar["base"]["digest"].startswith("sha256:")
     assert sidecar["base"]["pinned"] is False
-    assert sidecar["python"] == "3.11", "a local root folder says which Python it has"
+    assert sidecar["python"] == "3.11", "the Python of the local root folder"
     assert sidecar["route"] == "definition"
     assert sidecar["reproducible"] is False
-    assert sidecar["image"]["bytes"] == 5
+    assert sidecar["image"]["bytes"] == len("complete")
     assert {"commit", "dirty"} <= set(sidecar["git"])
     assert "not the pinned" in done.stdout
-    given = done.stderr.split("--build-arg ")[1:]
-    assert "BOOTSTRAP=localimage " in given
-    assert any(word.startswith("LOCK=containers/lock/cpu.txt") for word in given)
+    arguments = done.stderr.split("--build-arg ")[1:]
+    assert "BOOTSTRAP=localimage " in arguments
+    assert any(word.startswith("LOCK=containers/lock/cpu.txt") for word in arguments)
     assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out.sif", "out.sif.json"]
 
 
@@ -61,12 +68,12 @@ def test_either_definition_builds_it(make):
         assert f"aam-{definition}.def" in done.stderr
 
 
-def test_a_reproducible_engine_is_used_so(make, tmp_path):
+def test_a_reproducible_engine_builds_reproducibly(make, tmp_path):
     assert make(FAKE_HELP="--build-arg --reproducible").returncode == 0
     assert json.loads((tmp_path / "out.sif.json").read_text())["reproducible"] is True
 
 
-def test_everything_wrong_is_said_at_once(script, tmp_path):
+def test_all_problems_are_in_one_message(script, tmp_path):
     words = ["--base", "nowhere:1", "--route", "fast", "--definition", "arm", "--engine", "docker9"]
     done = script("build", "cpu", *words, "--output", tmp_path / "out.sif")
     assert done.returncode == 2
@@ -95,18 +102,24 @@ def test_a_wrong_digest_is_refused(make, script, digest, tmp_path):
     assert "expected sha256: and 64 hexadecimal digits" in done.stderr
 
 
-@pytest.mark.parametrize("says", ["Docker version 28.2.2", "apptainer: broken", ""])
-def test_a_wrong_engine_is_named(make, says):
-    done = make(FAKE_VERSION=says)
+@pytest.mark.parametrize("printed", ["Docker version 28.2.2", "apptainer: broken", ""])
+def test_a_wrong_engine_is_named(make, printed):
+    done = make(FAKE_VERSION=printed)
     assert done.returncode == 2
-    assert "is no Apptainer or Singularity" in done.stderr
+    assert "is not Apptainer or Singularity" in done.stderr
     assert "ENGINE=PATH" in done.stderr
 
 
-@pytest.mark.parametrize("says", ["SingularityPRO version 4.1.3-1.el9", "singularity-ce version 4.1.3"])
-def test_other_engines_of_the_family(make, says, tmp_path):
-    assert make(FAKE_VERSION=says).returncode == 0
+@pytest.mark.parametrize("printed", ["SingularityPRO version 4.1.3-1.el9", "singularity-ce version 4.1.3"])
+def test_other_engines_of_the_family(make, printed, tmp_path):
+    assert make(FAKE_VERSION=printed).returncode == 0
     assert json.loads((tmp_path / "out.sif.json").read_text())["engine"]["version"].startswith("4.1.3")
+
+
+def test_the_engine_gets_no_settings_of_python(monkeypatch, tmp_path):
+    monkeypatch.setenv("AAM_SCRATCH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    assert not [name for name in engine_environment() if name.startswith("PYTHON")]
 
 
 def test_no_engine_at_all(make, engine):
@@ -117,21 +130,24 @@ def test_no_engine_at_all(make, engine):
 
 
 @pytest.mark.parametrize(
-    ("says", "meant"),
+    ("printed", "explanation"),
     [
         ("FATAL: write /x: no space left on device", "AAM_SCRATCH"),
         ("dial tcp: lookup index.docker.io: no such host", "no network"),
         ("E: Temporary failure resolving 'mirror'", "no network"),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "not the one that the lock names"),
+        (
+            "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE",
+            "differs from the one in the lock",
+        ),
         ("reading manifest sha256:00: manifest unknown", "no image with this digest"),
         ("something else", "something else"),
     ],
 )
-def test_a_failed_build_says_what_it_means_and_leaves_the_old_image(make, tmp_path, says, meant):
+def test_a_failed_build_is_explained_and_leaves_the_old_image(make, tmp_path, printed, explanation):
     (tmp_path / "out.sif").write_text("old")
-    done = make(FAKE_SAYS=says, FAKE_STATUS="255")
+    done = make(FAKE_OUTPUT=printed, FAKE_STATUS="255")
     assert done.returncode == 1
-    assert meant in done.stderr.partition("containers/build:")[2]
+    assert explanation in done.stderr.partition("containers/build:")[2]
     assert (tmp_path / "out.sif").read_text() == "old"
     assert [path.name for path in tmp_path.glob("*out*")] == ["out.sif"]
     assert list((tmp_path / "scratch").glob("build-*")) == []
@@ -142,10 +158,10 @@ def test_an_interrupted_build_leaves_nothing(engine, base, tmp_path, number, sai
     environment = {**os.environ, "PATH": f"{engine}:{os.environ['PATH']}", "AAM_SCRATCH": str(tmp_path / "s")}
     command = [sys.executable, str(BUILD), "cpu", "--base", str(base), "--output", str(tmp_path / "out.sif")]
     environment |= {"FAKE_SLEEP": "60"}
-    # Whoever runs the tests in the background has made this process ignore SIGINT, and its children with it.
-    usual = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    # Tests that run in the background ignore SIGINT, and so would their children.
+    handle_sigint = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     with subprocess.Popen(
-        [*command, "--route", "definition"], env=environment, stderr=subprocess.DEVNULL, preexec_fn=usual
+        [*command, "--route", "definition"], env=environment, stderr=subprocess.DEVNULL, preexec_fn=handle_sigint
     ) as process:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".partial-*out.sif")) and time.monotonic() < deadline:
@@ -154,38 +170,34 @@ def test_an_interrupted_build_leaves_nothing(engine, base, tmp_path, number, sai
         process.send_signal(number)
     assert process.returncode in (130, 128 + signal.SIGTERM)
     assert list(tmp_path.glob("*out.sif*")) == []
-    assert str(engine).encode() not in said_by_processes(), "the engine is ended with the build"
+    assert str(engine).encode() not in said_by_processes(), "the engine ends with the build"
 
 
-def test_what_a_killed_build_left_is_swept(make, tmp_path):
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    left, other = tmp_path / f".partial-{gone.pid}-out.sif", tmp_path / f".partial-{os.getpid()}-out.sif"
-    left.write_text("half")
-    other.write_text("another build, still running")
+def test_files_of_a_killed_build_are_removed(make, tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    abandoned = tmp_path / f".partial-{ended.pid}-out.sif"
+    abandoned.write_text("incomplete")
+    in_progress = tmp_path / f".partial-{os.getpid()}-out.sif"
+    in_progress.write_text("another build, still running")
     assert make().returncode == 0
-    assert not left.exists()
-    assert other.exists()
+    assert not abandoned.exists()
+    assert in_progress.exists()
 
 
-def test_too_little_disk_is_found_before_the_build(script, base, tmp_path, monkeypatch):
-    import importlib
-
-    image, whole = importlib.import_module("parts.image"), importlib.import_module("parts.whole")
-    pins = importlib.import_module("parts.pins").read_pins("cpu")
-    monkeypatch.setattr(image, "scratch", lambda: tmp_path)
-    import dataclasses
-
-    problems = image.disk_problems(dataclasses.replace(pins, disk_gb=(1e9, 2e9)), tmp_path / "out.sif")
+def test_too_little_disk_is_found_before_the_build(tmp_path, monkeypatch):
+    monkeypatch.setattr(image, "scratch_folder", lambda: tmp_path)
+    pins = dataclasses.replace(read_pins("cpu"), disk_gb=(1e9, 2e9))
+    problems = image.disk_problems(pins, tmp_path / "out.sif")
     assert len(problems) == 2
     assert "AAM_SCRATCH=FOLDER" in problems[0]
     assert "OUTPUT=FILE" in problems[1]
-    assert issubclass(whole.FailedError, whole.InputError)
+    assert issubclass(FailedError, InputError)
 
 
-@pytest.mark.parametrize("name", ["build", "run", "inside/environment.py"])
+@pytest.mark.parametrize("name", ["build", "run", "test", "inside/environment.py"])
 def test_an_old_python_is_told_which_it_must_be(name, tmp_path):
-    """What stands above the check runs on every Python 3; 3.6, of SLES 15, reads the whole file before it says so."""
+    """The lines above the check run on every Python 3, and 3.6 (SLES 15) can parse the whole file."""
     text = (ROOT / "containers" / name).read_text()
     head = text[: text.index("    sys.exit(")]
     ast.parse(text, feature_version=(3, 6))
@@ -200,36 +212,26 @@ def test_an_old_python_is_told_which_it_must_be(name, tmp_path):
 # --- verify ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def verify(tmp_path):
-    import importlib
-
-    sidecar, pins = importlib.import_module("parts.sidecar"), importlib.import_module("parts.pins").read_pins("cpu")
-    return lambda: sidecar.verify(pins, tmp_path / "out.sif", None)
-
-
-def test_an_untouched_image_is_verified(make, verify):
+def test_an_untouched_image_is_verified(make, tmp_path):
     assert make().returncode == 0
-    assert any("not the pinned" in said for said in verify())
+    assert any("not the pinned" in remark for remark in verify(read_pins("cpu"), tmp_path / "out.sif", None))
 
 
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
         ("out.sif", lambda old: old + "x", "out.sif: SHA-256"),
-        ("out.sif", lambda old: None, "is missing, the sidecar says"),
+        ("out.sif", lambda old: None, "is missing, the sidecar has"),
         ("out.sif.json", lambda old: None, "nothing proves what is in out.sif"),
-        ("out.sif.json", lambda old: old[:40], "is no sidecar"),
+        ("out.sif.json", lambda old: old[:40], "is not a sidecar"),
         ("out.sif.json", lambda old: old.replace('"sha256": "', '"sha256": "0', 2), "cpu.txt: SHA-256"),
         ("out.sif.json", lambda old: old.replace('"pinned": false', '"pinned": true'), "base digest in pins.toml"),
     ],
 )
-def test_a_changed_image_or_sidecar_is_refused(make, verify, tmp_path, name, change, problem):
-    import importlib
-
+def test_a_changed_image_or_sidecar_is_refused(make, tmp_path, name, change, problem):
     assert make().returncode == 0
     path = tmp_path / name
     text = change(path.read_text())
     path.unlink() if text is None else path.write_text(text)
-    with pytest.raises(importlib.import_module("parts.whole").InputError, match=problem):
-        verify()
+    with pytest.raises(InputError, match=problem):
+        verify(read_pins("cpu"), tmp_path / "out.sif", None)

@@ -1,10 +1,11 @@
-"""The two definitions: twins, safe for whoever builds them, and complete."""
+"""The two definitions: alike, safe for the machine that builds them, and complete; and the programs beside them."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,14 @@ CONTAINERS = ROOT / "containers"
 DEFINITIONS = sorted(CONTAINERS.glob("*.def"))
 both = pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
 
-# What the engine may bind from the host while it builds: nothing in there is the image's own.
-HOSTS_OWN = re.compile(r"(^|[\s\"'=])(/tmp|/var/tmp|/root|/home|/proc|/sys|/dev|\$HOME|~)(/|\s|$)")
+# Folders that the engine may bind from the host during a build: they do not belong to the image.
+HOST_FOLDERS = re.compile(r"(^|[\s\"'=])(/tmp|/var/tmp|/root|/home|/proc|/sys|/dev|\$HOME|~)(/|\s|$)")
 
 
 def section(path: Path, name: str) -> str:
-    found = re.search(rf"(?ms)^%{name}\b ?(.*?)(?=^%|\Z)", path.read_text())
-    assert found, f"{path.name} has no %{name}"
-    return found[1]
+    match = re.search(rf"(?ms)^%{name}\b ?(.*?)(?=^%|\Z)", path.read_text())
+    assert match, f"{path.name} has no %{name}"
+    return match[1]
 
 
 def commands(path: Path) -> list[str]:
@@ -33,7 +34,7 @@ def test_there_are_two():
     assert [path.name for path in DEFINITIONS] == ["aam-cuda.def", "aam-rocm.def"]
 
 
-def test_twins_differ_in_base_index_lock_and_labels_only():
+def test_they_differ_in_base_index_lock_and_labels_only():
     lines = [path.read_text().splitlines() for path in DEFINITIONS]
     changed = [line[1:].strip() for line in difflib.ndiff(*lines) if line[0] in "+-"]
     allowed = r"(BASE|INDEX|LOCK)=|org\.opencontainers\.image\.(title|description) |# "
@@ -52,16 +53,16 @@ def test_post_stops_at_the_first_error_and_takes_no_recommendations(path):
 
 
 @both
-def test_post_removes_nothing_that_may_be_the_hosts(path):
-    """Apptainer binds the builder's /tmp and home folder: what %post removes there is gone for good."""
+def test_post_removes_nothing_of_the_host(path):
+    """Apptainer binds the /tmp and the home folder of the host: files that %post removes there are lost."""
     removing = [step for step in commands(path) if re.search(r"\b(rm|find|shred|truncate|mv|rsync)\b", step)]
     assert removing, "caches are removed"
-    assert [step for step in removing if HOSTS_OWN.search(step)] == []
-    assert HOSTS_OWN.search("rm -rf /root/cache /tmp/*"), "the check sees what once went wrong"
+    assert [step for step in removing if HOST_FOLDERS.search(step)] == []
+    assert HOST_FOLDERS.search("rm -rf /root/cache /tmp/*"), "the pattern matches what went wrong once"
 
 
 @both
-def test_post_installs_from_the_lock_makes_the_bill_and_cleans_up(path):
+def test_post_installs_from_the_lock_writes_the_bill_of_materials_and_cleans_up(path):
     post = "\n".join(commands(path))
     assert re.search(r"environment\.py /opt/venv /opt/aam/lock\.txt .*--wheel /opt/aam/\*\.whl", post)
     assert "sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json" in post
@@ -71,7 +72,7 @@ def test_post_installs_from_the_lock_makes_the_bill_and_cleans_up(path):
 
 
 @both
-def test_environment_knows_no_site(path):
+def test_environment_names_no_site(path):
     text = section(path, "environment")
     assert "PATH=/opt/venv/bin:" in text
     assert "PYTHONNOUSERSITE=1" in text
@@ -93,9 +94,9 @@ def test_labels_test_run_and_help(path):
 def test_arguments_and_base_by_digest(path):
     text = path.read_text()
     assert text.startswith("Bootstrap: {{ BOOTSTRAP }}\nFrom: {{ BASE }}@{{ DIGEST }}\n")
-    given = set(re.findall(r"^    (\w+)=", section(path, "arguments"), re.MULTILINE))
-    assert given == set(re.findall(r"{{ (\w+) }}", text))
-    assert {"BOOTSTRAP", "BASE", "DIGEST", "PYTHON", "LOCK", "REVISION"} <= given
+    arguments = set(re.findall(r"^    (\w+)=", section(path, "arguments"), re.MULTILINE))
+    assert arguments == set(re.findall(r"{{ (\w+) }}", text))
+    assert {"BOOTSTRAP", "BASE", "DIGEST", "PYTHON", "LOCK", "REVISION"} <= arguments
 
 
 def test_nothing_is_latest():
@@ -105,10 +106,8 @@ def test_nothing_is_latest():
 
 # --- the scripts -------------------------------------------------------------------------------------------------
 
-SCRIPTS = [*CONTAINERS.rglob("*.py"), CONTAINERS / "build", CONTAINERS / "run"]
-SCRIPTS += [
-    each for each in (ROOT / "tests" / "cluster").iterdir() if each.is_file() and b"python3" in each.read_bytes()[:40]
-]
+SCRIPTS = [*CONTAINERS.rglob("*.py"), *(CONTAINERS / name for name in ("build", "run", "test"))]
+SCRIPTS += [ROOT / "tests" / "cluster" / name for name in ("install-apptainer", "local-slurm", "make-base")]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -120,15 +119,13 @@ def test_scripts_stay_short(path):
     assert [node.name for node in functions if len(node.args.args) > 8] == []
 
 
-@pytest.mark.parametrize("path", [p for p in SCRIPTS if p.name not in ("selftest.py",)], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [path for path in SCRIPTS if path.name != "selftest.py"], ids=lambda path: path.name)
 def test_scripts_need_the_standard_library_only(path):
-    import sys
-
-    known = {*sys.stdlib_module_names, "parts"}
+    allowed = {*sys.stdlib_module_names, "containers"}
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             imported.update(alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
-    assert imported <= known
+    assert imported <= allowed

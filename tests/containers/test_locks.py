@@ -1,24 +1,22 @@
-"""The locks: complete, pinned, hashed, up to date, for every Python, and what refuses one that is not."""
+"""The locks are complete, pinned, hashed and up to date for every Python, and a lock that is not is refused."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import re
+import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from containers.lib import pins
+
 ROOT = Path(__file__).parents[2]
 FLAVOURS = ("rocm", "cuda", "cpu")
 each_flavour = pytest.mark.parametrize("flavour", FLAVOURS)
-
-
-@pytest.fixture
-def pins():
-    return importlib.import_module("parts.pins")
 
 
 def requirements(text: str) -> list[Requirement]:
@@ -26,44 +24,43 @@ def requirements(text: str) -> list[Requirement]:
 
 
 @each_flavour
-def test_lock_is_right_and_up_to_date(pins, flavour):
+def test_lock_is_right_and_up_to_date(flavour):
     assert pins.lock_problems(pins.read_pins(flavour)) == []
 
 
 @each_flavour
-def test_lock_holds_no_place_of_a_machine_or_registry(pins, flavour):
+def test_lock_names_no_path_and_no_registry(flavour):
     lines = [line for line in pins.read_pins(flavour).lock.read_text().splitlines() if not line.startswith("#")]
     assert [line for line in lines if re.search(r"://|file:|/|find-links|index-url|@ ", line)] == []
 
 
 @each_flavour
 @pytest.mark.parametrize("python", ["3.11", "3.12"])
-def test_lock_resolves_each_dependency_once(pins, flavour, python):
+def test_lock_resolves_each_dependency_once(flavour, python):
     read = pins.read_pins(flavour)
     where = {"python_version": python, "python_full_version": f"{python}.4", "sys_platform": "linux"}
     where |= {"platform_system": "Linux", "platform_machine": "x86_64", "implementation_name": "cpython"}
-    here = [each for each in requirements(read.lock.read_text()) if each.marker is None or each.marker.evaluate(where)]
-    names = [canonicalize_name(each.name) for each in here]
-    assert len(names) == len(set(names))
-    import tomllib
-
+    locked = requirements(read.lock.read_text())
+    locked = [line for line in locked if line.marker is None or line.marker.evaluate(where)]
+    versions = {canonicalize_name(line.name): str(line.specifier).removeprefix("==") for line in locked}
+    assert len(versions) == len(locked)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    for each in map(Requirement, wanted):
-        if each.marker is None or each.marker.evaluate(where):
-            version = str(next(one for one in here if canonicalize_name(one.name) == each.name).specifier)[2:]
-            assert each.specifier.contains(version), f"{each}: {version}"
-    gpu = {"rocm": "pytorch-triton-rocm", "cuda": "nvidia-cublas-cu12"}
-    assert [flavour for flavour, name in gpu.items() if name in names] == [f for f in gpu if f == flavour]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    for requirement in map(Requirement, listed):
+        if requirement.marker is None or requirement.marker.evaluate(where):
+            version = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), f"{requirement}: {version}"
+    gpu_packages = {"rocm": "pytorch-triton-rocm", "cuda": "nvidia-cublas-cu12"}
+    assert {key for key, name in gpu_packages.items() if name in versions} == gpu_packages.keys() & {flavour}
 
 
-def test_rocm_is_what_the_pins_say(pins):
+def test_rocm_is_what_the_pins_say():
     read = pins.read_pins("rocm")
     text = read.lock.read_text()
     assert "torch==2.7.1+rocm6.3" in text
     for requirement, hashes in read.wheels.items():
         block = text[text.index(requirement) :].split("\n\n")[0]
-        assert all(each in block for each in hashes)
+        assert all(digest in block for digest in hashes)
         above = text[: text.index(requirement)].splitlines()[-1]
         assert above.startswith("# unverified") == (not set(hashes) <= set(read.seen)), above
 
@@ -81,16 +78,16 @@ def test_rocm_is_what_the_pins_say(pins):
         (lambda text: re.sub(r"# inputs: .*\n", "# inputs: 0\n", text), "is older than pyproject.toml"),
     ],
 )
-def test_a_wrong_lock_is_refused(pins, change, problem):
+def test_a_wrong_lock_is_refused(change, problem):
     read = pins.read_pins("cpu")
     right = read.lock.read_text()
     wrong = change(right)
     assert wrong != right
-    assert pins.text_problems(read, right) == []
-    assert any(problem in each and "make lock" in each for each in pins.text_problems(read, wrong))
+    assert pins.lock_text_problems(read, right) == []
+    assert any(problem in line and "make lock" in line for line in pins.lock_text_problems(read, wrong))
 
 
-def test_a_lock_is_out_of_date_when_the_project_or_the_pins_change(pins, tmp_path, monkeypatch):
+def test_a_lock_is_out_of_date_when_the_project_or_the_pins_change(tmp_path, monkeypatch):
     read = pins.read_pins("cpu")
     before = pins.inputs_digest(read)
     assert pins.inputs_digest(dataclasses.replace(read, runtime="hip 6.3")) != before
@@ -101,7 +98,7 @@ def test_a_lock_is_out_of_date_when_the_project_or_the_pins_change(pins, tmp_pat
     assert pins.inputs_digest(read) != before
 
 
-def test_recording_changes_one_value(pins, tmp_path):
+def test_recording_changes_one_value(tmp_path):
     copy = tmp_path / "pins.toml"
     original = (ROOT / "containers" / "pins.toml").read_text()
     copy.write_text(original)
@@ -115,15 +112,13 @@ def test_recording_changes_one_value(pins, tmp_path):
     assert pins.read_pins("cuda", copy) == pins.read_pins("cuda")
 
 
-def test_the_environment_script_splits_a_lock_and_refuses_other_pythons(pins, capsys):
-    import runpy
-
+def test_the_environment_script_splits_a_lock_and_refuses_other_pythons(capsys):
     script = runpy.run_path(str(ROOT / "containers" / "inside" / "environment.py"))
     text = pins.read_pins("rocm").lock.read_text()
-    vendor, rest = script["halves"](text)
-    assert [each.name for each in requirements(vendor)] == ["torch", "pytorch-triton-rocm"]
-    assert {"torch", "pytorch-triton-rocm"}.isdisjoint(each.name for each in requirements(rest))
-    assert script["header"](text, "index") == pins.read_pins("rocm").index
+    vendor, rest = script["split_lock"](text)
+    assert [line.name for line in requirements(vendor)] == ["torch", "pytorch-triton-rocm"]
+    assert {"torch", "pytorch-triton-rocm"}.isdisjoint(line.name for line in requirements(rest))
+    assert script["header_value"](text, "index") == pins.read_pins("rocm").index
     script["check_python"](text)
     with pytest.raises(SystemExit, match=r"the lock is for Python 2.0 to 2.7, this is 3"):
         script["check_python"]("# python: 2.0 to 2.7\n")

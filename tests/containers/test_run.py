@@ -1,8 +1,10 @@
-"""containers/run with an engine that only plays one: binds, a clean environment, statuses and signals."""
+"""containers/run with a simulated engine: binds, a clean environment, exit statuses and signals."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+
+from containers.lib.enter import inner_environment
+from containers.lib.sidecar import Sidecar, write_sidecar
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "a b\"c$(touch x)`y` 'z'\n*\\n;,"
@@ -24,7 +29,7 @@ def image(tmp_path):
 
 @pytest.fixture
 def enter(script, image):
-    """Words and environment that the engine is called with."""
+    """Returns the words and the environment that the engine is called with."""
 
     def run(*words, **variables):
         done = script("run", *words, image, "tool", "--x", "a b", FAKE_SHOW="1", **variables)
@@ -46,7 +51,7 @@ def test_words(enter, image, tmp_path):
     assert not {"--nv", "--rocm", "--contain", "--overlay"} & set(words)
 
 
-def test_what_is_passed_on_and_what_is_not(enter):
+def test_variables_that_are_passed_on_and_others(enter):
     variables = {"SLURM_JOB_ID": "7", "OMP_NUM_THREADS": "1", "RANK": "3", "NCCL_DEBUG": "INFO", "AAM_X": HOSTILE}
     others = {"PYTHONSTARTUP": "/etc/pythonstart", "LD_LIBRARY_PATH": "/opt/cray", "FOO": "1"}
     _, environment = enter(**variables, **others)
@@ -62,42 +67,39 @@ def test_only_one_name_of_visible_devices_is_kept(enter, image):
     assert {k for k in environment if k.startswith("APPTAINERENV_") and "VISIBLE" in k} == {
         "APPTAINERENV_CUDA_VISIBLE_DEVICES"
     }
-    import importlib
-    import runpy
-
-    importlib.import_module("parts.engine")
-    inner = runpy.run_path(str(ROOT / "containers" / "run"))["inner"]
-    assert [k for k in inner(both, "rocm", Path("/x"), []) if "VISIBLE" in k] == ["ROCR_VISIBLE_DEVICES"]
+    inside = inner_environment(both, "rocm", Path("/x"), [])
+    assert [name for name in inside if "VISIBLE" in name] == ["ROCR_VISIBLE_DEVICES"]
 
 
-def test_caches_are_the_jobs_own_and_not_at_home(enter, tmp_path):
-    nvme = tmp_path / "nvme"
-    nvme.mkdir()
-    words, environment = enter(AAM_NVME=str(nvme), SLURM_JOB_ID="42", USER="u")
+def test_caches_lie_on_the_local_disk_of_the_job(enter, tmp_path):
+    local = tmp_path / "local"
+    local.mkdir()
+    words, environment = enter(AAM_LOCAL=str(local), SLURM_JOB_ID="42", USER="u")
     for name in ("MIOPEN_USER_DB_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "TORCH_HOME"):
-        assert environment[f"APPTAINERENV_{name}"].startswith(f"{nvme}/aam-cache-")
+        assert environment[f"APPTAINERENV_{name}"].startswith(f"{local}/aam-cache-")
         assert Path(environment[f"APPTAINERENV_{name}"]).is_dir()
-    assert any("-42" in each for each in bound(words))
-    assert str(nvme) in bound(words)
+    assert any("-42" in path for path in bound(words))
+    assert str(local) in bound(words)
 
 
 def test_binds(enter, tmp_path):
-    data, vast = tmp_path / "data", tmp_path / "vast"
+    data = tmp_path / "data"
     data.mkdir()
-    vast.mkdir()
-    words, _ = enter("--bind", f"{data}:/data:ro", "--nv", "--rocm", AAM_VAST=str(vast))
-    assert {f"{data}:/data:ro", str(vast)} <= set(bound(words))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    words, _ = enter("--bind", f"{data}:/data:ro", "--nv", "--rocm", AAM_SHARED=str(shared))
+    assert {f"{data}:/data:ro", str(shared)} <= set(bound(words))
     assert {"--nv", "--rocm"} <= set(words)
 
 
 def test_contained(enter):
     words, _ = enter("--contain")
     assert "--contain" in words
-    assert any(each.endswith("tmp:/tmp") for each in bound(words)), "the engine's own is 64 MB in memory"
-    assert [d for d in ("/dev/kfd", "/dev/dri") if Path(d).exists() and d not in bound(words)] == []
+    assert any(path.endswith("tmp:/tmp") for path in bound(words)), "the engine's own is 64 MB in memory"
+    assert {path for path in ("/dev/kfd", "/dev/dri") if Path(path).exists()} <= set(bound(words))
 
 
-def test_everything_wrong_is_said_at_once(script, tmp_path):
+def test_all_problems_are_in_one_message(script, tmp_path):
     done = script("run", "--bind", "/no/such", "--env", "X", tmp_path / "no.sif", AAM_DATA="/no/data")
     assert done.returncode == 2
     for part in ("COMMAND", "--bind /no/such", "--env X", "AAM_DATA=/no/data", "no such image"):
@@ -113,19 +115,15 @@ def test_a_folder_that_no_engine_can_bind(script, image, tmp_path, name):
     assert "comma or a colon" in done.stderr
 
 
-def test_a_layer_is_laid_over_its_base(enter, image, tmp_path):
-    import dataclasses
-    import importlib
-
-    sidecar = importlib.import_module("parts.sidecar")
-    fields = dict.fromkeys((each.name for each in dataclasses.fields(sidecar.Sidecar)), "x")
+def test_a_layer_is_mounted_over_its_base(enter, image):
+    fields = dict.fromkeys((field.name for field in dataclasses.fields(Sidecar)), "x")
     fields |= {"layer": {"file": "an image.squashfs"}, "flavour": "rocm"}
     fields |= {"image": {"sha256": "0a1b"}, "git": {"commit": "c0ffee", "dirty": True}}
-    sidecar.write_sidecar(sidecar.Sidecar(**fields), image)
+    write_sidecar(Sidecar(**fields), image)
     image.with_suffix(".squashfs").write_text("")
     words, environment = enter(AAM_IMAGE="another")
     assert words[words.index("--overlay") + 1] == f"{image.with_suffix('.squashfs')}:ro"
-    assert environment["APPTAINERENV_AAM_IMAGE"] == "sha256:0a1b", "run.json says in which image it ran"
+    assert environment["APPTAINERENV_AAM_IMAGE"] == "sha256:0a1b", "run.json records the image"
     assert environment["APPTAINERENV_AAM_REVISION"] == "c0ffee+"
 
 
@@ -136,8 +134,6 @@ def test_exit_statuses_are_the_commands(script, image, status):
 
 
 def test_signals_reach_the_command(engine, image, tmp_path):
-    import os
-
     loop = 'trap "exit 85" USR2; touch ready; while :; do sleep 0.05; done'
     command = [sys.executable, str(ROOT / "containers" / "run"), str(image), "sh", "-c", loop]
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PATH": f"{engine}:{os.environ['PATH']}"})

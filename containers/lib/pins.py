@@ -1,4 +1,4 @@
-"""Reads containers/pins.toml and the locks, and records what was found out in pins.toml."""
+"""containers/pins.toml and the locks: reading, checking and recording values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parts.whole import CONTAINERS, ROOT, InputError, write_text
+from containers.lib.errors import InputError
+from containers.lib.files import CONTAINERS, ROOT, write_text
 
 PINS = CONTAINERS / "pins.toml"
 PROJECT = ROOT / "pyproject.toml"
@@ -20,7 +21,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Pins:
-    """One table of pins.toml; its top says what each value is."""
+    """One table of pins.toml; the head of that file explains each value."""
 
     flavour: str
     definition: str
@@ -38,54 +39,54 @@ class Pins:
 
     @property
     def lock(self) -> Path:
-        """The lock of this flavour."""
+        """The path of the lock."""
         return CONTAINERS / "lock" / f"{self.flavour}.txt"
 
     @property
     def image(self) -> Path:
-        """Where the image of this flavour is put."""
+        """The path of the image."""
         return CONTAINERS / f"aam-{self.flavour}.sif"
 
 
 def read_pins(flavour: str, path: Path = PINS) -> Pins:
-    """The pins of one flavour."""
+    """Return the pins of one flavour."""
     if flavour not in FLAVOURS:
-        raise InputError(f"{flavour!r} is no flavour of the image: expected one of {', '.join(FLAVOURS)}")
+        raise InputError(f"{flavour!r} is not a flavour of the image: expected one of {', '.join(FLAVOURS)}")
     table = tomllib.loads(path.read_text(encoding="utf-8"))[flavour]
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     return Pins(flavour=flavour, **values)
 
 
 def record(flavour: str, name: str, value: str | list[str], path: Path = PINS) -> None:
-    """Set one value in the table of a flavour; everything else in the file stays as it is."""
+    """Set one value in the table of a flavour and leave the rest of the file as it is."""
     text = path.read_text(encoding="utf-8")
-    shown = json.dumps(value)
+    literal = json.dumps(value)
     pattern = rf"(?ms)(^\[{flavour}\]\n(?:(?!^\[).)*?^{name} = )(\[[^\]]*\]|\"[^\"]*\")"
-    changed, count = re.subn(pattern, lambda found: found[1] + shown, text, count=1)
+    changed, count = re.subn(pattern, lambda match: match[1] + literal, text, count=1)
     if not count:
-        raise InputError(f"{path}: [{flavour}] holds no line {name!r}")
+        raise InputError(f"{path}: [{flavour}] has no line {name!r}")
     write_text(path, changed)
 
 
 def inputs_digest(pins: Pins) -> str:
-    """A digest of all that decides what a lock holds: when it differs, the lock is out of date."""
+    """Return a digest of everything that decides what the lock holds; when it differs, the lock is out of date."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    asked = {name: project[name] for name in ("requires-python", "dependencies", "optional-dependencies")}
-    own = {name: getattr(pins, name) for name in ("extras", "index", "requires", "seen", "runtime", "wheels")}
-    text = json.dumps([asked, own], sort_keys=True)
+    requested = {name: project[name] for name in ("requires-python", "dependencies", "optional-dependencies")}
+    pinned = {name: getattr(pins, name) for name in ("extras", "index", "requires", "seen", "runtime", "wheels")}
+    text = json.dumps([requested, pinned], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def lock_problems(pins: Pins) -> list[str]:
-    """What is wrong with the lock of a flavour: missing, out of date, not pinned or not hashed."""
+    """Return what is wrong with the lock of a flavour: missing, out of date, not pinned or not hashed."""
     name = pins.lock.relative_to(ROOT)
     if not pins.lock.exists():
         return [f"{name}: is missing; make lock writes it"]
-    return text_problems(pins, pins.lock.read_text(encoding="utf-8"))
+    return lock_text_problems(pins, pins.lock.read_text(encoding="utf-8"))
 
 
-def text_problems(pins: Pins, text: str) -> list[str]:
-    """What is wrong with what a lock says."""
+def lock_text_problems(pins: Pins, text: str) -> list[str]:
+    """Return what is wrong with the text of a lock."""
     name = pins.lock.relative_to(ROOT)
     problems = []
     if f"# inputs: {inputs_digest(pins)}\n" not in text:
@@ -101,5 +102,5 @@ def text_problems(pins: Pins, text: str) -> list[str]:
 
 
 def unverified(pins: Pins) -> list[str]:
-    """Names of the vendor's packages of which a hash was never seen at its source."""
+    """Return the vendor's packages with a hash that neither an index nor a file has confirmed."""
     return [name for name, hashes in pins.wheels.items() if not set(hashes) <= set(pins.seen)]

@@ -1,0 +1,4 @@
+"""Modules of containers/build, containers/run and containers/test; slurm/ shares errors, files and git with them.
+
+They need Python 3.11 and the standard library only, because login nodes run them.
+"""

@@ -1,0 +1,159 @@
+"""An image for users who may not build one: the base, pulled by digest, and a layer with the environment.
+
+Everything runs as the user. Packages of the definition that the base lacks are downloaded by the base's own apt
+and unpacked. The environment is made inside the base, from the same lock and by the same script as in a
+definition. Both are packed as one squashfs, which containers/run mounts over the base.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from containers.lib.engine import Engine, run_engine, scratch_folder
+from containers.lib.errors import FailedError, InputError
+from containers.lib.files import CONTAINERS, ROOT
+from containers.lib.pins import Pins
+from containers.lib.wheels import wheel_folders, wheel_path
+
+SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# Runs in the base: unpacks packages into the folder $1; the other words are the names of the packages.
+UNPACK_PACKAGES = r"""
+set -eu
+layer=$1; shift
+state=$(mktemp -d)
+mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$layer/opt/aam"
+for name in bin sbin lib lib64; do [ ! -L "/$name" ] || ln -sfn "usr/$name" "$layer/$name"; done
+apt() {
+    apt-get -q -o Debug::NoLocking=1 -o Dir::State::Lists="$state/lists" -o Dir::Cache="$state/cache" \
+        -o Dir::Log="$state" -o Dir::State::extended_states="$state/extended" -o APT::Sandbox::User="$(id -un)" "$@"
+}
+apt update
+apt install -y --no-install-recommends --download-only "$@"
+for file in "$state"/cache/archives/*.deb; do
+    [ -e "$file" ] || continue
+    dpkg-deb --fsys-tarfile "$file" | tar -x -C "$layer" --keep-directory-symlink --no-same-owner
+    dpkg-deb --show --showformat='${Package}\t${Version}\t${Architecture}\n' "$file"
+done | sort > "$layer/opt/aam/debs.txt"
+rm -rf "$state"
+"""
+
+
+def section(definition: Path, name: str) -> str:
+    """Return the lines of one section of a definition."""
+    match = re.search(rf"(?ms)^%{name}\n(.*?)(?=^%|\Z)", definition.read_text(encoding="utf-8"))
+    if not match:
+        raise InputError(f"{definition}: has no section %{name}")
+    return match[1]
+
+
+def packages(definition: Path, python: str) -> list[str]:
+    """Return the Debian packages that a definition installs."""
+    post = section(definition, "post").replace("\\\n", " ").replace("{{ PYTHON }}", python)
+    return str(re.findall(r"apt-get install .*--no-install-recommends (.*)", post)[0]).split()
+
+
+def mksquashfs_path() -> str:
+    """Return the path of the program mksquashfs."""
+    program = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if not program:
+        raise InputError("mksquashfs: not found on PATH or in /usr/sbin; install squashfs-tools, or load its module")
+    return program
+
+
+def make_squashfs(folder: Path, out: Path, options: str) -> None:
+    """Pack a folder as a squashfs whose files belong to root, with the options of pins.toml."""
+    command = [mksquashfs_path(), str(folder), str(out), "-noappend", "-all-root", "-no-progress", "-quiet"]
+    command += options.split()
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise FailedError(f"{out.name}: mksquashfs failed:", *done.stderr.strip().splitlines()[-3:])
+
+
+def run_in_base(engine: Engine, image: Path, command: list[str], binds: list[str], overlay: Path | None = None) -> None:
+    """Run a command in the base, which sees nothing of this machine but the binds."""
+    words = [engine.command, "exec", "--cleanenv", "--contain", "--no-home", "--pwd", "/"]
+    words += ["--overlay", f"{overlay}:ro"] if overlay else []
+    words += [word for bind in binds for word in ("--bind", bind)]
+    run_engine([*words, str(image), "env", f"PATH={SHELL_PATH}", *command], "making the layer")
+
+
+def base_lacks_packages(engine: Engine, image: Path, python: str) -> bool:
+    """Return whether the base lacks Python, its headers, its venv or a C compiler."""
+    check = f"command -v gcc && python{python} -c 'import ensurepip, sysconfig, os; "
+    check += 'assert os.path.exists(sysconfig.get_paths()["include"] + "/Python.h")\''
+    command = [engine.command, "exec", "--cleanenv", "--no-home", "--pwd", "/", str(image), "sh", "-c", check]
+    return subprocess.run(command, capture_output=True).returncode != 0
+
+
+def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Path) -> None:
+    """Pull the base by digest, or pack a local one; neither needs special rights."""
+    if local and local.is_file():
+        shutil.copy(local, out)
+    elif local:
+        run_engine([engine.command, "build", str(out), str(local)], f"packing {local.name}")
+    else:
+        source = f"docker://{values['BASE']}@{values['DIGEST']}"
+        run_engine([engine.command, "pull", "--disable-cache", str(out), source], f"pulling {source}")
+
+
+def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -> Path:
+    """Write what the definition's %files, %environment and %runscript would; return the folder of /opt/aam."""
+    aam = root / "opt" / "aam"
+    (root / "opt" / "venv").mkdir(parents=True)
+    aam.mkdir(parents=True, exist_ok=True)
+    for name in ("environment.py", "sbom.py", "selftest.py"):
+        shutil.copy(CONTAINERS / "inside" / name, aam / name)
+    shutil.copy(ROOT / values["LOCK"], aam / "lock.txt")
+    for name, part in (("env/95-aam.sh", "environment"), ("runscript", "runscript")):
+        script = root / ".singularity.d" / name
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(f"#!/bin/sh\n{section(definition, part)}", encoding="utf-8")
+        script.chmod(0o755)
+    return aam
+
+
+def build_layer(
+    pins: Pins, engine: Engine, definition: Path, local: Path | None, values: dict[str, str], base: Path, out: Path
+) -> None:
+    """Get the base image and make the layer that is mounted over it.
+
+    Parameters
+    ----------
+    local
+        A root folder or SIF on this machine instead of a registry's image.
+    values
+        The arguments of the definition.
+    base, out
+        Where the base image and the layer are written.
+    """
+    mksquashfs_path()
+    get_base(engine, local, values, base)
+    python = values["PYTHON"]
+    with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="layer-") as name:
+        root = Path(name) / "root"
+        temporary = Path(name) / "tmp"
+        packages_layer = None
+        root.mkdir()
+        temporary.mkdir()
+        bind_tmp = f"{temporary}:/tmp"
+        if base_lacks_packages(engine, base, python):
+            unpack = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", *packages(definition, python)]
+            run_in_base(engine, base, unpack, [f"{root}:/mnt", bind_tmp])
+            packages_layer = Path(name) / "packages.squashfs"
+            make_squashfs(root, packages_layer, pins.squashfs)
+        opt_aam = add_definition_files(root, definition, values)
+        shutil.copy(wheel_path(), temporary)
+        binds = [bind_tmp, f"{opt_aam}:/opt/aam", f"{root}/opt/venv:/opt/venv"]
+        binds += [f"{folder}:{folder}:ro" for folder in wheel_folders()]
+        make = f"python{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index '{values['INDEX']}'"
+        make += f" --wheel /tmp/{wheel_path().name} --no-cache"
+        make += " && /opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json"
+        run_in_base(engine, base, ["sh", "-euc", make], binds, packages_layer)
+        make_squashfs(root, out, pins.squashfs)
+        run_in_base(engine, base, ["/opt/venv/bin/python", "/opt/aam/selftest.py"], [bind_tmp], out)

@@ -1,0 +1,1 @@
+"""Job scripts for SLURM: the generator, the sites, the templates and the scripts for Cosmos."""

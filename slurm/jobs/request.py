@@ -1,0 +1,88 @@
+"""What a user can ask for: the kinds of jobs, and one request for a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from containers.lib.files import ROOT
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of job."""
+
+    title: str
+    command: str = ""  # of aam; empty: the template runs several
+    nodes: int = 1
+    devices: int = 0  # tasks on a node; 0: as many as a node has devices
+    needs: tuple[str, ...] = ("--table",)
+    resumes: bool = True
+    template: str = "run.sh"
+    example: str = ""  # variables of make
+
+
+KINDS = {
+    "pretrain_single": Kind(
+        "pretraining on one device", "pretrain", devices=1, example="TABLE=table.biom TREE=tree.nwk"
+    ),
+    "pretrain_node": Kind("pretraining on a node", "pretrain", example="TABLE=table.biom TREE=tree.nwk"),
+    "pretrain_multi": Kind(
+        "pretraining on several nodes", "pretrain", nodes=2, example="TABLE=table.biom TREE=tree.nwk NODES=2"
+    ),
+    "train": Kind(
+        "fine-tuning on one device", "train", devices=1, needs=("--table", "--metadata", "--metadata-column"),
+        example="TABLE=table.biom METADATA=metadata.tsv COLUMN=age MODEL=pre/model",
+    ),
+    "predict": Kind(
+        "predicting samples", "predict", devices=1, needs=("--table", "--model"), resumes=False,
+        example="TABLE=new.biom MODEL=tune/model",
+    ),
+    "evaluate": Kind("evaluation", "evaluate", devices=1, needs=("--metadata",), resumes=False),
+    "stage": Kind(
+        "copying inputs to shared storage", devices=1, needs=(), resumes=False, template="stage.sh",
+        example="TABLE=table.biom TREE=tree.nwk",
+    ),
+    "ci_rocm": Kind(
+        "tests, doctor and benchmark on a GPU node", devices=1, needs=(), resumes=False, template="ci_rocm.sh"
+    ),
+    "profile_rocm": Kind(
+        "profiles on a GPU node", devices=1, needs=(), resumes=False, template="profile_rocm.sh"
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: the command line without the site.
+
+    Parameters
+    ----------
+    words
+        What follows ``--``: options of aam.
+    data
+        The folder of relative inputs.
+    promised
+        Folders that an earlier job of the workflow writes.
+    prepare
+        Shell lines between stage-in and the command.
+    check
+        Whether files and free space are checked; examples name files that do not exist.
+    """
+
+    job: str
+    words: tuple[str, ...] = ()
+    data: Path = field(default_factory=Path.cwd)
+    nodes: int | None = None
+    devices: int | None = None
+    time: str = ""
+    written_by: str = ""
+    fold_column: str = ""
+    folds: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    promised: tuple[Path, ...] = ()
+    prepare: str = ""
+    user: str = ""
+    python: str = ""
+    root: Path = ROOT
+    check: bool = True
