@@ -94,7 +94,7 @@ def check_training() -> dict[str, object]:
 
 def gate(device: torch.device, dtype: torch.dtype, masked: bool) -> float:
     """Largest error of attention, forward and backward, against float64 on the CPU."""
-    from aam.runtime.attention import attend
+    from aam.runtime.attention import scaled_dot_product_attention
 
     generator = torch.Generator().manual_seed(0)
     *inputs, weight = torch.randn(4, 4, 4, 96, 32, generator=generator, dtype=torch.float64).to(dtype).double()
@@ -102,7 +102,7 @@ def gate(device: torch.device, dtype: torch.dtype, masked: bool) -> float:
     results = []
     for place, kind in ((torch.device("cpu"), torch.float64), (device, dtype)):
         leaves = [each.to(place, kind).requires_grad_() for each in inputs]
-        out = attend(*leaves, None if mask is None else mask.to(place))
+        out = scaled_dot_product_attention(*leaves, None if mask is None else mask.to(place))
         (out * weight.to(place, kind)).sum().backward()
         results.append([each.detach().double().cpu() for each in (out, *(leaf.grad for leaf in leaves))])
     return max((found - exact).abs().max().item() for exact, found in zip(*results, strict=True))
