@@ -35,7 +35,7 @@ from aam.config_commands import (
 )
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
 from aam.options import read_config, to_dict
-from aam.runtime.environment import mend_environment
+from aam.runtime.environment import prepare_environment
 from aam.runtime.files import final_name
 
 Config = TypeVar("Config")
@@ -181,7 +181,7 @@ class Command(NamedTuple):
         asked = to_dict(config)
         asked |= asked.get("runtime", {})
         # Before torch is imported, which reads them.
-        mend_environment(asked.get("use_expandable_segments", False))
+        prepare_environment(asked.get("use_expandable_segments", False))
         module, _, function = self.runs.partition(":")
         run = getattr(importlib.import_module(module), function)
         try:

@@ -13,7 +13,7 @@ from aam.data.study import Study, load_study
 from aam.errors import InputError, shown
 from aam.evaluation.predictions import PredictionTable, combined
 from aam.options import out_of_range
-from aam.runtime.decisions import decide
+from aam.runtime.decisions import decide_execution
 from aam.runtime.device import prepare_device
 from aam.runtime.options import RuntimeConfig
 from aam.training.inference import predict_rows
@@ -39,7 +39,7 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
     device = prepare_device(config.runtime)
     models = load_models(config.model, device)
     for one in models:
-        decide(config.runtime, device, one.model.head_width)
+        decide_execution(config.runtime, device, one.model.head_width)
     saved, metadata = models[0], getattr(config, "metadata", None)
     # Sample and ASV vectors need neither; what predicts does, and says so where there is no metadata.
     predicts = not isinstance(config, EmbedConfig)

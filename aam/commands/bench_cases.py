@@ -30,7 +30,7 @@ from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare_device
 from aam.runtime.memory import peak_memory
 from aam.runtime.options import RuntimeConfig
-from aam.runtime.timing import operations, product_rate, seconds
+from aam.runtime.timing import count_operations, product_rate, seconds
 from aam.training.saved_model import SavedModel, save_model
 from aam.training.steps import make_steps
 
@@ -83,9 +83,9 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     figures |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
     product = (product + product_rate(steps.device)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
-    executed = operations(lambda: steps.step(batches[middle]))
+    executed = count_operations(lambda: steps.step(batches[middle]))
     steps.model.bound_memory(config.runtime.asv_chunk_size, False)
-    needed = operations(lambda: steps.step(batches[middle]))
+    needed = count_operations(lambda: steps.step(batches[middle]))
     rates = {"executed": executed / taken[middle], "needed": needed / taken[middle]}
     shares = {name: rate / product for name, rate in rates.items()}
     return {**figures, "operations": needed, "rate": rates, "product_rate": product, "share": shares}

@@ -17,28 +17,28 @@ from aam.config_commands import DoctorConfig
 from aam.errors import FAILED, FINISHED, InputError
 from aam.model.reference import activations
 from aam.options import out_of_range
-from aam.runtime.attention import Results, choose, gates, wrong
-from aam.runtime.device import facts_of, prepare_device
-from aam.runtime.doctor import findings_of, show
-from aam.runtime.environment import environment_of, surroundings
+from aam.runtime.attention_checks import Checks, check_backends, choose_backends, is_wrong
+from aam.runtime.device import prepare_device, read_facts
+from aam.runtime.doctor import collect_findings, print_report
+from aam.runtime.environment import container_and_job, watched_variables
 from aam.runtime.files import check_writable, write_text
 from aam.runtime.options import RuntimeConfig
 from aam.runtime.platform import RECORDED, Facts, platform_of, recorded_platform
-from aam.runtime.precision import precision
-from aam.runtime.routing import OPERATIONS, cpu_operations, judge_operation
+from aam.runtime.precision import resolve_precision
+from aam.runtime.routing import OPERATIONS, probe_operation, routed_operations
 from aam.runtime.timing import copy_rate, product_rate
 from aam.training.compilation import compile_verdict
 
 log = logging.getLogger("aam")
 
 
-def _attention(results: Results, timed: bool) -> Facts:
+def _attention(results: Checks, timed: bool) -> Facts:
     judged = {
-        kind: {name: {**result, "wrong": wrong(kind, result)} for name, result in found.items()}
+        kind: {name: {**result, "wrong": is_wrong(kind, result)} for name, result in found.items()}
         for kind, found in results.items()
     }
     try:
-        chosen = choose(results, "auto", False, timed)
+        chosen = choose_backends(results, "auto", False, timed)
     except InputError as error:
         # Nothing is right: the findings say it, one by one.
         log.warning("%s", error)
@@ -50,19 +50,19 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
     """The facts of this machine and what was measured on it."""
     runtime = RuntimeConfig(device=config.device, threads=config.threads)
     device = prepare_device(runtime)
-    facts, gpu = facts_of(device), device.type == "cuda"
+    facts, gpu = read_facts(device), device.type == "cuda"
     model = ModelConfig(embedding_dim=config.embedding_dim, attention_heads=config.attention_heads)
-    dtypes = tuple(dict.fromkeys((torch.float32, precision(runtime, device))))
+    dtypes = tuple(dict.fromkeys((torch.float32, resolve_precision(runtime, device))))
     there = Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()
     rates = {"product": product_rate(device, 3), "copy": copy_rate(device, device)}
     return facts, {
         "devices": torch.cuda.device_count(),
         "unseen": config.device == "auto" and device.type == "cpu" and there,
-        "attention": _attention(gates(device, dtypes, model.head_width, anew=True), gpu),
+        "attention": _attention(check_backends(device, dtypes, model.head_width, refresh=True), gpu),
         "rates": {**rates, "to device": copy_rate(torch.device("cpu"), device)} if gpu else rates,
         "memory": {"free": torch.cuda.mem_get_info(device)[0] if gpu else None},
-        "operations": {name: judge_operation(name, device) for name in OPERATIONS},
-        "elsewhere": cpu_operations(device),
+        "operations": {name: probe_operation(name, device) for name in OPERATIONS},
+        "cpu_operations": routed_operations(device),
         "compile": compile_verdict(model, runtime, device, anew=True) if config.compile_model else {},
         "activations": activations(device) if config.activations else {},
     }
@@ -73,7 +73,8 @@ def _recorded(facts: Facts) -> Facts:
     unknown: Facts = {"devices": 0, "unseen": False, "rates": {}, "memory": {}, "operations": {}, "compile": {}}
     measured = {name: facts.get(name, value) for name, value in unknown.items()}
     timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
-    measured |= {"attention": _attention(facts["gates"], timed), "elsewhere": cpu_operations(torch.device("cpu"))}
+    on_cpu = routed_operations(torch.device("cpu"))
+    measured |= {"attention": _attention(facts["gates"], timed), "cpu_operations": on_cpu}
     return {**measured, "activations": {}}
 
 
@@ -105,12 +106,12 @@ def doctor(config: DoctorConfig) -> int:
         "recorded": os.environ.get(RECORDED),
         "platform": dataclasses.asdict(platform),
         **measured,
-        "environment": environment_of(facts["environment"]),
-        **surroundings(),
-        "findings": [finding._asdict() for finding in findings_of(platform, facts, measured)],
+        "environment": watched_variables(facts["environment"]),
+        **container_and_job(),
+        "findings": [finding._asdict() for finding in collect_findings(platform, facts, measured)],
     }
     report["status"] = FAILED if any(each["level"] == "wrong" for each in report["findings"]) else FINISHED
-    show(report)
+    print_report(report)
     if config.output is not None:
         write_text(config.output, json.dumps(report, indent=1) + "\n")
         print(config.output)

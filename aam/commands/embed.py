@@ -16,7 +16,7 @@ from aam.commands.apply import check_paths, load_models_and_table
 from aam.config_commands import EmbedConfig
 from aam.engine.run_directory import check_output
 from aam.errors import InputError
-from aam.runtime.files import whole_file, whole_folder, write_text
+from aam.runtime.files import atomic_file, atomic_folder, write_text
 from aam.training.inference import encode_table, run_model
 
 log = logging.getLogger("aam")
@@ -24,7 +24,7 @@ log = logging.getLogger("aam")
 
 def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str) -> None:
     if form == "npy":
-        with whole_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+        with atomic_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
         write_text(folder / f"{name}.ids.txt", "".join(f"{one}\n" for one in ids))
         return
@@ -49,7 +49,7 @@ def embed_table(config: EmbedConfig) -> None:
     rows = np.arange(len(study.table.sample_ids))
     samples = run_model(saved.network, study, rows, device, config.runtime, asvs=asvs)
     vectors = asvs.vectors.cpu().numpy()
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         _write_vectors(new, "samples", samples.sample_ids, samples.samples.astype(np.float32), config.format)
         _write_vectors(new, "asvs", study.table.sequences, vectors, config.format)
     log.info("%s: %d samples and %d ASVs", folder, len(rows), len(study.table.sequences))

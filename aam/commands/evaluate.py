@@ -17,7 +17,7 @@ from aam.evaluation.predictions import PredictionTable, read_predictions, write_
 from aam.evaluation.report import ReportData
 from aam.evaluation.results import BaselineSource, evaluate_targets, write_results
 from aam.evaluation.study_baselines import Columns
-from aam.runtime.files import whole_folder
+from aam.runtime.files import atomic_folder
 
 log = logging.getLogger("aam")
 
@@ -72,7 +72,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         targets=evaluate_targets(table, metadata, columns, rivals),
         warnings=tuple(warnings),
     )
-    with whole_folder(folder) as new:
+    with atomic_folder(folder) as new:
         write_predictions(new / "predictions.tsv", table)
         write_results(new, results)
     log.info("all tables: %s", folder / "report.html")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -11,26 +10,21 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from aam.data.batch import Batch
 from aam.errors import InputError
-from aam.model.aam import Aam
 from aam.runtime.device import choose_device
-from aam.runtime.files import check_writable, whole_file, write_text
-from aam.runtime.memory import MemoryStages, largest_child, memory_limit
+from aam.runtime.files import atomic_file, check_writable, write_text
+from aam.runtime.memory import child_peak_memory, memory_limit, record_memory
 
 log = logging.getLogger("aam")
+
+STAGES = ("model creation", "transfer", "forward", "backward", "step")
 
 
 def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
     """Run a command, then write memory.json and memory.png to its output folder, also when memory was too little."""
     runtime = getattr(config, "runtime", config)
     device = choose_device(getattr(runtime, "device", "cpu"))
-    stages = MemoryStages(device)
-    places = [(Aam, "__init__", "model creation"), (Batch, "to", "transfer"), (Aam, "forward", "forward")]
-    optimizers = (torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD)
-    places += [(Tensor, "backward", "backward"), *((kind, "step", "step") for kind in optimizers)]
     snapshot = getattr(runtime, "memory_snapshot", False) and device.type == "cuda"
     if snapshot:
         torch.cuda.memory._record_memory_history()
@@ -38,31 +32,29 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
     folder = output if output.suffix == "" else output.with_suffix(".memory")
     if folder != getattr(runtime, "output_dir", None):
         check_writable(folder, getattr(runtime, "overwrite", False))
-    with contextlib.ExitStack() as stack:
-        for owner, attribute, name in places:
-            stack.enter_context(stages.around(owner, attribute, name))
-        try:
-            with stages.stage("between"):
-                return run(config)
-        except InputError:
-            # Nothing was computed, and the folder may be another's.
-            stages.most.clear()
-            raise
-        finally:
-            if stages.most:
-                _write_memory(folder, stages)
-            if stages.most and snapshot:
-                torch.cuda.memory._dump_snapshot(str(folder / "memory.pickle"))
+    peaks: dict[str, dict[str, int]] = {}
+    try:
+        with record_memory(device, STAGES) as peaks:
+            return run(config)
+    except InputError:
+        # Nothing was computed, and the folder may be another's.
+        peaks.clear()
+        raise
+    finally:
+        if peaks:
+            _write_memory(folder, peaks, device)
+        if peaks and snapshot:
+            torch.cuda.memory._dump_snapshot(str(folder / "memory.pickle"))
 
 
-def _write_memory(folder: Path, stages: MemoryStages) -> None:
-    limit, most = memory_limit(stages.device, 1.0), max(each["peak_bytes"] for each in stages.most.values())
-    report = {"stages": stages.most, "limit_bytes": limit, "utilisation": most / limit, "child_bytes": largest_child()}
+def _write_memory(folder: Path, peaks: dict[str, dict[str, int]], device: torch.device) -> None:
+    limit, largest = memory_limit(device, 1.0), max(peak["peak_bytes"] for peak in peaks.values())
+    report = {"stages": peaks, "limit_bytes": limit, "utilisation": largest / limit, "child_bytes": child_peak_memory()}
     figure = Figure(figsize=(7, 3))
     axes = figure.subplots()
-    axes.barh(list(stages.most), [each["peak_bytes"] / 1e9 for each in stages.most.values()])
+    axes.barh(list(peaks), [peak["peak_bytes"] / 1e9 for peak in peaks.values()])
     axes.set(xlabel="most memory, GB")
-    with whole_file(folder / "memory.png") as temporary:
+    with atomic_file(folder / "memory.png") as temporary:
         figure.savefig(temporary, format="png", bbox_inches="tight")
     write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
-    log.info("memory: %.2f of %.2f GB, %s", most / 1e9, limit / 1e9, folder / "memory.json")
+    log.info("memory: %.2f of %.2f GB, %s", largest / 1e9, limit / 1e9, folder / "memory.json")

@@ -25,7 +25,7 @@ from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.options import out_of_range
 from aam.runtime.device import device_name
-from aam.runtime.files import check_writable, whole_file, write_text
+from aam.runtime.files import atomic_file, check_writable, write_text
 from aam.runtime.memory import memory_limit
 from aam.training.memory_budget import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
@@ -41,7 +41,7 @@ def _operations(steps: PretrainingSteps, folder: Path) -> Figures:
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     taken = {one.key: (one.self_device_time_total if gpu else one.self_cpu_time_total) / 1e6 for one in
              profiler.key_averages()}  # fmt: skip
-    with whole_file(folder / "trace.json") as path:
+    with atomic_file(folder / "trace.json") as path:
         profiler.export_chrome_trace(str(path))
     moved = [value.nbytes for batch in batches for value in vars(batch).values() if isinstance(value, Tensor)]
     return {
@@ -67,7 +67,7 @@ def _plot(path: Path, found: Sequence[tuple[float, float]], best: float) -> None
     axes.plot(*zip(*found, strict=True))
     axes.axvline(best, linestyle=":")
     axes.set(xscale="log", xlabel="learning rate", ylabel="loss, smoothed")
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         figure.savefig(temporary, format="png")
 
 

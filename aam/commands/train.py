@@ -23,8 +23,9 @@ from aam.evaluation.report import ReportData, Table, TargetResult
 from aam.evaluation.results import BaselineSource, evaluate_targets, with_intervals, write_results
 from aam.evaluation.study_baselines import Columns
 from aam.options import to_dict
-from aam.runtime.decisions import decide
-from aam.runtime.launch import is_launched, launch, process_count, process_group
+from aam.runtime.decisions import decide_execution
+from aam.runtime.launch import launch, process_count
+from aam.runtime.process_group import is_launched, process_group
 from aam.training.compilation import compiler_for
 from aam.training.encoder_quality import evaluate_encoder
 from aam.training.fit import train_one
@@ -62,7 +63,7 @@ def _decided(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
     """Attention, batch size and compiler as this machine, or the run before, settles them; all take the lead's."""
     runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
     before = decided_before(runtime) if world.is_main else json.loads(world.broadcast(b""))
-    decisions = decide(runtime, prepared.device, model.head_width, before)
+    decisions = decide_execution(runtime, prepared.device, model.head_width, before)
     config, decisions["batch"] = sized(prepared.config, prepared.study, prepared.device, before)
     budget = budget_of(config, prepared.study, prepared.device, before, world.size)
     decisions |= {} if budget is None else {"memory": budget._asdict()}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import aam
 from aam.errors import InputError, shown
-from aam.runtime.files import whole_file
+from aam.runtime.files import atomic_file
 
 MAX_FILE = 4 << 30
 MAX_TOTAL = 8 << 30
@@ -205,6 +205,6 @@ def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[s
     }
     sums = {name: hashlib.md5(blob, usedforsecurity=False).hexdigest() for name, blob in content.items()}
     content["checksums.md5"] = "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
-    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, blob in content.items():
             archive.writestr(f"{root}/{name}", blob)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from aam.runtime.timing import stage
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -87,6 +89,7 @@ class Batch:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
+    @stage("transfer")
     def to(self, device: torch.device) -> Batch:
         """A copy on `device`."""
         moved = {name: value.to(device, non_blocking=True) for name, value in self._tensors().items()}

@@ -21,7 +21,7 @@ import aam
 from aam.data.counts import MAX_COUNT, RawTable, whole_counts
 from aam.data.text import decoded
 from aam.errors import InputError
-from aam.runtime.files import PatientFile
+from aam.runtime.deferred_errors import DeferredErrorFile
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Parsed, JSON takes up to twenty times its size.
@@ -207,12 +207,12 @@ def write_hdf5(
 ) -> None:
     """Write reads [samples, features] as a BIOM 2.1 file; equal tables give equal bytes.
 
-    Write below `aam.runtime.files.whole_file` to have a whole file or none. Raises `InputError`: ids that do not
+    Write below `aam.runtime.files.atomic_file` to have a whole file or none. Raises `InputError`: ids that do not
     fit the shape or occur twice.
     """
     try:
         table = biom.Table(sparse.csc_matrix(counts, copy=True).T, feature_ids, sample_ids, type="OTU table")
     except biom.exception.TableException as error:
         raise InputError(f"{path}: {error}") from error
-    with contextlib.closing(PatientFile(path)) as patient, h5py.File(patient, "w") as file:
+    with contextlib.closing(DeferredErrorFile(path)) as patient, h5py.File(patient, "w") as file:
         table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)

@@ -23,7 +23,8 @@ from aam.data.artifact import read_artifact, write_artifact
 from aam.data.text import decoded, read_bytes
 from aam.data.unifrac import Matrix, Tile
 from aam.errors import InputError, Problems, shown
-from aam.runtime.files import PatientFile, whole_file, write_text
+from aam.runtime.deferred_errors import DeferredErrorFile
+from aam.runtime.files import atomic_file, write_text
 
 SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 
@@ -242,7 +243,7 @@ def _reserve(file: IO[bytes]) -> None:
 
 def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
     beside = ids_beside(path)
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         values = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), (len(ids), len(ids)))
         with temporary.open("r+b") as file:
             _reserve(file)
@@ -256,8 +257,8 @@ def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt
 def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
     """The layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
     with (
-        whole_file(path) as temporary,
-        contextlib.closing(PatientFile(temporary)) as patient,
+        atomic_file(path) as temporary,
+        contextlib.closing(DeferredErrorFile(temporary)) as patient,
         h5py.File(patient, "w") as file,
     ):
         file["format"] = np.array([b"BDSM"])
@@ -287,7 +288,7 @@ def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: np
             data = {"distance-matrix.tsv": text.getvalue().encode()}
             write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
             return
-        with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
             _write_lines(file, ids, values, DELIMITER[path.suffix])
 
 

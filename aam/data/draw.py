@@ -15,6 +15,7 @@ from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.tokens import asv_keys
 from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
 from aam.runtime.rng import generator
+from aam.runtime.timing import stage
 
 # A draw below the depth keeps at least this share of it.
 SHALLOWEST = 0.25
@@ -63,7 +64,9 @@ def distances_of(
     metric: Metric = config.unifrac_metric
     options = UnifracOptions(metric, config.alpha, config.root_length, double=real == np.float64)
     asked = slice(None) if len(rows[own]) == len(rows) else own
-    return {"distance": torch.from_numpy(batch_unifrac(study.tree, study.tips, counts, options, asked))}
+    with stage("UniFrac"):
+        distance = batch_unifrac(study.tree, study.tips, counts, options, asked)
+    return {"distance": torch.from_numpy(distance)}
 
 
 def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from aam.config_commands import SimulateConfig
 from aam.data.biom import write_hdf5
 from aam.errors import InputError
-from aam.runtime.files import check_writable, whole_folder
+from aam.runtime.files import atomic_folder, check_writable
 from aam.runtime.rng import generator
 
 BIOMES, SEASONS = ("gut", "skin", "mouth", "gill"), ("spring", "summer", "autumn", "winter")
@@ -325,5 +325,5 @@ def simulate(settings: SimulateConfig) -> dict[str, Any]:
     check_writable(output, settings.overwrite)
     if output.exists() and not (output / "truth.json").exists():
         raise InputError(f"{output}: not a simulated study (no truth.json); choose another output")
-    with whole_folder(output) as folder:
+    with atomic_folder(output) as folder:
         return write_study(draw_study(settings), folder)

@@ -19,7 +19,7 @@ from aam.data.counts import MAX_COUNT, RawTable, checked_table
 from aam.data.fasta import clean, first_not_dna, read_fasta
 from aam.data.text import GZIP_MAGIC, read_bytes
 from aam.errors import InputError, shown
-from aam.runtime.files import whole_file
+from aam.runtime.files import atomic_file
 
 log = logging.getLogger("aam")
 
@@ -179,5 +179,5 @@ def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, 
 
 def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         write_hdf5(temporary, table.counts, table.sample_ids, table.sequences or table.feature_ids)

@@ -20,7 +20,8 @@ from aam.engine.options import RunConfig
 from aam.engine.signals import ON_ANOTHER_RANK, Signals
 from aam.errors import CallAgain, InputError
 from aam.runtime.distributed import SINGLE, World, full_tensor, local_shards
-from aam.runtime.files import read_json, remove, verify_manifest, whole_folder, write_manifest
+from aam.runtime.files import atomic_folder, read_json, remove
+from aam.runtime.manifest import verify_manifest, write_manifest
 
 log = logging.getLogger("aam")
 
@@ -66,7 +67,7 @@ def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False)
         if sharded:
             _save_shards(path, state, world)
         elif world.is_main:
-            with whole_folder(path) as folder:
+            with atomic_folder(path) as folder:
                 write_tensors(tensors, folder / TENSORS)
                 _write_rest(folder, state, {})
     except OSError as error:
@@ -90,7 +91,7 @@ def _save_shards(path: Path, state: State, world: World) -> None:
     with contextlib.ExitStack() as stack:
         if world.is_main:
             try:
-                folder = os.fsencode(stack.enter_context(whole_folder(path)))
+                folder = os.fsencode(stack.enter_context(atomic_folder(path)))
             except OSError as error:
                 failed = error
         folder = world.broadcast(folder)

@@ -21,6 +21,7 @@ from aam.errors import RunError
 from aam.runtime.distributed import SINGLE
 from aam.runtime.precision import UNSCALED, Scaler
 from aam.runtime.rng import random_state, set_random_state
+from aam.runtime.timing import stage
 
 
 @dataclass(eq=False)
@@ -48,7 +49,8 @@ class StepRunner:
         window = [MicroBatch(self.task.prepare(batch, number), number)]
         network = self.task.network
         outcome = train_step(network, window, self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm)
-        self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
+        with stage("losses"):
+            self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:

@@ -16,17 +16,9 @@ from aam.engine.run_record import CHECKPOINTS, RUN, Record, check_same, read_rec
 from aam.engine.signals import Signals
 from aam.errors import InputError, shown
 from aam.runtime.distributed import SINGLE, World
-from aam.runtime.files import (
-    LOCK,
-    PARTIAL,
-    REPLACED,
-    check_writable,
-    only_writer,
-    remove,
-    sweep,
-    verify_manifest,
-    write_text,
-)
+from aam.runtime.files import PARTIAL, REPLACED, check_writable, remove, remove_partial, write_text
+from aam.runtime.folder_lock import LOCK, lock_folder
+from aam.runtime.manifest import verify_manifest
 
 log = logging.getLogger("aam")
 
@@ -104,7 +96,7 @@ class RunDirectory:
         if not run.resumed:
             check_output(path, runtime.overwrite)
         path.mkdir(parents=True, exist_ok=True)
-        with only_writer(path):
+        with lock_folder(path):
             if run.resumed:
                 run._take_up()
             else:
@@ -116,7 +108,7 @@ class RunDirectory:
     def _take_up(self) -> None:
         before = read_record(self.path / RUN)
         check_same(before, self.about)
-        sweep(self.path)
+        remove_partial(self.path)
         if not self._all_there():
             earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
             again = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]

@@ -18,7 +18,8 @@ import aam
 from aam.engine.checkpoint import FACTS
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.runtime.files import MANIFEST, file_digest, read_json
+from aam.runtime.files import file_digest, read_json
+from aam.runtime.manifest import MANIFEST
 
 log = logging.getLogger("aam")
 

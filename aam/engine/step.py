@@ -14,6 +14,7 @@ from aam.engine.losses import Terms, sum_terms, total_loss
 from aam.engine.task import Task
 from aam.runtime.distributed import World, full_tensor, no_sync
 from aam.runtime.precision import Scaler
+from aam.runtime.timing import stage
 
 
 class MicroBatch(NamedTuple):
@@ -58,22 +59,27 @@ def train_step(
 
     Where loss or gradient are not finite, on any rank, the weights stay as they are.
     """
-    optimizer.zero_grad(set_to_none=True)
+    with stage("optimizer"):
+        optimizer.zero_grad(set_to_none=True)
     counts = step_counts(task, window, world)
     terms, losses = [], []
     for micro in window:
         with contextlib.nullcontext() if micro is window[-1] else no_sync(network):
-            terms.append(task.losses(network, micro.data))
-            # Gradients are averaged over ranks, and each rank's loss is its share of the sum.
-            loss = world.size * total_loss(terms[-1], task.loss_weights, counts)
-            scaler.scale(loss).backward()
+            with stage("losses"):
+                terms.append(task.losses(network, micro.data))
+                # Gradients are averaged over ranks, and each rank's loss is its share of the sum.
+                loss = world.size * total_loss(terms[-1], task.loss_weights, counts)
+            with stage("backward"):
+                scaler.scale(loss).backward()
         losses.append(loss.detach())
-    scaler.unscale_(optimizer)
-    norm = full_tensor(nn.utils.get_total_norm([p.grad for p in network.parameters() if p.grad is not None]))
-    nn.utils.clip_grads_with_norm_(network.parameters(), max_grad_norm, norm)
+    with stage("optimizer"):
+        scaler.unscale_(optimizer)
+        norm = full_tensor(nn.utils.get_total_norm([p.grad for p in network.parameters() if p.grad is not None]))
+        nn.utils.clip_grads_with_norm_(network.parameters(), max_grad_norm, norm)
     lost = world.all_reduce_sum((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
     nonfinite = lost | ~torch.isfinite(norm)
     # As torch's GradScaler does it: fused optimizers leave out the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, nonfinite.float()  # type: ignore[attr-defined]
-    optimizer.step()
+    with stage("optimizer"), stage("step"):
+        optimizer.step()
     return StepOutcome(sum_terms(terms), lost | scaler.update_scale(nonfinite))

@@ -27,7 +27,7 @@ from aam.errors import RunError
 from aam.runtime.distributed import SINGLE, World, full_tensor, parallelize, shard_like
 from aam.runtime.precision import make_scaler
 from aam.runtime.rng import random_state, set_random_state
-from aam.runtime.watchdog import Watch
+from aam.runtime.watchdog import Watchdog
 
 log = logging.getLogger("aam")
 
@@ -161,7 +161,7 @@ class Trainer:
         patience = self.options.patience
         if self.task.validates_first and not self.resumed:
             self._judge(self._validate())
-        with Watch(log.warning) as self.watch:
+        with Watchdog(log.warning) as self.watch:
             while self.progress.epoch < self.options.epochs and not (0 < patience <= self.progress.stale):
                 metrics = self._train_epoch()
                 self.progress = dataclasses.replace(
@@ -184,14 +184,14 @@ class Trainer:
         self.task.start_epoch(progress.epoch, self.optimizer)
         batches = iter(self.task.batches(progress.epoch, progress.position))
         while drawn := list(itertools.islice(batches, self.options.gradient_accumulation_steps)):
-            self.watch.beat("a step")
+            self.watch.heartbeat("a step")
             rate = self._take_step(drawn)
             progress.seconds = time.perf_counter() - started
             self._record_step(rate)
             self.after_step(self)
-            self.watch.beat("the next batch")
+            self.watch.heartbeat("the next batch")
         self._read_pending()
-        self.watch.rest(f"epoch {progress.epoch + 1}")
+        self.watch.end_epoch(f"epoch {progress.epoch + 1}")
         metrics = {f"train_{name}": value for name, value in self._read(self.epoch_means).items()}
         metrics["samples_per_s"] = progress.samples / progress.seconds
         return {**metrics, **self.world.communication_metrics(), **self._validate()}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from aam.data.batch import Batch
 from aam.model.heads import HeadConfig, Readout
-from aam.runtime.attention import attend
+from aam.runtime.attention import scaled_dot_product_attention
 
 
 class CrossAttention(nn.Module):
@@ -27,7 +27,7 @@ class CrossAttention(nn.Module):
         seen = None if mask is None else F.pad(mask, (1, 0), value=True)[:, None, None]
         key, value = self.pair(keys).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query = self.query(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        return self.out(attend(query, key, value, seen).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out(scaled_dot_product_attention(query, key, value, seen).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class CovariateFusion(nn.Module):

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from aam.runtime.attention import attend, masked_softmax
+from aam.runtime.attention import masked_softmax, scaled_dot_product_attention
 
 
 class Attention(nn.Module):
@@ -25,7 +25,7 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         projected = self.project(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
-        attended = attend(query, key, value, mask)
+        attended = scaled_dot_product_attention(query, key, value, mask)
         return self.out(attended.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""Environment variables: what to set or unset before torch is imported."""
+"""Environment variables that must be set or unset before torch is imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aam.runtime.verdicts import cache_folder
 log = logging.getLogger("aam")
 
 
-# Devices that are seen; two of them set compose to none. The first that is set stays.
+# Lists of visible devices; two of them compose to no device. The first that is set stays.
 VISIBLE = {
     "AMD": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
     "NVIDIA": ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
@@ -24,45 +24,48 @@ VISIBLE = {
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
-OVERRIDE, HIPBLASLT = "HSA_OVERRIDE_GFX_VERSION", "TORCH_BLAS_PREFER_HIPBLASLT"
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+
+HIPBLASLT = "TORCH_BLAS_PREFER_HIPBLASLT"
 
 AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
+# Caches of compiled kernels, and the folder of each below that of a job.
 CACHES = {
     "MIOPEN_USER_DB_PATH": "miopen", "MIOPEN_CUSTOM_CACHE_DIR": "miopen", "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor", "XDG_CACHE_HOME": "xdg", "TORCH_HOME": "torch",
 }  # fmt: skip
 
-WATCHED = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, HIPBLASLT, AOTRITON, "HSA_XNACK", "AAM_OPERATIONS", *CACHES)
+WATCHED = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, HIPBLASLT, AOTRITON, "HSA_XNACK", "AAM_ROUTE", *CACHES)
 
 
 class Change(NamedTuple):
-    """A variable to set, or with None to unset, and why."""
+    """A variable to set, or with None to unset, and the reason."""
 
     name: str
     value: str | None
-    why: str
+    reason: str
 
 
-# What `mend_environment` changed in this process, for the doctor.
-MENDED: list[Change] = []
+# What `prepare_environment` changed in this process, for the doctor.
+APPLIED: list[Change] = []
 
 
 def _expandable(environment: Mapping[str, str], hip: str) -> list[Change]:
-    """Without expandable segments, which hang on ROCm below 7."""
+    """Return the changes that turn expandable segments off, which hang on ROCm below 7."""
     changes = []
     for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
         kept = [word for word in environment.get(name, "").split(",") if not word.startswith("expandable_segments")]
         if name in environment and ",".join(kept) != environment[name]:
-            why = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
-            changes.append(Change(name, ",".join(kept) or None, why))
+            reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
+            changes.append(Change(name, ",".join(kept) or None, reason))
     return changes
 
 
-def changes_of(
+def required_changes(
     environment: Mapping[str, str], architectures: Sequence[str], hip: str | None, job: Path | None = None
 ) -> list[Change]:
-    """What to change in `environment` before torch is imported.
+    """Return what to change in `environment` before torch is imported.
 
     Parameters
     ----------
@@ -72,12 +75,11 @@ def changes_of(
     hip : str, optional
         ROCm version that torch is built for.
     job : Path, optional
-        The job's own folder on a local disk; caches that are set nowhere go there.
+        Folder of the job on a local disk; caches that are set nowhere go there.
     """
     changes = []
     names = [name for name in VISIBLE["NVIDIA" if hip is None else "AMD"] if name in environment]
-    why = f"composes with {names[0]} to no device at all" if names else ""
-    changes += [Change(name, None, why) for name in names[1:]]
+    changes += [Change(name, None, f"composes with {names[0]} to no device at all") for name in names[1:]]
     if hip is not None:
         changes += _expandable(environment, hip)
         if OVERRIDE in environment and "gfx942" in architectures:
@@ -91,49 +93,47 @@ def changes_of(
 
 
 def _architectures() -> list[str]:
-    """AMD chips that the kernel knows, such as gfx942; torch is not needed to tell."""
-    found = set()
+    """Return the AMD chips that the kernel lists, such as gfx942, without torch."""
+    chips = set()
     for path in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
         version = re.search(r"^gfx_target_version (\d+)$", path.read_text(), re.MULTILINE)
         if version and int(version[1]):
             major, minor, step = int(version[1]) // 10_000, int(version[1]) // 100 % 100, int(version[1]) % 100
-            found.add(f"gfx{major}{minor:x}{step:x}")
-    return sorted(found)
+            chips.add(f"gfx{major}{minor:x}{step:x}")
+    return sorted(chips)
 
 
 def hip_version() -> str | None:
-    """The ROCm version that the installed torch is built for, without importing it."""
+    """Return the ROCm version that the installed torch is built for, without importing it; None for other builds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
     text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    found = re.search(r"^hip\b.*= '([\d.]+)", text, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(r"^hip\b.*= '([\d.]+)", text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def _job_folder() -> Path | None:
     number = os.environ.get("SLURM_JOB_ID", "")
-    own = Path(os.environ.get("AAM_NVME") or f"/scratch/{os.environ.get('USER', '')}/job_{number}")
-    return own / f"aam-cache-{os.getuid()}-{number}" if number and own.is_dir() else None
+    disk = Path(os.environ.get("AAM_LOCAL") or f"/scratch/{os.environ.get('USER', '')}/job_{number}")
+    return disk / f"aam-cache-{os.getuid()}-{number}" if number and disk.is_dir() else None
 
 
-def mend_environment(expandable: bool = False) -> None:
-    """Set and unset what must be before torch is imported, and say so; `expandable` asks for expandable segments."""
+def prepare_environment(expandable: bool = False) -> None:
+    """Apply `required_changes` to this process, and log them; `expandable` asks for expandable segments."""
     hip = hip_version()
-    # DDP tells each rank that every parameter was used, which is as it should be.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if expandable:
         name = ALLOCATOR[2 if hip is None else 1]
         words = [*filter(None, [os.environ.get(name, "")]), "expandable_segments:True"]
         os.environ[name] = ",".join(words)
-    for change in changes_of(os.environ, _architectures(), hip, _job_folder()):
+    for change in required_changes(os.environ, _architectures(), hip, _job_folder()):
         if change.value is None:
             del os.environ[change.name]
         else:
             os.environ[change.name] = change.value
-        MENDED.append(change)
+        APPLIED.append(change)
         if change.name not in CACHES:
-            log.warning("%s: %s, because %s", change.name, describe_change(change), change.why)
+            log.warning("%s: %s, because %s", change.name, describe_change(change), change.reason)
 
 
 def describe_change(change: Change) -> str:
@@ -141,13 +141,13 @@ def describe_change(change: Change) -> str:
     return "unset" if change.value is None else f"set to {change.value}"
 
 
-def environment_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that concern this."""
+def watched_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change what a device computes, or how fast."""
     return {name: environment[name] for name in WATCHED if name in environment}
 
 
-def surroundings() -> Facts:
-    """Container and job in which this process runs."""
+def container_and_job() -> Facts:
+    """Return the container and the SLURM job in which this process runs."""
     container = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
     names = ("JOB_ID", "JOB_PARTITION", "NNODES", "NTASKS", "PROCID", "CPUS_PER_TASK", "JOB_GPUS")
     slurm = {name.lower(): os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ}

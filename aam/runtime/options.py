@@ -1,4 +1,4 @@
-"""Options of the machine: device, precision, threads, output."""
+"""Options of the machine: device, precision, threads, processes, output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aam.options import option, rare
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedConfig:
-    """What is told about any command beside its result"""
+    """What any command reports beside its result"""
 
     memory_profile: bool = rare(False, "Write memory.json and memory.png to the output: most memory of each stage.")
     debug: bool = rare(False, "Show the traceback of an error.")

@@ -1,4 +1,4 @@
-"""What a machine is: vendor, architecture, memory and versions, from recorded facts; free of torch."""
+"""The platform of a machine: vendor, architecture, memory and versions, from recorded facts; free of torch."""
 
 from __future__ import annotations
 
@@ -13,23 +13,42 @@ from aam.runtime.files import read_json
 
 Facts = dict[str, Any]
 
-# A recorded machine (tests/golden/platforms): shows what would be decided there, while this one computes.
+# Names the file of a recorded machine (tests/golden/platforms): decisions for it are shown, this machine computes.
 RECORDED = "AAM_PLATFORM"
 
-# Chips without hipBLASLt kernels, operations that a chip does badly, and chips with bf16 in hardware.
+# Chips without hipBLASLt kernels.
 NO_HIPBLASLT = ("gfx1010",)
 
+# Operations that a chip computes wrong.
 CPU_OPERATIONS = {"gfx1010": ("fft",)}
 
+# Chips with bf16 in hardware.
 BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
 
-# Share of memory that CPU and GPU have in common which torch may take; the page cache lives there too.
+# Share of unified memory that torch may take; the page cache lives there too.
 UNIFIED_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class Platform:
-    """What computes: `memory` in bytes, `memory_share` the part of it that torch may take, `elsewhere` on the CPU."""
+    """The properties of a device that decisions depend on.
+
+    Attributes
+    ----------
+    vendor, architecture, name : str
+    memory : int
+        In bytes.
+    unified : bool
+        Whether CPU and GPU share it.
+    bf16, fp16 : bool
+        Precisions in hardware.
+    versions : dict
+        Of torch and what it was built with.
+    memory_share : float or None
+        Share of the memory that torch may take, if limited.
+    cpu_operations : tuple of str
+        Operations that run on the CPU because the device computes them wrong.
+    """
 
     vendor: Literal["AMD", "NVIDIA", "Apple", "CPU"]
     architecture: str
@@ -40,24 +59,31 @@ class Platform:
     fp16: bool
     versions: dict[str, str | None]
     memory_share: float | None
-    elsewhere: tuple[str, ...]
+    cpu_operations: tuple[str, ...]
 
 
 def platform_of(facts: Facts) -> Platform:
-    """The platform that these properties describe; decides from them alone.
+    """Return the platform that these properties describe; decides from them alone.
 
-    `facts` is what `aam.runtime.device.facts_of` reads or a recorded file: ``system``, ``torch`` (version, hip, cuda,
-    triton, aotriton) and ``device`` (properties as torch names them; none for a CPU).
+    `facts` is what `aam.runtime.device.read_facts` returns or a recorded file holds: ``system``, ``torch`` (version,
+    hip, cuda, triton, aotriton) and ``device`` (properties as torch names them; none for a CPU).
     """
     device, system, torch = facts["device"], facts["system"], facts["torch"]
     versions = {name: torch.get(name) for name in ("torch", "hip", "cuda", "triton", "aotriton")}
     if device is None or device["type"] == "mps":
         apple = device is not None
-        memory = int(system["memory"])
         return Platform(
-            "Apple" if apple else "CPU", system["machine"], system["name"], memory, True, False, apple, versions,
-            UNIFIED_SHARE if apple else None, (),
-        )  # fmt: skip
+            vendor="Apple" if apple else "CPU",
+            architecture=system["machine"],
+            name=system["name"],
+            memory=int(system["memory"]),
+            unified=True,
+            bf16=False,
+            fp16=apple,
+            versions=versions,
+            memory_share=UNIFIED_SHARE if apple else None,
+            cpu_operations=(),
+        )
     amd = torch.get("hip") is not None
     architecture = device["gcnArchName"].split(":")[0] if amd else f"sm_{device['major']}{device['minor']}"
     unified = bool(device.get("is_integrated")) or "MI300A" in device["name"]
@@ -71,17 +97,23 @@ def platform_of(facts: Facts) -> Platform:
         fp16=True,
         versions=versions,
         memory_share=UNIFIED_SHARE if unified else None,
-        elsewhere=CPU_OPERATIONS.get(architecture, ()),
+        cpu_operations=CPU_OPERATIONS.get(architecture, ()),
     )
 
 
 def recorded_platform() -> Facts | None:
-    """The machine that the file named by ``AAM_PLATFORM`` records; `InputError` where it is none."""
+    """Return the facts of the machine that the file named by ``AAM_PLATFORM`` records; None where it is unset.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read or records no machine.
+    """
     path = os.environ.get(RECORDED)
     if not path:
         return None
     facts = read_json(Path(path))
-    named = ("system", "torch", "device", "environment", "gates")
-    if not isinstance(facts, dict) or any(not isinstance(facts.get(name), dict) for name in named):
+    required = ("system", "torch", "device", "environment", "gates")
+    if not isinstance(facts, dict) or any(not isinstance(facts.get(name), dict) for name in required):
         raise InputError(f"{RECORDED}={path}: no recorded machine; expected system, torch, device, environment, gates")
     return facts

@@ -1,60 +1,61 @@
-"""In which floating-point precision a network runs: autocast, and loss scaling for fp16."""
+"""Floating-point precision of a network: its choice, autocast, and loss scaling for fp16."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from aam.runtime.device import platform_here
 from aam.runtime.options import RuntimeConfig
-from aam.runtime.routing import RouteToCpu, cpu_operations
+
+# torch starts at 65,536: each halving from there costs a step, and small studies have few.
+INITIAL_SCALE = 1024.0
 
 
-def precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
-    """The precision of the network on `device`."""
-    # Every step asks; only a GPU needs its properties for the answer.
-    return resolve_precision(config, device.type == "cuda" and platform_here(device).bf16)
+def resolve_precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
+    """Return the precision of the network on `device`."""
+    # Asked in each step; only a GPU needs its properties for the answer.
+    return select_precision(config, device.type == "cuda" and platform_here(device).bf16)
 
 
-def resolve_precision(config: RuntimeConfig, in_hardware: bool) -> torch.dtype:
-    """What is asked for or, on ``auto``, bf16 where a GPU has it in hardware; else float32."""
+def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
+    """Return the precision that ``--mixed-precision`` means where bf16 is in hardware or not.
+
+    ``auto`` means bf16 where it is in hardware, else float32.
+    """
     if config.mixed_precision == "fp16":
         return torch.float16
-    wanted = config.mixed_precision == "bf16" or (config.mixed_precision == "auto" and in_hardware)
-    return torch.bfloat16 if wanted else torch.float32
+    bf16 = config.mixed_precision == "bf16" or (config.mixed_precision == "auto" and has_bf16)
+    return torch.bfloat16 if bf16 else torch.float32
 
 
-@contextlib.contextmanager
-def autocast(config: RuntimeConfig, device: torch.device) -> Iterator[None]:
-    """The context in which the network runs: in the precision of `precision`, each operation where it is right."""
-    dtype, names = precision(config, device), cpu_operations(device)
-    with contextlib.ExitStack() as stack:
-        if dtype != torch.float32:
-            stack.enter_context(torch.autocast(device.type, dtype=dtype))
-        if names:
-            stack.enter_context(RouteToCpu(names))
-        yield
+def autocast(config: RuntimeConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which the network runs in the precision of `resolve_precision`."""
+    dtype = resolve_precision(config, device)
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
 class Scaler(torch.amp.GradScaler):
-    """Scales the loss so that gradients survive in fp16, by a factor that it looks for; elsewhere it does nothing."""
+    """Scale the loss so that gradients do not underflow in fp16; disabled, it does nothing.
+
+    The scale is searched: it is halved after each step that is not finite.
+    """
 
     def update_scale(self, nonfinite: Tensor) -> Tensor:
-        """Choose the next factor; return whether a `nonfinite` step is more than the search for one."""
-        failed = nonfinite & (self.scale(torch.ones_like(nonfinite, dtype=torch.float32)) <= 1)
+        """Update the scale after a step, and return whether a step that was `nonfinite` is an error.
+
+        It is none while the search may lower the scale further; the search ends at 1.
+        """
+        error = nonfinite & (self.scale(torch.ones_like(nonfinite, dtype=torch.float32)) <= 1)
         self.update()
-        return failed
+        return error
 
 
 UNSCALED = Scaler("cpu", enabled=False)
 
-# torch starts at 65,536: each halving from there costs a step, and small studies have few.
-FACTOR = 1024.0
-
 
 def make_scaler(config: RuntimeConfig, device: torch.device) -> Scaler:
-    """A scaler for fp16; in every other precision one that does nothing."""
-    return Scaler(device.type, FACTOR, enabled=precision(config, device) == torch.float16)
+    """Return a scaler for fp16, a disabled one for every other precision."""
+    return Scaler(device.type, INITIAL_SCALE, enabled=resolve_precision(config, device) == torch.float16)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def random_state(device: torch.device) -> dict[str, torch.Tensor]:
-    """The states of torch's generators that a run on `device` draws from."""
+    """Return the states of torch's generators that a run on `device` draws from."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["device"] = torch.cuda.get_rng_state(device)
@@ -20,7 +20,7 @@ def random_state(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> None:
-    """Put back what `random_state` gave."""
+    """Set torch's generators to the states that `random_state` returned."""
     torch.set_rng_state(state["cpu"])
     if "device" in state and device.type == "cuda":
         torch.cuda.set_rng_state(state["device"], device)
@@ -29,7 +29,7 @@ def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> No
 
 
 def generator(*names: int | str) -> np.random.Generator:
-    """A Philox generator keyed by `names`, e.g. ``generator(seed, "rarefy", epoch, sample_id)``.
+    """Return a Philox generator keyed by `names`, e.g. ``generator(seed, "rarefy", epoch, sample_id)``.
 
     The same names give the same stream on every worker, rank and machine.
     """
@@ -38,11 +38,12 @@ def generator(*names: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
 
+# The increment of SplitMix64: 2**64 divided by the golden ratio, as int64.
 GOLDEN = -7046029254386353131
 
 
 def splitmix64(x: Tensor) -> Tensor:
-    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014) on int64, whose products wrap."""
+    """Apply the finalizer of SplitMix64 (Steele, Lea and Flood 2014) to int64, whose products wrap."""
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
     return x ^ ((x >> 31) & 0x1FFFFFFFF)

@@ -1,10 +1,11 @@
-"""Operations that are wrong on this device run on the CPU and bring their results back."""
+"""Routing of single operations: those that a device computes wrong run on the CPU."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,68 +15,116 @@ from aam.errors import InputError, shown
 from aam.runtime.device import platform_here
 from aam.runtime.platform import platform_of, recorded_platform
 
-# By name: the functions that are routed, and a use of them that is judged, from a matrix.
-OPERATIONS: dict[str, tuple[tuple[Callable[..., Any], ...], Callable[[Tensor], Tensor]]] = {
-    "fft": (
+# Environment variable that overrides the rules of the platform: fft=cpu,cumsum=device.
+ROUTE = "AAM_ROUTE"
+
+
+class Operation(NamedTuple):
+    """The functions of torch that carry out an operation, and a use of it on a matrix, to probe it."""
+
+    functions: tuple[Callable[..., Any], ...]
+    probe: Callable[[Tensor], Tensor]
+
+
+def _pair_sums(x: Tensor) -> Tensor:
+    """Return the sums of neighbouring columns, by scatter_add."""
+    columns = torch.arange(x.shape[1], device=x.device).expand_as(x) // 2
+    return torch.zeros_like(x).scatter_add(1, columns, x)
+
+
+OPERATIONS = {
+    "fft": Operation(
         (torch.fft.fft, torch.fft.ifft, torch.fft.rfft, torch.fft.irfft),
         lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2),
     ),
-    "cumsum": ((torch.cumsum, Tensor.cumsum), lambda x: x.cumsum(0)),
-    "softmax": ((torch.softmax, Tensor.softmax, torch.nn.functional.softmax), lambda x: torch.softmax(x, -1)),
-    "layer_norm": ((torch.nn.functional.layer_norm,), lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
-    "gelu": ((torch.nn.functional.gelu,), torch.nn.functional.gelu),
-    "product": ((torch.mm, torch.matmul, Tensor.matmul, torch.nn.functional.linear), lambda x: x @ x.mT),
-    "scatter_add": (
-        (Tensor.scatter_add_, Tensor.scatter_add),
-        lambda x: torch.zeros_like(x).scatter_add(1, torch.arange(x.shape[1], device=x.device).expand_as(x) // 2, x),
+    "cumsum": Operation((torch.cumsum, Tensor.cumsum), lambda x: x.cumsum(0)),
+    "softmax": Operation((torch.softmax, Tensor.softmax, torch.nn.functional.softmax), lambda x: torch.softmax(x, -1)),
+    "layer_norm": Operation(
+        (torch.nn.functional.layer_norm,), lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])
     ),
+    "gelu": Operation((torch.nn.functional.gelu,), torch.nn.functional.gelu),
+    "product": Operation((torch.mm, torch.matmul, Tensor.matmul, torch.nn.functional.linear), lambda x: x @ x.mT),
+    "scatter_add": Operation((Tensor.scatter_add_, Tensor.scatter_add, torch.scatter_add), _pair_sums),
 }
 
-OPERATION_TOLERANCE = 1e-3
+IN_PLACE = (Tensor.scatter_add_,)
+
+# Largest error of a probe, as a share of its largest value.
+PROBE_TOLERANCE = 1e-3
 
 
-def cpu_operations(device: torch.device) -> tuple[str, ...]:
-    """Operations that run on the CPU: by the platform's rules, changed by ``AAM_OPERATIONS=fft=cpu,cumsum=device``."""
+def routed_operations(device: torch.device) -> tuple[str, ...]:
+    """Return the names of the operations that run on the CPU.
+
+    These are the ones that the rules of the platform name, changed by ``AAM_ROUTE=fft=cpu,cumsum=device``.
+
+    Raises
+    ------
+    InputError
+        ``AAM_ROUTE`` names an unknown operation or place; lists all that are wrong.
+    """
     facts = recorded_platform()
-    names: dict[str, None] = dict.fromkeys((platform_of(facts) if facts else platform_here(device)).elsewhere)
-    for word in filter(None, os.environ.get("AAM_OPERATIONS", "").split(",")):
-        name, _, place = word.partition("=")
+    names = dict.fromkeys((platform_of(facts) if facts else platform_here(device)).cpu_operations)
+    problems = []
+    for rule in filter(None, os.environ.get(ROUTE, "").split(",")):
+        name, _, place = rule.partition("=")
         if name not in OPERATIONS or place not in ("cpu", "device"):
-            expected = f"NAME=cpu or NAME=device of {shown(OPERATIONS, 20)}"
-            raise InputError(f"AAM_OPERATIONS: {word!r} is unknown, expected {expected}")
+            problems.append(
+                f"{ROUTE}: {rule!r} is unknown, expected NAME=cpu or NAME=device of {shown(OPERATIONS, 20)}"
+            )
+            continue
         names.pop(name, None)
-        names |= {name: None} if place == "cpu" else {}
+        if place == "cpu":
+            names[name] = None
+    if problems:
+        raise InputError(*problems)
     return tuple(names)
 
 
+def routed(device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which the routed operations of `device` run on the CPU; it does nothing without any."""
+    names = routed_operations(device)
+    return RouteToCpu(names) if names else nullcontext()
+
+
+def _to_cpu(value: Any) -> Any:
+    return value.cpu() if isinstance(value, Tensor) else value
+
+
 class RouteToCpu(TorchFunctionMode):
-    """Runs the operations `names` on the CPU and brings their results back to where the tensors came from."""
+    """Run the operations `names` on the CPU; results and gradients return to the device of the inputs."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
-        self.functions = {function for name in names for function in OPERATIONS[name][0]}
+        self.functions = {function for name in names for function in OPERATIONS[name].functions}
 
-    def __torch_function__(self, function: Any, types: Any, given: Any = (), options: Any = None) -> Any:
-        """Called by torch in place of each of its functions."""
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        """Run `function`; torch calls this in place of each of its functions."""
         options = options or {}
-        place = next((each.device for each in (*given, *options.values()) if isinstance(each, Tensor)), None)
-        if function not in self.functions or place is None:
-            return function(*given, **options)
-        there = {name: each.cpu() if isinstance(each, Tensor) else each for name, each in options.items()}
-        return function(*(each.cpu() if isinstance(each, Tensor) else each for each in given), **there).to(place)
+        tensors = [value for value in (*arguments, *options.values()) if isinstance(value, Tensor)]
+        if function not in self.functions or not tensors:
+            return function(*arguments, **options)
+        on_cpu = {name: _to_cpu(value) for name, value in options.items()}
+        result = function(*map(_to_cpu, arguments), **on_cpu).to(tensors[0].device)
+        return tensors[0].copy_(result) if function in IN_PLACE else result
 
 
-def judge_operation(name: str, device: torch.device) -> dict[str, Any]:
-    """How far an operation, forward and backward in float32, is from float64 on the CPU."""
-    use = OPERATIONS[name][1]
+def probe_operation(name: str, device: torch.device) -> dict[str, Any]:
+    """Compare an operation on `device`, forward and backward in float32, with float64 on the CPU.
+
+    Returns
+    -------
+    dict
+        ``wrong``, whether it fails or is off by more than `PROBE_TOLERANCE` of the largest value, and a ``message``.
+    """
     x = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
-    found = []
+    results = []
     try:
         for leaf in (x.double().requires_grad_(), x.to(device, copy=True).requires_grad_()):
-            result = use(leaf)
+            result = OPERATIONS[name].probe(leaf)
             (gradient,) = torch.autograd.grad(result.square().sum(), leaf)
-            found.append(torch.cat([result.detach().flatten(), gradient.flatten()]).double().cpu())
+            results.append(torch.cat([result.detach().flatten(), gradient.flatten()]).double().cpu())
     except RuntimeError as error:
-        return {"wrong": True, "said": str(error).splitlines()[0]}
-    apart = float((found[1] - found[0]).abs().max() / found[0].abs().max())
-    return {"wrong": not apart < OPERATION_TOLERANCE, "said": f"off by {apart:.3g}"}
+        return {"wrong": True, "message": str(error).splitlines()[0]}
+    difference = float((results[1] - results[0]).abs().max() / results[0].abs().max())
+    return {"wrong": not difference < PROBE_TOLERANCE, "message": f"off by {difference:.3g}"}

@@ -1,14 +1,15 @@
-"""Timers of stages, and the matrix product as a yardstick of speed."""
+"""Timing: named stages of a computation, seconds of a call, and the rates that a device reaches."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextvars import ContextVar
 from statistics import median
-from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 PRODUCT_SIZE = 2048
@@ -17,7 +18,7 @@ Shape = Sequence[int]
 
 
 def synchronize(device: torch.device) -> None:
-    """Return when `device` has done all that it was given."""
+    """Wait until `device` has done all work that was queued on it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -25,7 +26,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Wall time of `work`, the device's part included."""
+    """Return the wall time of `work` in seconds, the device's part included."""
     synchronize(device)
     start = time.perf_counter()
     work()
@@ -33,59 +34,126 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-class Stages:
-    """Seconds of each stage of a computation; a stage inside another pauses it, so they add up to the whole.
+# --- stages ------------------------------------------------------------------------------------------------
 
-    Nothing is timed until `around` is entered, and afterwards the functions are what they were.
+
+class StageRecorder:
+    """Base of what measures stages: follows which of the stages `names` is the innermost open one.
+
+    A stage inside another pauses it, so measurements of different stages do not overlap. Stages of other names are
+    ignored: what runs in them belongs to the stage around them.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, names: Collection[str]) -> None:
         self.device = device
-        self.seconds: dict[str, float] = {}
+        self.names = names
         self._open: list[str] = []
+
+    def open(self, name: str) -> None:
+        """Begin a stage."""
+        if name in self.names:
+            self.measure(self._open[-1] if self._open else None)
+            self._open.append(name)
+
+    def close(self, name: str) -> None:
+        """End a stage."""
+        if name in self.names:
+            self.measure(self._open.pop())
+
+    def measure(self, name: str | None) -> None:
+        """Attribute what happened since the last call to the stage `name`, or to none."""
+        raise NotImplementedError
+
+
+# The recorders of this thread; none while nothing is measured.
+_recorders: ContextVar[tuple[StageRecorder, ...]] = ContextVar("recorders", default=())
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Mark what runs inside as the stage `name`, for recorders and for torch's profiler, if one is active.
+
+    Also a decorator. Other threads and processes are not recorded.
+    """
+    recorders = _recorders.get()
+    profiling = torch.autograd.profiler._is_profiler_enabled
+    with torch.profiler.record_function(name) if profiling else contextlib.nullcontext():
+        for recorder in recorders:
+            recorder.open(name)
+        try:
+            yield
+        finally:
+            for recorder in recorders:
+                recorder.close(name)
+
+
+@contextlib.contextmanager
+def recording(recorder: StageRecorder) -> Iterator[None]:
+    """Let `recorder` measure the stages that this thread enters inside."""
+    token = _recorders.set((*_recorders.get(), recorder))
+    try:
+        yield
+    finally:
+        _recorders.reset(token)
+
+
+class StageTimer(StageRecorder):
+    """Exclusive wall time of each stage in `seconds`; each stage ends when the device has done its work."""
+
+    def __init__(self, device: torch.device, names: Collection[str]) -> None:
+        super().__init__(device, names)
+        self.seconds: dict[str, float] = {}
         self._since = 0.0
 
-    def _turn(self) -> None:
-        """Give the time since the last turn to the innermost stage."""
+    def measure(self, name: str | None) -> None:
+        """Add the time since the last call to the stage `name`."""
         synchronize(self.device)
         now = time.perf_counter()
-        if self._open:
-            name = self._open[-1]
+        if name is not None:
             self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
         self._since = now
 
-    @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Count what runs inside as `name`."""
-        self._turn()
-        self._open.append(name)
-        try:
-            yield
-        finally:
-            self._turn()
-            self._open.pop()
 
-    @contextlib.contextmanager
-    def around(self, owner: Any, attribute: str, name: str) -> Iterator[None]:
-        """Count every call of the function ``owner.attribute`` as `name`, until the context ends."""
-        function, own = getattr(owner, attribute), attribute in vars(owner)
+@contextlib.contextmanager
+def record_stages(device: torch.device, names: Collection[str]) -> Iterator[dict[str, float]]:
+    """Collect the exclusive seconds of each stage of `names` that is entered inside."""
+    timer = StageTimer(device, names)
+    with recording(timer):
+        yield timer.seconds
 
-        def timed(*arguments: Any, **options: Any) -> Any:
-            with self.stage(name):
-                return function(*arguments, **options)
 
-        setattr(owner, attribute, timed)
-        try:
-            yield
-        finally:
-            if own:
-                setattr(owner, attribute, function)
-            else:
-                delattr(owner, attribute)
+@contextlib.contextmanager
+def forward_stage(module: nn.Module, name: str) -> Iterator[None]:
+    """Mark each forward pass of `module` as the stage `name`, by hooks that are removed at the end.
+
+    A pass that is computed again in backward, as activation checkpointing does, is marked too.
+    """
+    entered: list[contextlib.AbstractContextManager[None]] = []
+
+    def before(*_: object) -> None:
+        entered.append(stage(name))
+        entered[-1].__enter__()
+
+    def after(*_: object) -> None:
+        entered.pop().__exit__(None, None, None)
+
+    hooks = [
+        module.register_forward_pre_hook(before, prepend=True),
+        # Checkpointing ends a recomputed pass early by an exception.
+        module.register_forward_hook(after, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+# --- rates -------------------------------------------------------------------------------------------------
 
 
 def product_rate(device: torch.device, repeats: int = 7) -> float:
-    """Operations per second of torch's own product of two float32 matrices of 2,048 rows (median run)."""
+    """Return operations per second of torch's product of two float32 matrices of 2,048 rows (median of `repeats`)."""
     left, right = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE, device=device)
     torch.mm(left, right)
     runs = [seconds(lambda: torch.mm(left, right), device) for _ in range(repeats)]
@@ -93,30 +161,28 @@ def product_rate(device: torch.device, repeats: int = 7) -> float:
 
 
 def copy_rate(source: torch.device, target: torch.device, repeats: int = 3) -> float:
-    """Bytes per second that 64 MiB take from `source` to `target` (median run)."""
-    held = torch.ones(1 << 24, device=source)
-    return 4 * len(held) / median(seconds(lambda: held.to(target, copy=True), target) for _ in range(repeats))
+    """Return bytes per second of a copy of 64 MiB from `source` to `target` (median of `repeats`)."""
+    values = torch.ones(1 << 24, device=source)
+    return 4 * len(values) / median(seconds(lambda: values.to(target, copy=True), target) for _ in range(repeats))
 
 
-def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
+def _attention_operations(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
     batch, heads, length, width = query
     return 2 * batch * heads * length * key[2] * (width + value[3])
 
 
-def _attention_backward(_: Shape, query: Shape, key: Shape, value: Shape, *__: object, **___: object) -> int:
-    # Five products where forward has two: the scores are computed anew.
-    return _attention(query, key, value) * 5 // 2
+def _attention_backward_operations(_: Shape, query: Shape, key: Shape, value: Shape, *__: object, **___: object) -> int:
+    # Five products where forward has two: the scores are computed again.
+    return _attention_operations(query, key, value) * 5 // 2
 
 
-def operations(work: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products that `work` carries out, attention included."""
-    known = {
-        getattr(torch.ops.aten, name): formula
-        for name, formula in (
-            ("_scaled_dot_product_flash_attention_for_cpu", _attention),
-            ("_scaled_dot_product_flash_attention_for_cpu_backward", _attention_backward),
-        )
+def count_operations(work: Callable[[], object]) -> int:
+    """Return the floating-point operations of the matrix products that `work` carries out, attention included."""
+    # torch's own counter lacks the CPU kernels.
+    formulas = {
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_operations,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_operations,
     }
-    with FlopCounterMode(display=False, custom_mapping=known) as counter:
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         work()
     return int(counter.get_total_flops())

@@ -19,27 +19,38 @@ log = logging.getLogger("aam")
 
 
 def cache_folder() -> Path:
-    """Where verdicts of this machine are kept: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or ~/.cache."""
-    own = os.environ.get("AAM_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
+    """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or ~/.cache."""
+    folder = os.environ.get("AAM_CACHE")
+    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
 
 
 def cached_verdict(
-    name: str, of: Facts, make: Callable[[], Facts], valid: Callable[[Any], bool], anew: bool = False
+    name: str, question: Facts, measure: Callable[[], Facts], is_valid: Callable[[Any], bool], refresh: bool = False
 ) -> Facts:
-    """What `make` found out of this machine about `of`, now or (unless `anew`) in an earlier process.
+    """Return what `measure` returned for `question`, now or (unless `refresh`) in an earlier process.
 
-    Kept in a file of its own, which appears whole; one that is damaged, or not `valid`, is made again.
+    Each verdict is kept in a file, written atomically; where that is damaged or not valid, `measure` runs again.
+
+    Parameters
+    ----------
+    name : str
+        Beginning of the file's name.
+    question : dict
+        All that the verdict depends on, as plain data.
+    measure : callable
+    is_valid : callable
+        Whether a value read from a file is a verdict.
+    refresh : bool
     """
-    digest = hashlib.blake2b(json.dumps(of).encode(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(json.dumps(question).encode(), digest_size=8).hexdigest()
     path = cache_folder() / f"{name}-{digest}.json"
     with contextlib.suppress(InputError):
-        content = None if anew else read_json(path)
-        if isinstance(content, dict) and content.get("of") == of and valid(content.get("found")):
-            return content["found"]  # type: ignore[no-any-return]
-    found = make()
+        content = None if refresh else read_json(path)
+        if isinstance(content, dict) and content.get("question") == question and is_valid(content.get("verdict")):
+            return content["verdict"]  # type: ignore[no-any-return]
+    verdict = measure()
     try:
-        write_text(path, json.dumps({"of": of, "found": found}) + "\n")
+        write_text(path, json.dumps({"question": question, "verdict": verdict}) + "\n")
     except OSError as error:
-        log.info("%s: not kept (%s); it is found out again next time", path, error.strerror)
-    return found
+        log.info("%s: not kept (%s); it is measured again next time", path, error.strerror)
+    return verdict

@@ -1,4 +1,4 @@
-"""A watchdog of a loop: tells a person when it stands still, slows down or grows."""
+"""A watchdog of a training loop: warns when it stands still, slows down or when memory grows."""
 
 from __future__ import annotations
 
@@ -10,58 +10,65 @@ from threading import Event, Thread
 from aam.runtime.memory import resident_memory
 
 
-class Watch:
-    """Tells a person when a loop stands still, when a step took far longer than others, and when memory grows.
+class Watchdog:
+    """Warn when a loop stands still, when a step took far longer than others, and when memory grows.
 
-    The loop calls `beat` with what it does next; a thread says so through `say` when that takes over
-    `PATIENCE` seconds, and again each time that it has taken twice as long.
+    The loop calls `heartbeat` with what it does next. A thread calls `warn` when that takes over `PATIENCE` seconds,
+    and again each time that it has taken twice as long.
     """
 
     PATIENCE = 60.0
-    # A step this much longer than the median of its epoch, and than this many seconds, is said.
-    SLOW, SECONDS = 20, 10.0
-    # Growth since the first epoch that is said: as a factor, and in bytes.
-    GROWTH, BYTES = 1.5, 1 << 29
+    # A step is slow that took this many times the median of its epoch, and at least this many seconds.
+    SLOW_FACTOR = 20
+    SLOW_SECONDS = 10.0
+    # Memory has grown that exceeds that of the first epoch by this factor and by this many bytes.
+    GROWTH_FACTOR = 1.5
+    GROWTH_BYTES = 1 << 29
 
-    def __init__(self, say: Callable[..., object]) -> None:
-        self.say = say
-        self.doing, self.since, self.said = "start", time.monotonic(), 1.0
-        self.taken: dict[str, list[float]] = {}
+    def __init__(self, warn: Callable[..., object]) -> None:
+        self.warn = warn
+        self.activity = "start"
+        self.since = time.monotonic()
+        self.patience_factor = 1.0
+        self.durations: dict[str, list[float]] = {}
         self.memory = 0
-        self._ended = Event()
-        self._thread = Thread(target=self._look, daemon=True)
+        self._stopped = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Watchdog:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
+        self._stopped.set()
         self._thread.join()
 
-    def beat(self, doing: str) -> None:
-        """What went before is done, and `doing` begins."""
+    def heartbeat(self, activity: str) -> None:
+        """Note that the loop has finished what it did, and now begins `activity`."""
         now = time.monotonic()
-        self.taken.setdefault(self.doing, []).append(now - self.since)
-        self.doing, self.since, self.said = doing, now, 1.0
+        self.durations.setdefault(self.activity, []).append(now - self.since)
+        self.activity = activity
+        self.since = now
+        self.patience_factor = 1.0
 
-    def rest(self, name: str) -> None:
-        """Say what was unusual since the last rest, here called `name`."""
-        for kind, taken in self.taken.items():
-            if len(taken) > 2 and max(taken) > max(self.SLOW * median(taken), self.SECONDS):
-                usual = f"{median(taken):.3g} s is usual"
-                self.say("%s: %s took %.0f s once, %s", name, kind, max(taken), usual)
-        self.taken.clear()
-        held = resident_memory()
-        if self.memory and held > max(self.GROWTH * self.memory, self.memory + self.BYTES):
-            self.say("%s: memory has grown from %.1f to %.1f GiB", name, self.memory / 2**30, held / 2**30)
-            self.memory = held
-        self.memory = self.memory or held
-        self.beat("between epochs")
+    def end_epoch(self, name: str) -> None:
+        """Warn of slow steps and growing memory in the epoch `name`, which ends here."""
+        for activity, durations in self.durations.items():
+            usual, longest = median(durations), max(durations)
+            if len(durations) > 2 and longest > max(self.SLOW_FACTOR * usual, self.SLOW_SECONDS):
+                self.warn("%s: %s took %.0f s once, %.3g s is usual", name, activity, longest, usual)
+        self.durations.clear()
+        memory = resident_memory()
+        if self.memory and memory > max(self.GROWTH_FACTOR * self.memory, self.memory + self.GROWTH_BYTES):
+            self.warn("%s: memory has grown from %.1f to %.1f GiB", name, self.memory / 2**30, memory / 2**30)
+            self.memory = memory
+        self.memory = self.memory or memory
+        self.heartbeat("between epochs")
 
-    def _look(self) -> None:
-        while not self._ended.wait(self.PATIENCE / 20):
-            waited = time.monotonic() - self.since
-            if waited > self.PATIENCE * self.said:
-                self.said *= 2
-                self.say("%s takes %.0f s so far; is the file system slow, or a process stuck?", self.doing, waited)
+    def _watch(self) -> None:
+        while not self._stopped.wait(self.PATIENCE / 20):
+            elapsed = time.monotonic() - self.since
+            if elapsed > self.PATIENCE * self.patience_factor:
+                self.patience_factor *= 2
+                text = "%s takes %.0f s so far; is the file system slow, or a process stuck?"
+                self.warn(text, self.activity, elapsed)

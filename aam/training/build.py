@@ -14,6 +14,7 @@ from aam.data.targets import Targets
 from aam.engine.checkpoint import State
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.runtime.timing import stage
 from aam.training.heads import SCALE_SAMPLES, head_config
 from aam.training.inference import AsvVectors, encode_table
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
@@ -50,7 +51,8 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     study, targets, covariates = supervise(prepared, train_ids)
     heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
-    network = Aam(config.model, study.depth, heads)
+    with stage("model creation"):
+        network = Aam(config.model, study.depth, heads)
     rows = {"train": study.rows(train_ids), "validation": study.rows(validation_ids)}
     seen = {*train_ids, *validation_ids}
     source = encoder_folder(config, split.test_fold)

@@ -20,7 +20,8 @@ from aam.options import from_dict, to_dict
 from aam.runtime.device import device_name, prepare_device
 from aam.runtime.options import RuntimeConfig
 from aam.runtime.platform import Facts
-from aam.runtime.precision import autocast, precision
+from aam.runtime.precision import autocast, resolve_precision
+from aam.runtime.routing import routed
 from aam.runtime.verdicts import cached_verdict
 
 log = logging.getLogger("aam")
@@ -43,7 +44,7 @@ def try_compiler() -> None:
     model, runtime = from_dict(ModelConfig(), asked["model"], ""), from_dict(RuntimeConfig(), asked["runtime"], "")
     device = prepare_device(runtime)
     network, batch = fixed_network(model).to(device).train(), fixed_batch().to(device)
-    with autocast(runtime, device):
+    with autocast(runtime, device), routed(device):
         expected = network(batch).samples.double()
         network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)
         network.compile_encoders(asked["compiler"])
@@ -91,7 +92,7 @@ def compile_verdict(model: ModelConfig, runtime: RuntimeConfig, device: torch.de
     of: Facts = {
         "device": device_name(device),
         "torch": torch.__version__,
-        "precision": str(precision(runtime, device)),
+        "precision": str(resolve_precision(runtime, device)),
     }
     of["model"] = to_dict(model)
     return cached_verdict("compile", of, make, _is_verdict, anew)

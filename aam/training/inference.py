@@ -20,6 +20,8 @@ from aam.model.aam import Aam, Outputs
 from aam.runtime.distributed import World
 from aam.runtime.options import RuntimeConfig
 from aam.runtime.precision import autocast
+from aam.runtime.routing import routed
+from aam.runtime.timing import stage
 from aam.training.saved_model import SavedModel
 
 Array = npt.NDArray[np.float64]
@@ -49,7 +51,7 @@ def encode_table(model: Aam, study: Study, device: torch.device, config: Runtime
     vectors = torch.empty(len(order), model.asv.position.shape[1], device=device)
     at_once = config.asv_chunk_size or ASVS_AT_ONCE
     model.eval()
-    with torch.inference_mode(), autocast(config, device):
+    with torch.inference_mode(), autocast(config, device), routed(device):
         for start in range(0, len(order), at_once):
             chosen = order[start : start + at_once]
             shortest, longest = int(lengths[start]), int(lengths[start + len(chosen) - 1])
@@ -151,10 +153,12 @@ def run_model(
     loader = Loader(study, rows, SAMPLES_AT_ONCE, workers=config.num_workers, tokens=False, distances=False)
     model.eval()
     parts = []
-    with torch.inference_mode(), autocast(config, device):
+    with torch.inference_mode(), autocast(config, device), routed(device):
         for batch in loader.epoch(draw):
             moved = batch.to(device)
-            parts.append(collect(model(moved, None, asvs.of(moved)), moved))
+            with stage("forward"):
+                outputs = model(moved, None, asvs.of(moved))
+            parts.append(collect(outputs, moved))
     return Predicted.joined(parts).ordered([study.table.sample_ids[row] for row in rows])
 
 

@@ -25,7 +25,7 @@ from aam.errors import InputError, Problems, shown
 from aam.options import out_of_range, to_dict
 from aam.runtime.device import prepare_device
 from aam.runtime.distributed import SINGLE, World
-from aam.runtime.files import MANIFEST
+from aam.runtime.manifest import MANIFEST
 from aam.runtime.rng import generator
 from aam.training.losses import class_weights
 from aam.training.pipeline import stage_problems

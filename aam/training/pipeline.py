@@ -24,7 +24,8 @@ from aam.model.aam import Aam, Masks, Outputs
 from aam.runtime.device import device_name
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.precision import autocast
-from aam.runtime.timing import seconds
+from aam.runtime.routing import routed
+from aam.runtime.timing import seconds, stage
 from aam.training.inference import AsvVectors
 from aam.training.losses import nucleotide_loss
 from aam.training.task import AmpliconTask, MaskedBatch
@@ -267,7 +268,7 @@ class PipelineTask(AmpliconTask):
         """Return the losses of this rank's stage."""
         if self.world.rank == LAST:
             return super().losses(network, prepared)
-        with autocast(self.config.runtime, self.device):
+        with autocast(self.config.runtime, self.device), routed(self.device), stage("forward"):
             nucleotides, sent = network(*prepared)
         terms: Terms = {}
         if nucleotides is not None and prepared.masks is not None:

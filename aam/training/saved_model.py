@@ -24,7 +24,9 @@ from aam.errors import InputError, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
-from aam.runtime.files import MANIFEST, read_json, verify_manifest, whole_folder, write_manifest
+from aam.runtime.files import atomic_folder, read_json
+from aam.runtime.manifest import MANIFEST, verify_manifest, write_manifest
+from aam.runtime.timing import stage
 
 FORMAT = 1
 
@@ -67,7 +69,7 @@ def save_model(path: Path, saved: SavedModel) -> None:
         "covariates": saved.covariates.to_json(),
         "notes": saved.notes,
     }
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         write_tensors(saved.network.state_dict(), folder / WEIGHTS)
         profile = {name: torch.from_numpy(np.asarray(value)) for name, value in saved.profile.to_arrays().items()}
@@ -94,7 +96,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             raise InputError(f"{path}: model format {description['format']}, this aam reads {FORMAT}")
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         heads = from_dict(HeadConfig(), description["heads"], str(path))
-        network = Aam(model, description["depth"], heads)
+        with stage("model creation"):
+            network = Aam(model, description["depth"], heads)
         network.load_state_dict(safetensors.torch.load_file(path / WEIGHTS))
         profile = safetensors.numpy.load_file(path / PROFILE)
         return SavedModel(
@@ -117,7 +120,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
 
 def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
     """Write copies of model folders, by name, into the folder `path`, whole or not at all."""
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         for name, source in members.items():
             shutil.copytree(source, folder / name)
         write_manifest(folder)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from aam.config import FineTuneConfig
-from aam.data import draw as draw_module
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import Study, load_study
@@ -20,10 +17,10 @@ from aam.engine.finders import StepRunner
 from aam.engine.optimizer import make_optimizer
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
-from aam.runtime.decisions import decide
+from aam.runtime.decisions import decide_execution
 from aam.runtime.device import prepare_device
 from aam.runtime.precision import make_scaler
-from aam.runtime.timing import Stages, seconds
+from aam.runtime.timing import forward_stage, record_stages, seconds, stage
 from aam.training.task import AmpliconTask, MaskedBatch
 
 STAGES = (
@@ -85,7 +82,8 @@ class PretrainingSteps(StepRunner):
         taken: list[Batch] = []
 
         def one_step() -> None:
-            batch = next(epochs)
+            with stage("data wait"):
+                batch = next(epochs)
             self.step(batch, len(taken))
             taken.append(batch)
 
@@ -93,30 +91,17 @@ class PretrainingSteps(StepRunner):
 
     def stages(self, number: int, draw: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
-        stages = Stages(self.device)
-        places = [
-            (Loader, "window", "data wait"),
-            (draw_module, "batch_unifrac", "UniFrac"),
-            (Batch, "to", "transfer"),
-            (self.model, "encode_asvs", "ASV encoder"),
-            (self.model, "encode_samples", "sample encoder"),
-            *((AmpliconTask, name, "losses") for name in ("masks", "run", "loss_counts")),
-            (Tensor, "backward", "backward"),
-            *((self.optimizer, name, "optimizer") for name in ("zero_grad", "step")),
-            *((nn.utils, name, "optimizer") for name in ("get_total_norm", "clip_grads_with_norm_")),
-        ]
-        with contextlib.ExitStack() as stack:
-            for owner, attribute, name in places:
-                stack.enter_context(stages.around(owner, attribute, name))
+        asv, sample = forward_stage(self.model.asv, "ASV encoder"), forward_stage(self.model.sample, "sample encoder")
+        with asv, sample, record_stages(self.device, STAGES) as taken:
             wall = sum(self.take(number, draw)[0])
-        means = {name: stages.seconds.get(name, 0.0) / number for name in STAGES}
+        means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
 
 def make_steps(config: FineTuneConfig, plain: bool = False) -> PretrainingSteps:
     """Return everything that a step needs, as `aam pretrain` makes it."""
     device = prepare_device(config.runtime)
-    decide(config.runtime, device, config.model.head_width)
+    decide_execution(config.runtime, device, config.model.head_width)
     return steps_of(config, load_study(config.data, config.model.max_bp, config.runtime.seed), device, plain)
 
 
@@ -127,7 +112,8 @@ def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: 
         study = replace(study, target=np.zeros((len(study.table.sample_ids), 1), np.float32))
     torch.manual_seed(config.runtime.seed)
     heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets)
-    model = Aam(config.model, study.depth, heads).to(device).train()
+    with stage("model creation"):
+        model = Aam(config.model, study.depth, heads).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0

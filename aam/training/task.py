@@ -20,6 +20,8 @@ from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.precision import autocast
+from aam.runtime.routing import routed
+from aam.runtime.timing import stage
 from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
 from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
 from aam.training.masking import draw_masks
@@ -84,6 +86,7 @@ class AmpliconTask(Task):
         """Yield the batches of an epoch, each in the parts that memory asks for."""
         return self.train.windows(epoch, skip)
 
+    @stage("losses")
     def masks(self, batch: Batch, number: int) -> Masks | None:
         """Return what is withheld from the network in batch `number` of the run."""
         return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
@@ -95,7 +98,7 @@ class AmpliconTask(Task):
 
     def run(self, network: nn.Module, prepared: MaskedBatch) -> tuple[Outputs, Terms]:
         """Return the outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
-        with autocast(self.config.runtime, self.device):
+        with autocast(self.config.runtime, self.device), routed(self.device), stage("forward"):
             outputs = network(*prepared).full()
         terms = loss_terms(
             outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
@@ -107,6 +110,7 @@ class AmpliconTask(Task):
         """Return every loss of a batch as ``name -> (sum, count)``."""
         return self.run(network, prepared)[1]
 
+    @stage("losses")
     def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
         return loss_counts(prepared.batch, prepared.masks, self.class_weights)

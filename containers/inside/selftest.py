@@ -92,20 +92,21 @@ def check_training() -> dict[str, object]:
 
 
 def attention_errors(device: torch.device) -> dict[str, dict[str, object]]:
-    """Check torch's own attention on a device by the gate of aam; return what every back end gave.
+    """Check torch's own attention on a device by the checks of aam; return what every back end gave.
 
-    The tolerances are those of `aam.runtime.attention`, in float32 and bfloat16, with and without a mask.
+    The tolerances are those of `aam.runtime.attention_checks`, in float32 and bfloat16, with and without a mask.
     """
-    from aam.runtime.attention import SDPA, family, gate, wrong
+    from aam.runtime.attention import SDPA, call_kind
+    from aam.runtime.attention_checks import check_call_kind, is_wrong
 
     results = {}
     for dtype in (torch.float32, torch.bfloat16):
         for masked in (False, True):
-            kind = family(dtype, masked)
-            results[kind] = gate(device, dtype, masked, HEAD_WIDTH)
+            kind = call_kind(dtype, masked)
+            results[kind] = check_call_kind(device, dtype, masked, HEAD_WIDTH)
             default = results[kind][SDPA]
             assert "refused" not in default, f"attention on {device}, {kind}: {default}"
-            assert not wrong(kind, default), f"attention on {device}, {kind}: {default}"
+            assert not is_wrong(kind, default), f"attention on {device}, {kind}: {default}"
     return results
 
 

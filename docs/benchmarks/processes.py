@@ -34,7 +34,7 @@ from aam.model.heads import HeadConfig
 from aam.runtime.device import device_name, prepare_device
 from aam.runtime.distributed import World
 from aam.runtime.files import write_text
-from aam.runtime.launch import process_group
+from aam.runtime.process_group import process_group
 
 WHOLE_BATCH, WARM_UP = 64, 3
 Figures = dict[str, Any]

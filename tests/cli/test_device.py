@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from aam.cli.main import main
-from aam.runtime.attention import use
+from aam.runtime.attention import use_backends
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -35,7 +35,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_choice():
     yield
-    use({})
+    use_backends({})
 
 
 def pretrain(study: Path, output: Path, *words: str) -> int:

@@ -19,7 +19,7 @@ import aam.commands.train  # noqa: F401 (a user without rights may not be able t
 from aam.cli.main import main
 from aam.data.table import read_table, write_biom
 from aam.engine.logger import RunLogger
-from aam.runtime.files import only_writer
+from aam.runtime.folder_lock import lock_folder
 
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
 NOBODY = 65534
@@ -170,7 +170,7 @@ def test_one_process_writes_to_a_run(study, tmp_path, monkeypatch, capsys):
     interrupted(monkeypatch, words, after=2)
     (tmp_path / "run" / ".partial~host~1~x").write_text("half")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    with only_writer(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         for more in ([], ["--overwrite"], ["--overwrite", "--resume-from", "auto"]):
             assert main([*pretraining(study, tmp_path / "run"), "--overwrite", *more]) == 2
             assert "another process is writing there" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import CallAgain, InputError
 from aam.model.heads import HeadConfig
-from aam.runtime.files import MANIFEST, write_manifest
+from aam.runtime.manifest import MANIFEST, write_manifest
 from aam.runtime.options import RuntimeConfig
 from aam.training.inference import run_model
 from aam.training.saved_model import SavedModel, load_model, load_models, save_model

@@ -128,7 +128,7 @@ sys.path.insert(0, sys.argv[1])
 from test_trainer import Doubling, options
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
-from aam.runtime.launch import process_group
+from aam.runtime.process_group import process_group
 
 class Halves(Doubling):
     def __init__(self, world):

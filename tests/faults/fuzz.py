@@ -45,7 +45,7 @@ from aam.evaluation.predictions import read_predictions
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import read_config
-from aam.runtime.files import write_manifest
+from aam.runtime.manifest import write_manifest
 from aam.training.saved_model import SavedModel, load_model, save_model
 
 SECONDS, MEMORY = 5, 1 << 30

@@ -1,4 +1,4 @@
-"""The choice of device, threads and precision."""
+"""The choice of device and threads."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from aam.errors import InputError
-from aam.runtime.device import choose_device, prepare_device
+from aam.runtime.device import choose_device, prepare_device, slug
 from aam.runtime.options import RuntimeConfig
-from aam.runtime.precision import autocast
-from aam.runtime.rng import random_state, set_random_state
 
 CUDA, MPS = torch.cuda.is_available(), torch.backends.mps.is_available()
 
@@ -64,18 +62,6 @@ def test_all_cores_this_process_may_use(monkeypatch):
     assert torch.get_num_threads() == 2, "macOS knows no affinity"
 
 
-def dtype_of_product(config: RuntimeConfig) -> torch.dtype:
-    one = torch.ones(2, 2)
-    with autocast(config, torch.device("cpu")):
-        return (one @ one).dtype
-
-
-def test_precision_on_the_cpu():
-    assert dtype_of_product(RuntimeConfig()) == torch.float32
-    assert dtype_of_product(RuntimeConfig(mixed_precision="none")) == torch.float32
-    assert dtype_of_product(RuntimeConfig(mixed_precision="bf16")) == torch.bfloat16
-
-
 @pytest.mark.usefixtures("_restored")
 def test_deterministic_operations_are_asked_for_and_taken_back(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
@@ -86,10 +72,5 @@ def test_deterministic_operations_are_asked_for_and_taken_back(monkeypatch):
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_random_draws_go_on_where_they_stood():
-    cpu = torch.device("cpu")
-    state = random_state(cpu)
-    drawn = torch.rand(5)
-    torch.rand(3)
-    set_random_state(state, cpu)
-    assert torch.equal(torch.rand(5), drawn)
+def test_names_of_devices_become_names_of_files():
+    assert slug("CPU AMD EPYC (TM) 9R14, 2 threads") == "cpu-amd-epyc-tm-9r14-2-threads"

@@ -1,177 +1,75 @@
-"""What follows from the properties of a machine: a table of recorded ones, and what is mended in the environment."""
+"""The findings of the doctor about a machine, from a report of what was measured on it."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from aam.errors import InputError
-from aam.runtime import environment
-from aam.runtime.attention import choose
-from aam.runtime.device import facts_of
-from aam.runtime.environment import changes_of, mend_environment
-from aam.runtime.platform import platform_of, recorded_platform
-
-PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
-HIP = "6.3.42134"
-# Vendor, architecture, unified, bf16, share of memory, on the CPU; attention in float32 and bf16, masked and not.
-DECISIONS = {
-    "gfx942-torch2.5-rocm6.2": (
-        ("AMD", "gfx942", True, True, 0.8, ()),
-        ("math", "mem_efficient", "math", "flash"),
-        {"CUDA_VISIBLE_DEVICES": None, "HSA_OVERRIDE_GFX_VERSION": None}
-        | {"PYTORCH_HIP_ALLOC_CONF": "max_split_size_mb:512"},
-    ),
-    "gfx942-torch2.7-rocm6.3": (
-        ("AMD", "gfx942", True, True, 0.8, ()),
-        ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
-        {"CUDA_VISIBLE_DEVICES": None},
-    ),
-    "gfx1100-torch2.7-rocm6.3": (("AMD", "gfx1100", False, True, None, ()), ("math", "math", "math", "math"), {}),
-    "gfx1010-torch2.7-rocm6.3": (
-        ("AMD", "gfx1010", False, False, None, ("fft",)),
-        ("math", "math", "math", "math"),
-        {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
-    ),
-    "sm_90-torch2.7-cuda12.6": (
-        ("NVIDIA", "sm_90", False, True, None, ()),
-        ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
-        {},
-    ),
-}
+from aam.runtime.device import read_facts
+from aam.runtime.doctor import Finding, collect_findings
+from aam.runtime.platform import Platform, platform_of
 
 
-def test_every_recorded_machine_is_in_the_table_and_explained():
-    names = {path.stem for path in PLATFORMS.glob("*.json")}
-    assert names == DECISIONS.keys()
-    explained = (PLATFORMS / "README.md").read_text()
-    assert all(f"`{name}.json`" in explained for name in names)
+@pytest.fixture
+def facts() -> dict[str, Any]:
+    facts = read_facts(torch.device("cpu"))
+    return {**facts, "environment": {}, "mended": []}
 
 
-@pytest.mark.parametrize("name", DECISIONS)
-def test_decisions_for_recorded_machines(name):
-    facts = json.loads((PLATFORMS / f"{name}.json").read_text())
-    expected, backends, changed = DECISIONS[name]
-    platform = platform_of(facts)
-    assert expected == (
-        platform.vendor, platform.architecture, platform.unified, platform.bf16, platform.memory_share,
-        platform.elsewhere,
-    )  # fmt: skip
-    assert platform.versions["torch"] == facts["torch"]["torch"]
-    chosen = choose(facts["gates"], "auto", False, True)
-    kinds = [f"{dtype}, {masked}" for dtype in ("float32", "bfloat16") for masked in ("masked", "unmasked")]
-    assert tuple(chosen[kind] for kind in kinds) == backends
-    changes = changes_of(facts["environment"], [platform.architecture], facts["torch"]["hip"])
-    assert {change.name: change.value for change in changes} == changed
+@pytest.fixture
+def platform(facts) -> Platform:
+    return platform_of(facts)
 
 
-def test_processors_and_apple():
-    system = {"machine": "arm64", "name": "CPU M3", "memory": 10}
-    facts = {"system": system, "torch": {"torch": "2.9"}, "device": None}
-    assert platform_of(facts).vendor == "CPU"
-    apple = platform_of({**facts, "device": {"type": "mps"}})
-    assert (apple.vendor, apple.unified, apple.bf16, apple.memory_share) == ("Apple", True, False, 0.8)
-    here = platform_of(facts_of(torch.device("cpu")))
-    assert here.vendor == "CPU"
-    assert here.memory > 1e8
-    assert here.versions["torch"] == torch.__version__
+def report(**changes: Any) -> dict[str, Any]:
+    healthy = {
+        "attention": {"results": {}, "chosen": {}},
+        "operations": {},
+        "cpu_operations": (),
+        "compile": {},
+        "unseen": False,
+    }
+    return {**healthy, **changes}
 
 
-@pytest.mark.parametrize(
-    ("architecture", "expected"),
-    [("gfx90a", True), ("gfx942", True), ("gfx1201", True), ("gfx1030", False), ("gfx906", False)],
-)
-def test_bf16_in_hardware_by_chip(architecture, expected):
-    facts = json.loads((PLATFORMS / "gfx1100-torch2.7-rocm6.3.json").read_text())
-    facts["device"]["gcnArchName"] = architecture
-    assert platform_of(facts).bf16 is expected
+def test_a_healthy_machine_has_no_findings(platform, facts):
+    assert collect_findings(platform, facts, report()) == []
 
 
-@pytest.mark.parametrize(("major", "minor", "expected"), [(7, 0, False), (7, 5, False), (8, 0, True), (12, 0, True)])
-def test_bf16_in_hardware_by_capability(major, minor, expected):
-    facts = json.loads((PLATFORMS / "sm_90-torch2.7-cuda12.6.json").read_text())
-    facts["device"] |= {"major": major, "minor": minor}
-    assert platform_of(facts).bf16 is expected
+def test_an_operation_that_is_wrong_names_the_rule_that_routes_it(platform, facts):
+    operations = {"fft": {"wrong": True, "message": "off by 1"}, "gelu": {"wrong": False, "message": "off by 0"}}
+    (finding,) = collect_findings(platform, facts, report(operations=operations))
+    assert finding == Finding("wrong", "operation fft: off by 1", "AAM_ROUTE=fft=cpu")
+    (finding,) = collect_findings(platform, facts, report(operations=operations, cpu_operations=("fft",)))
+    assert finding == Finding("wrong", "operation fft: off by 1", "aam runs it on the CPU")
+    operations["fft"]["wrong"] = False
+    (finding,) = collect_findings(platform, facts, report(operations=operations, cpu_operations=("fft",)))
+    assert finding == Finding("note", "operation fft runs on the CPU", "AAM_ROUTE=fft=device")
 
 
-# --- environment ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("environment", "architectures", "hip", "expected"),
-    [
-        ({}, ["gfx942"], HIP, {}),
-        ({"ROCR_VISIBLE_DEVICES": "1"}, ["gfx942"], HIP, {}),
-        (
-            {"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"},
-            ["gfx942"],
-            HIP,
-            {"HIP_VISIBLE_DEVICES": None, "CUDA_VISIBLE_DEVICES": None},
+def test_attention_compilers_and_devices_that_fail_are_findings(platform, facts):
+    results = {"float32, masked": {"flash": {"wrong": True, "forward": 2.0, "backward": 1.0, "seconds": 1.0}}}
+    findings = collect_findings(
+        platform,
+        facts,
+        report(
+            attention={"results": results, "chosen": {"float32, masked": "math"}},
+            compile={"backend": "eager", "tried": {"inductor": "no compiler"}},
+            unseen=True,
         ),
-        ({"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"}, [], None, {"ROCR_VISIBLE_DEVICES": None}),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], HIP, {"PYTORCH_CUDA_ALLOC_CONF": None}),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], "7.0.1", {}),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, [], None, {}),
-        ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1031"], HIP, {}),
-        ({"TORCH_BLAS_PREFER_HIPBLASLT": "0"}, ["gfx1010"], HIP, {}),
-        ({"TORCH_BLAS_PREFER_HIPBLASLT": "1"}, ["gfx1010"], HIP, {"TORCH_BLAS_PREFER_HIPBLASLT": "0"}),
-        ({"TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL": "1", "HSA_XNACK": "1"}, ["gfx942"], HIP, {}),
-    ],
-)
-def test_what_is_mended(environment, architectures, hip, expected):
-    before = dict(environment)
-    assert {change.name: change.value for change in changes_of(environment, architectures, hip)} == expected
-    assert environment == before
+    )
+    assert [finding.level for finding in findings] == ["wrong", "note", "wrong"]
+    assert findings[0].what == "attention flash, float32, masked: off by 2 against float64"
+    assert "aam takes math" in findings[0].mend
+    assert "torch.compile with inductor: no compiler" in findings[1].what
+    assert "torch sees none" in findings[2].what
 
 
-def test_caches_of_a_job_lie_on_its_own_disk_unless_they_are_set():
-    found = {c.name: c.value for c in changes_of({"TORCH_HOME": "/mine"}, [], None, Path("/nvme/aam-cache-1-7"))}
-    assert found["TRITON_CACHE_DIR"] == "/nvme/aam-cache-1-7/triton"
-    assert len(found) == 5
-    assert "TORCH_HOME" not in found
-
-
-def test_the_environment_is_mended_before_torch_is_imported(plain_python, tmp_path):
-    (tmp_path / "job").mkdir()
-    printed = plain_python(f"""
-import os, sys
-os.environ |= {{"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "7",
-               "AAM_NVME": "{tmp_path}/job"}}
-from aam.cli.main import main
-from aam.runtime.environment import MENDED, mend_environment
-mend_environment()
-assert "torch" not in sys.modules
-print(sorted(change.name for change in MENDED))
-print(os.environ["TRITON_CACHE_DIR"])
-""")
-    assert "'ROCR_VISIBLE_DEVICES'" in printed or "'CUDA_VISIBLE_DEVICES'" in printed
-    assert re.search(r"/job/aam-cache-\d+-7/triton$", printed.strip())
-
-
-def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
-    for name in environment.ALLOCATOR:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    if torch.version.hip is None:
-        mend_environment(expandable=True)
-        assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments:True"
-
-
-# --- recorded machines ---------------------------------------------------------------------------------------
-
-
-def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
-    monkeypatch.delenv("AAM_PLATFORM", raising=False)
-    assert recorded_platform() is None
-    path = tmp_path / "machine.json"
-    monkeypatch.setenv("AAM_PLATFORM", str(path))
-    with pytest.raises(InputError, match="cannot be read"):
-        recorded_platform()
-    path.write_text('{"device": null}')
-    with pytest.raises(InputError, match="no recorded machine; expected system, torch, device"):
-        recorded_platform()
+def test_a_change_of_the_environment_is_a_finding(platform, facts):
+    facts["environment"] = {"CUDA_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "0"}
+    (finding,) = collect_findings(platform, facts, report())
+    assert finding.level == "mended"
+    assert "to no device at all" in finding.what
+    assert "leave it out of your scripts" in finding.mend

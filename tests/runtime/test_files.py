@@ -1,14 +1,13 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that are written atomically, and files that are read within limits."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,15 +15,12 @@ import pytest
 
 from aam.errors import InputError
 from aam.runtime.files import (
-    PatientFile,
+    atomic_file,
+    atomic_folder,
     check_writable,
     file_digest,
-    only_writer,
-    sweep,
-    verify_manifest,
-    whole_file,
-    whole_folder,
-    write_manifest,
+    read_json,
+    remove_partial,
     write_text,
 )
 
@@ -50,14 +46,14 @@ def stopped(writing: AbstractContextManager[Path], name: str, error: type[BaseEx
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "new" / "folder" / "a.txt"
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         assert temporary.parent == path.parent
         temporary.write_text("half")
         assert not path.exists()
         temporary.write_text("whole")
     assert path.read_text() == "whole"
     assert names(path.parent) == ["a.txt"]
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text("newer")
         assert path.read_text() == "whole"
     assert path.read_text() == "newer"
@@ -70,26 +66,26 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
         if before is not None:
             path.write_text(before)
         with pytest.raises(error):
-            stopped(whole_file(path), "", error)
+            stopped(atomic_file(path), "", error)
         assert names(tmp_path) == ([] if before is None else ["a.txt"])
     assert path.read_text() == "old"
 
 
 def test_a_file_that_was_never_written_is_an_error(tmp_path):
     (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a.txt"):
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a.txt"):
         pass
     assert contents(tmp_path) == {"a.txt": "old"}
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "run" / "model"
-    with whole_folder(path) as temporary:
+    with atomic_folder(path) as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "a").write_text("1")
         assert not path.exists()
     assert contents(path) == {"inner/a": "1"}
-    with whole_folder(path) as temporary:
+    with atomic_folder(path) as temporary:
         (temporary / "b").write_text("2")
         assert contents(path) == {"inner/a": "1"}
     assert contents(path) == {"b": "2"}
@@ -104,7 +100,7 @@ def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path, error):
             path.mkdir()
             (path / "a").write_text("old")
         with pytest.raises(error):
-            stopped(whole_folder(path), "a", error)
+            stopped(atomic_folder(path), "a", error)
         assert names(tmp_path) == (["model"] if before else [])
     assert contents(path) == {"a": "old"}
 
@@ -123,7 +119,7 @@ def test_the_old_folder_goes_after_the_new_one_stands(tmp_path, monkeypatch):
         return real(self, target)
 
     monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(OSError, match="the disk is gone"), whole_folder(path) as temporary:
+    with pytest.raises(OSError, match="the disk is gone"), atomic_folder(path) as temporary:
         (temporary / "a").write_text("new")
     assert contents(tmp_path) == {"model/a": "old"}
 
@@ -176,7 +172,7 @@ def dead() -> int:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a[1]*?.txt", "ü~b.txt"])
-def test_what_a_dead_process_left_is_swept_by_the_next_writer(tmp_path, dead, name):
+def test_what_a_dead_process_left_is_removed_by_the_next_writer(tmp_path, dead, name):
     path = tmp_path / name
     left_by(dead, path)
     running, other = left_by(os.getppid(), path), left_by(dead, tmp_path / "other.txt")
@@ -184,7 +180,7 @@ def test_what_a_dead_process_left_is_swept_by_the_next_writer(tmp_path, dead, na
     foreign.write_text("half")
     write_text(path, "whole")
     assert names(tmp_path) == sorted([name, running.name, other.name, foreign.name])
-    sweep(tmp_path)
+    remove_partial(tmp_path)
     assert names(tmp_path) == [name]
 
 
@@ -193,44 +189,37 @@ def test_what_was_moved_aside_comes_back(tmp_path, dead):
     (tmp_path / f".replaced~{socket.gethostname()}~{dead}~model" / "a").write_text("old")
     left_by(dead, tmp_path / "b.txt", ".replaced")
     (tmp_path / "b.txt").write_text("new")
-    sweep(tmp_path)
+    remove_partial(tmp_path)
     assert contents(tmp_path) == {"b.txt": "new", "model/a": "old"}
 
 
-def test_one_process_at_a_time(tmp_path):
-    with only_writer(tmp_path), pytest.raises(InputError, match="another process is writing there"):
-        only_writer(tmp_path).__enter__()
-    with only_writer(tmp_path):
-        assert names(tmp_path) == [".lock"]
+# --- JSON --------------------------------------------------------------------------------------------------
 
 
-# --- manifests and failing writes --------------------------------------------------------------------------
+def test_reading_takes_memory_for_what_the_file_holds_not_for_the_limit(tmp_path):
+    (tmp_path / "state.json").write_text('{"step": 3}')
+    tracemalloc.start()
+    try:
+        assert read_json(tmp_path / "state.json", 1 << 30) == {"step": 3}
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
-def test_a_manifest_names_files_of_its_folder_only(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a").write_text("1")
-    (tmp_path / "secret").write_text("2")
-    write_manifest(tmp_path / "in")
-    verify_manifest(tmp_path / "in")
-    manifest = json.loads((tmp_path / "in" / "manifest.json").read_text())
-    digest = {"bytes": 1, "sha256": file_digest(tmp_path / "secret")}
-    for name in ("../secret", str(tmp_path / "secret"), "x" * 5000, "a\0b"):
-        manifest["files"] = {name: digest}
-        (tmp_path / "in" / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(InputError, match="missing or damaged"):
-            verify_manifest(tmp_path / "in")
-
-
-def test_a_patient_file_raises_its_first_error_when_it_is_closed(tmp_path, monkeypatch):
-    with contextlib.closing(PatientFile(tmp_path / "good")) as file:
-        assert file.write(b"abc") == 3
-        file.truncate(2)
-    assert (tmp_path / "good").read_bytes() == b"ab"
-    file = PatientFile(tmp_path / "bad")
-    os.close(file.fileno())
-    os.open(os.devnull, os.O_RDONLY)
-    assert file.write(b"abc") == 3
-    assert file.truncate(9) == 9
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        file.close()
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[" + b" " * (3 << 20) + b"]", "larger than 2 MiB"),
+        (b"{", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 200_000, "not valid JSON"),
+        (None, "cannot be read"),
+    ],
+    ids=["large", "cut", "no text", "deep", "missing"],
+)
+def test_json_that_cannot_be_read_is_bad_input(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_json(path, 2 << 20)

@@ -1,102 +1,58 @@
-"""Half precision: a factor scales the loss in fp16 alone, is looked for, and is kept in checkpoints."""
+"""The precision of a network: what is chosen, that autocast follows, and the scale of the loss in fp16."""
 
 from __future__ import annotations
 
-import copy
-import math
-
-import numpy as np
 import pytest
 import torch
 
-from aam.config import FineTuneConfig, ModelConfig, TrainConfig
-from aam.data.loader import Loader
-from aam.engine.checkpoint import load, save
-from aam.engine.options import RunConfig
-from aam.engine.trainer import Objective, Trainer
-from aam.errors import RunError
-from aam.model.heads import HeadConfig
-from aam.runtime.precision import make_scaler
+from aam.runtime.options import RuntimeConfig
+from aam.runtime.precision import UNSCALED, autocast, make_scaler, resolve_precision, select_precision
 
 CPU = torch.device("cpu")
-HEADS = HeadConfig(metric="unifrac", scale=(0.5, 0.2), counts=True)
 
 
-def trainer_of(study_of, tiny, model_of, precision: str, epochs: int = 3) -> Trainer:
-    study = study_of(**tiny())
-    config = FineTuneConfig(
-        model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
-        train=TrainConfig(lr=3e-3, epochs=epochs, batch_size=3, patience=0),
-        runtime=RunConfig(device="cpu", mixed_precision=precision),
-    )
-    train, validation = (Loader(study, np.arange(*rows), 3, rows[0] == 0) for rows in ((0, 6), (6, 9)))
-    return Trainer(model_of(HEADS, noise=0.0), config, train, validation, CPU)
+@pytest.mark.parametrize(
+    ("asked", "with_bf16", "without"),
+    [
+        ("auto", torch.bfloat16, torch.float32),
+        ("none", torch.float32, torch.float32),
+        ("bf16", torch.bfloat16, torch.bfloat16),
+        ("fp16", torch.float16, torch.float16),
+    ],
+)
+def test_auto_takes_bf16_where_it_is_in_hardware(asked, with_bf16, without):
+    config = RuntimeConfig(mixed_precision=asked)
+    assert select_precision(config, True) == with_bf16
+    assert select_precision(config, False) == without
+    assert resolve_precision(config, CPU) == without
 
 
-def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return copy.deepcopy(trainer.model.state_dict())
+@pytest.mark.parametrize("asked", ["auto", "none", "bf16", "fp16"])
+def test_autocast_follows_the_choice(asked):
+    config, ones = RuntimeConfig(mixed_precision=asked), torch.ones(2, 2)
+    with autocast(config, CPU):
+        assert (ones @ ones).dtype == resolve_precision(config, CPU)
+    assert (ones @ ones).dtype == torch.float32
 
 
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
+@pytest.mark.parametrize(("asked", "enabled"), [("auto", False), ("none", False), ("bf16", False), ("fp16", True)])
+def test_only_fp16_scales_the_loss(asked, enabled):
+    scaler = make_scaler(RuntimeConfig(mixed_precision=asked), CPU)
+    assert scaler.is_enabled() == enabled
+    assert bool(scaler.state_dict()) == enabled
+    assert float(scaler.scale(torch.ones(()))) == (1024.0 if enabled else 1.0)
 
 
-@pytest.mark.parametrize(("precision", "scaled"), [("auto", False), ("none", False), ("bf16", False), ("fp16", True)])
-def test_only_fp16_has_a_factor(precision, scaled):
-    config = FineTuneConfig(runtime=RunConfig(device="cpu", mixed_precision=precision))
-    scaler = make_scaler(config, CPU)
-    assert scaler.is_enabled() == scaled
-    assert bool(scaler.state_dict()) == scaled
-    assert float(scaler.scale(torch.ones(()))) == (1024.0 if scaled else 1.0)
-
-
-@pytest.mark.parametrize("half", ["bf16", "fp16"])
-def test_training_in_half_precision_learns_what_float32_learns(study_of, tiny, model_of, half):
-    losses = {}
-    for precision in ("none", half):
-        trainer, records = trainer_of(study_of, tiny, model_of, precision, epochs=3), []
-        trainer.report = records.append
-        trainer.fit()
-        losses[precision] = [record["val_loss"] for record in records if record["event"] == "epoch"]
-    assert losses[half] == pytest.approx(losses["none"], rel=0.05)
-    assert losses[half] != losses["none"]
-
-
-def planted(monkeypatch, factor: float) -> None:
-    total = Objective.total
-    monkeypatch.setattr(Objective, "total", lambda self, terms, counts=None: total(self, terms, counts) * factor)
-
-
-def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(study_of, tiny, model_of, monkeypatch):
-    trainer = trainer_of(study_of, tiny, model_of, "fp16", epochs=1)
-    planted(monkeypatch, 1e34)
-    before = weights_of(trainer)
-    trainer.fit()
-    assert trainer.progress.step == 2
-    assert same(before, trainer.last_weights)
-    assert trainer.objective.scaler.get_scale() == 1024 / 4
-    assert trainer.progress.skipped == 0
-
-
-@pytest.mark.parametrize(("factor", "steps"), [(math.nan, 1), (1e30, 11)])
-def test_what_no_factor_mends_ends_the_run(study_of, tiny, model_of, monkeypatch, tmp_path, factor, steps):
-    trainer = trainer_of(study_of, tiny, model_of, "fp16", epochs=30)
-    trainer.folder = tmp_path
-    planted(monkeypatch, factor)
-    with pytest.raises(RunError, match="loss or gradient are not finite"):
-        trainer.fit()
-    assert steps <= trainer.progress.step <= steps + 2
-
-
-def test_a_run_in_fp16_goes_on_with_its_factor(study_of, tiny, model_of, tmp_path):
-    whole = trainer_of(study_of, tiny, model_of, "fp16")
-    whole.objective.scaler.load_state_dict({**whole.objective.scaler.state_dict(), "growth_interval": 2})
-    whole.offer = lambda one: save(tmp_path / str(one.progress.step), one.state())
-    whole.fit()
-    for step in (1, 3, 4):
-        resumed = trainer_of(study_of, tiny, model_of, "fp16")
-        resumed.restore(load(tmp_path / str(step)))
-        resumed.fit()
-        assert same(whole.last_weights, resumed.last_weights)
-        assert resumed.objective.scaler.state_dict() == whole.objective.scaler.state_dict()
-    assert whole.objective.scaler.get_scale() != 1024
+def test_a_step_that_is_not_finite_is_an_error_only_when_the_search_has_ended():
+    yes = torch.tensor(True)
+    assert bool(UNSCALED.update_scale(yes))
+    assert not bool(UNSCALED.update_scale(~yes))
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer, scaler = torch.optim.SGD([parameter]), make_scaler(RuntimeConfig(mixed_precision="fp16"), CPU)
+    errors = []
+    for _ in range(12):
+        scaler.scale(parameter.sum() * torch.inf).backward()
+        scaler.unscale_(optimizer)
+        errors.append(bool(scaler.update_scale(yes)))
+        optimizer.zero_grad()
+    assert errors == [False] * 10 + [True] * 2

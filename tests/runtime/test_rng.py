@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import torch
 
-from aam.runtime.rng import generator
+from aam.runtime.rng import generator, random_state, set_random_state, splitmix64
 
 
 def test_the_same_names_give_the_same_numbers():
@@ -41,3 +42,22 @@ def test_the_numbers_are_those_of_every_machine():
 
 
 GOLDEN = [107225, 870195, 377321, 635010]
+
+
+def test_random_draws_go_on_where_they_stood():
+    cpu = torch.device("cpu")
+    state = random_state(cpu)
+    drawn = torch.rand(5)
+    torch.rand(3)
+    set_random_state(state, cpu)
+    assert torch.equal(torch.rand(5), drawn)
+
+
+def test_splitmix64_gives_the_published_numbers():
+    """The first outputs for seed 1234567, from the reference implementation."""
+    state, outputs = 1234567, []
+    for _ in range(3):
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        signed = state - 2**64 if state >= 2**63 else state
+        outputs.append(int(splitmix64(torch.tensor(signed))) % 2**64)
+    assert outputs == [6457827717110365317, 3203168211198807973, 9817491932198370423]

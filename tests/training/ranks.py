@@ -31,7 +31,7 @@ from aam.engine.trainer import Trainer
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.distributed import World
-from aam.runtime.launch import process_group
+from aam.runtime.process_group import process_group
 from aam.training.pipeline import PipelineTask
 from aam.training.task import AmpliconTask
 

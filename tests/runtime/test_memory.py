@@ -1,0 +1,46 @@
+"""Memory of the process: what it holds now, at most, by stage, and may hold."""
+
+from __future__ import annotations
+
+import torch
+
+from aam.runtime.memory import memory_limit, peak_memory, record_memory, reset_peak, resident_memory
+from aam.runtime.timing import stage
+
+CPU = torch.device("cpu")
+MIB = 1 << 20
+
+
+def test_resident_memory_is_that_of_this_process():
+    before = resident_memory()
+    block = bytearray(b"x" * (100 * MIB))
+    assert resident_memory() - before > len(block) // 2
+
+
+def test_the_peak_outlives_what_caused_it_until_it_is_reset():
+    reset_peak(CPU)
+    before = peak_memory(CPU)
+    block = bytearray(b"x" * (200 * MIB))
+    del block
+    assert peak_memory(CPU) - before > 150 * MIB
+    reset_peak(CPU)
+    assert peak_memory(CPU) - before < 100 * MIB
+
+
+def test_peaks_belong_to_the_stage_that_caused_them():
+    with record_memory(CPU, ("large", "small", "never")) as peaks:
+        with stage("large"):
+            block = bytearray(b"x" * (200 * MIB))
+            with stage("unlisted"):
+                del block
+        with stage("small"):
+            torch.ones(3).sum()
+    assert peaks.keys() == {"between", "large", "small"}
+    assert peaks["large"]["peak_bytes"] - peaks["small"]["peak_bytes"] > 150 * MIB
+    assert all(peak["peak_bytes"] >= peak["resident_bytes"] // 2 > 0 for peak in peaks.values())
+
+
+def test_the_limit_is_a_share_of_what_the_process_could_hold():
+    half, default = memory_limit(CPU, 0.5), memory_limit(CPU, None)
+    assert half > resident_memory() / 2
+    assert 1.2 < default / half < 2.0
