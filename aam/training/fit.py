@@ -11,7 +11,8 @@ import torch
 
 from aam.data.draw import draw_batch
 from aam.data.region import RegionProfile
-from aam.data.split import Split, write_split
+from aam.data.split import Split
+from aam.data.split_file import write_split
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import RunLogger
 from aam.engine.run_directory import RunDirectory
