@@ -1,0 +1,220 @@
+"""Each drawn batch is what the rarefied counts of its samples say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from skbio import TreeNode
+from skbio.diversity import alpha_diversity, beta_diversity
+
+from aam.data.draw import Withheld, draw_batch
+from aam.data.rarefaction import rarefied_row
+from aam.data.study import EVALUATION, Study
+from aam.data.unifrac import batch_unifrac
+
+DEPTH = 40
+
+
+SKBIO = {"unifrac": "unweighted_unifrac", "weighted": "weighted_unifrac", "weighted-normalized": "weighted_unifrac"}
+
+
+def rarefied(study: Study, names: list[str], draw: int) -> np.ndarray:
+    """Dense rarefied counts of the samples named, [B, F]."""
+    counts = np.zeros((len(names), len(study.table.feature_ids)), np.int64)
+    for place, row in enumerate(study.rows(names).tolist()):
+        columns, reads = rarefied_row(study.table, row, study.depth, study.seed, draw)
+        counts[place, columns] = reads
+    return counts
+
+
+def seen(study: Study, batch) -> np.ndarray:
+    """Dense counts that the model reads, [B, F]."""
+    counts = np.zeros((len(batch.sample_ids), len(study.table.feature_ids)))
+    columns = batch.column[batch.asv].numpy()
+    rows, slots = np.nonzero(batch.counts.numpy())
+    np.add.at(counts, (rows, columns[rows, slots]), batch.counts.numpy()[rows, slots])
+    return counts
+
+
+@pytest.fixture
+def study(study_of, tiny) -> Study:
+    return study_of(**tiny(lengths=(20, 17)), depth=DEPTH)
+
+
+def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
+    batch = draw_batch(study, np.array([5, 2, 8, 0]), 3)
+    assert sorted(batch.sample_ids) == ["s0", "s2", "s5", "s8"]
+    assert (batch.counts.sum(dim=1) == DEPTH).all()
+    np.testing.assert_array_equal(seen(study, batch), rarefied(study, list(batch.sample_ids), 3))
+    assert batch.sizes == tuple((batch.counts > 0).sum(1).tolist())
+    assert list(batch.sizes) == sorted(batch.sizes, reverse=True)
+    assert batch.counts.shape == (4, max(batch.sizes))
+    assert (batch.asv[batch.counts == 0] == 0).all()
+    assert len(batch.column) == len(set(batch.column.tolist())), "each distinct ASV once"
+    assert (np.diff(study.lengths[batch.column.numpy()]) >= 0).all(), "in order of length"
+    assert batch.tokens.shape[1] == study.lengths[batch.column.numpy()].max()
+    assert batch.padded
+    assert batch.tokens.dtype == torch.uint8
+
+
+def test_epochs_are_drawn_differently_and_reproducibly(study, study_of, tiny):
+    def draw(one: Study, epoch: int) -> np.ndarray:
+        return seen(one, draw_batch(one, np.array([4]), epoch))
+
+    np.testing.assert_array_equal(draw(study, 0), draw(study, 0))
+    assert (draw(study, 0) != draw(study, 1)).any()
+    assert (draw(study, 0) != draw(study, EVALUATION)).any()
+    assert (draw(study, 0) != draw(study_of(**tiny(lengths=(20, 17)), seed=1), 0)).any()
+    alone = draw(study, 1)
+    both = draw_batch(study, np.array([1, 4]), 1)
+    np.testing.assert_array_equal(seen(study, both)[both.sample_ids.index("s4")], alone[0])
+
+
+@pytest.mark.parametrize("metric", [*SKBIO, "faith_pd"])
+def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric):
+    made = tiny()
+    study = study_of(**made, depth=DEPTH, unifrac_metric=metric)
+    batch = draw_batch(study, np.array([3, 1, 7, 0, 5]), 2)
+    counts = rarefied(study, list(batch.sample_ids), 2)
+    tree = TreeNode.read([made["newick"]])
+    names = {"tree": tree, "taxa": list(study.table.feature_ids)}
+    if metric == "faith_pd":
+        expected = alpha_diversity("faith_pd", counts, list(batch.sample_ids), **names)
+        np.testing.assert_allclose(batch.faith_pd.numpy(), expected.to_numpy(), rtol=1e-6)
+        assert batch.distance is None
+        return
+    if metric != "unifrac":
+        names["normalized"] = metric == "weighted-normalized"
+    expected = beta_diversity(SKBIO[metric], counts, list(batch.sample_ids), **names).data
+    assert expected[0, 1] > 0.05
+    np.testing.assert_allclose(batch.distance.numpy(), expected, atol=1e-6)
+    assert batch.faith_pd is None
+
+
+@pytest.mark.parametrize("sampling", ["abundance", "random", "first"])
+def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sampling):
+    """Rarefied, then UniFrac, then the limit; what is left out is not made up for."""
+    made, rows = tiny(), np.arange(9)
+    whole = draw_batch(study_of(**made), rows, 0)
+    limited_study = study_of(**made, token_limit=5, asv_sampling=sampling)
+    limited = draw_batch(limited_study, rows, 0)
+    assert limited.counts.shape == (9, 5)
+    assert max(whole.sizes) > 5
+    place = [whole.sample_ids.index(name) for name in limited.sample_ids]
+    assert torch.equal(limited.distance, whole.distance[place][:, place])
+    full, cut = seen(limited_study, whole)[place], seen(limited_study, limited)
+    assert ((cut == full) | (cut == 0)).all()
+    for all_of_it, kept in zip(full, cut, strict=True):
+        if sampling == "abundance":
+            assert sorted(kept[kept > 0]) == sorted(all_of_it)[-5:]
+        if sampling == "first":
+            assert np.flatnonzero(kept).tolist() == np.flatnonzero(all_of_it)[:5].tolist()
+    if sampling == "random":
+        again, later = draw_batch(limited_study, rows, 0), draw_batch(limited_study, rows, 1)
+        np.testing.assert_array_equal(seen(limited_study, again), cut)
+        assert (seen(limited_study, later) != cut).any()
+        first = seen(limited_study, draw_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0))
+        assert (np.sort(first) != np.sort(cut)).any()
+
+
+def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):
+    """Not of the reads that the token limit leaves: all of 40 reads is as all of 80, and not as 20 of 40."""
+    batch = draw_batch(study_of(**tiny(), token_limit=1), np.arange(9), 0)
+    assert batch.sizes == (1,) * 9
+    assert (batch.counts < DEPTH).all()
+
+    def vectors(depth: int, reads: float) -> torch.Tensor:
+        counts = torch.full_like(batch.counts, reads)
+        return model_of(depth=depth)(dataclasses.replace(batch, counts=counts)).samples
+
+    with torch.no_grad():
+        torch.testing.assert_close(vectors(40, 40), vectors(80, 80))
+        assert (vectors(40, 40) - vectors(40, 20)).abs().max() > 1e-3
+
+
+def test_shallow_draws_have_fewer_reads_and_their_own_distances(study_of, tiny):
+    study, rows = study_of(**tiny()), np.arange(9)
+    full = draw_batch(study, rows, 3)
+    assert (full.counts.sum(dim=1) == study.depth).all()
+    drawn = draw_batch(study, rows, 3, shallow=1.0)
+    reads = drawn.counts.sum(dim=1).numpy()
+    assert reads.min() >= study.depth / 4
+    assert reads.max() <= study.depth
+    assert len(set(reads.tolist())) > 4
+    again, later = draw_batch(study, rows, 3, shallow=1.0), draw_batch(study, rows, 4, shallow=1.0)
+    assert torch.equal(again.counts, drawn.counts)
+    assert set(later.counts.sum(dim=1).tolist()) != set(reads.tolist())
+    some = [draw_batch(study, rows, draw, shallow=0.5).counts.sum(dim=1) for draw in range(20)]
+    assert 0.3 < float((torch.cat(some) < study.depth).float().mean()) < 0.6
+    table = np.zeros((9, len(study.table.feature_ids)))
+    np.add.at(table, (np.arange(9)[:, None], drawn.column[drawn.asv].numpy()), drawn.counts.numpy())
+    np.testing.assert_allclose(drawn.distance, batch_unifrac(study.tree, study.tips, table), atol=1e-6)
+
+
+def conditioned(study):
+    rng = np.random.default_rng(0)
+    return dataclasses.replace(
+        study,
+        category=rng.integers(1, 5, (9, 2)),
+        covariate=rng.normal(size=(9, 1)).astype(np.float32),
+        weight=np.arange(9, dtype=np.float32),
+    )
+
+
+def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
+    """What is hidden depends on seed, epoch and sample alone, and the study keeps its values."""
+    study = conditioned(study)
+    batch = draw_batch(study, np.array([6, 2, 7]), 0)
+    for at, name in enumerate(batch.sample_ids):
+        row = int(name[1:])
+        assert batch.category[at].tolist() == study.category[row].tolist()
+        assert batch.covariate[at].tolist() == study.covariate[row].tolist()
+        assert batch.weight[at] == row
+
+    def hidden(rows, draw):
+        found = draw_batch(study, np.array(rows), draw, withheld=Withheld(covariates=0.4))
+        together = torch.cat([found.category == 0, found.covariate.isnan()], dim=1)
+        return {name: tuple(one.tolist()) for name, one in zip(found.sample_ids, together, strict=True)}
+
+    one, other = hidden(range(9), 3), hidden([8, 4], 3)
+    assert other.items() <= one.items()
+    assert hidden(range(9), 4) != one
+    share = np.mean([list(hidden(range(9), draw).values()) for draw in range(30)], axis=(0, 1))
+    assert share == pytest.approx(0.4, abs=0.1)
+    assert (study.category > 0).all()
+    assert np.isfinite(study.covariate).all()
+    bare = draw_batch(dataclasses.replace(study, category=None, covariate=None, weight=None), np.arange(3), 0)
+    assert (bare.category, bare.covariate, bare.weight) == (None, None, None)
+
+
+def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
+    study, rows = study_of(**tiny()), np.arange(9)
+    full, thin = draw_batch(study, rows, 3), draw_batch(study, rows, 3, withheld=Withheld(0.5))
+
+    def read(batch):
+        return {
+            name: {int(batch.column[asv]): int(n) for asv, n in zip(asvs, reads, strict=True) if n}
+            for name, asvs, reads in zip(batch.sample_ids, batch.asv, batch.counts, strict=True)
+        }
+
+    whole, part = read(full), read(thin)
+    assert all(part[name].items() <= whole[name].items() for name in whole)
+    left = sum(map(len, part.values())) / sum(map(len, whole.values()))
+    assert 0.4 < left < 0.7
+    alone = read(draw_batch(study, rows[[5, 2]], 3, withheld=Withheld(0.5)))
+    assert alone == {name: part[name] for name in alone}
+    assert read(draw_batch(study, rows, 4, withheld=Withheld(0.5))) != part
+    assert all(len(one) >= 1 for one in read(draw_batch(study, rows, 3, withheld=Withheld(0.999))).values())
+    order = [full.sample_ids.index(name) for name in thin.sample_ids]
+    assert torch.equal(thin.distance, full.distance[order][:, order])
+
+
+def test_targets_follow_their_samples(study):
+    target = np.arange(9, dtype=np.float32)[:, None]
+    label = np.arange(9)[:, None] % 4 - 1
+    batch = draw_batch(dataclasses.replace(study, target=target, label=label), np.array([6, 2, 7]), 0)
+    assert [f"s{int(value)}" for value in batch.target[:, 0]] == list(batch.sample_ids)
+    assert batch.label[:, 0].tolist() == [int(name[1:]) % 4 - 1 for name in batch.sample_ids]
