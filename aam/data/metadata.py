@@ -49,6 +49,12 @@ def is_missing(value: str, only_empty: bool = False) -> bool:
     return value in MISSING or value.startswith(INSDC_REASON)
 
 
+def is_insdc(value: str) -> bool:
+    """Return whether a cell holds, in any case, a missing-value term of INSDC."""
+    value = value.lower()
+    return value in INSDC or value.startswith(INSDC_REASON)
+
+
 def is_number(value: str) -> bool:
     """Whether a cell is a finite decimal number."""
     return NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
@@ -59,7 +65,8 @@ class Metadata:
     """A metadata table: sample ids, and values by column as the text that stood in the file.
 
     `kinds` are as the file says (columns `declared`), else numeric where all that is not missing is numbers.
-    Only an empty cell is missing in `blank` columns. `source` is where it was read from, for messages.
+    Only an empty cell is missing in `blank` columns; in those of `insdc` the file says itself that the terms of
+    INSDC are. `source` is where it was read from, for messages.
     """
 
     ids: tuple[str, ...]
@@ -68,6 +75,7 @@ class Metadata:
     declared: frozenset[str] = frozenset()
     blank: frozenset[str] = frozenset()
     source: str = "metadata"
+    insdc: frozenset[str] = frozenset()
 
     @cached_property
     def _row(self) -> dict[str, int]:
@@ -99,6 +107,18 @@ class Metadata:
             raise InputError(f"{self.source}: {len(absent)} samples have no row: {shown(absent)}")
         chosen = (cells[self._row[sample]] for sample in ids)
         return tuple(None if is_missing(cell, blank) else cell for cell in chosen)
+
+    def categories(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
+        """Return values of a column for the samples `ids` by the rules of QIIME 2, none where missing.
+
+        An empty cell is missing, and a term of INSDC where ``#q2:missing`` says so. Any other text is a category,
+        ``None`` and ``NA`` too. `values` takes these for missing where a missing value is refused by name; here
+        nobody would hear of it. `InputError` without a row.
+        """
+        self.values(name, ids := tuple(ids))
+        cells, insdc = self.columns[name], name in self.insdc
+        chosen = (cells[self._row[sample]] for sample in ids)
+        return tuple(None if not cell or (insdc and is_insdc(cell)) else cell for cell in chosen)
 
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
         """As `values`, float64 ``[N]``, NaN where missing; `InputError` for text or an infinite value too."""
@@ -235,7 +255,8 @@ def read_metadata(path: Path) -> Metadata:
             problems.add(f"{path}: column {name!r} is no-missing, but sample {sample!r} is empty")
     problems.raise_if_any()
     table = dict(zip(header[1:], columns, strict=True))
-    return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path))
+    insdc = frozenset(name for name, scheme in zip(header[1:], schemes, strict=True) if scheme == "INSDC:missing")
+    return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path), insdc)
 
 
 def align(
@@ -267,7 +288,11 @@ def align(
     if not kept:
         raise InputError(*reasons, f"{metadata.source}: no sample of the table has all that is needed")
     if reasons and missing == "error":
-        raise InputError(*reasons, "Fill the gaps, or leave these samples out with --missing drop")
+        raise InputError(
+            *reasons,
+            "Fill the gaps, or leave these samples out with --missing drop; where such a word is a class and no gap, "
+            "write blank for its column in a row #q2:missing",
+        )
     for reason in reasons:
         log.warning("%s; left out", reason)
     return kept
