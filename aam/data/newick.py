@@ -1,23 +1,27 @@
-"""Newick text to a phylogeny."""
+"""Newick text to a phylogeny, checked, and pruned to the features of a table."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from aam.data.artifact import read_artifact
-from aam.data.phylogeny import Ints, Phylogeny, make_phylogeny, midpoint_root
+from aam.data.phylogeny import Ints, Phylogeny, make_phylogeny, match_tips, midpoint_root, prune
 from aam.errors import InputError, shown
 
 LABEL = re.compile(r"[^\s'\]]+|'(?:[^']|'')+'")
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+log = logging.getLogger("aam")
 
 OPEN, CLOSE, COMMA, COLON, END, QUOTE = (ord(letter) for letter in "(),:;'")
 
@@ -205,3 +209,22 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
             "rooted tree or pass --midpoint-root"
         )
     return tree
+
+
+def pruned_tree(
+    path: Path,
+    feature_ids: Sequence[str],
+    missing_tips: Literal["error", "drop"],
+    midpoint: bool,
+    sequences: Sequence[str] = (),
+) -> tuple[Phylogeny, Ints]:
+    """Return the tree above some features, up to its root, and the tip of each feature (-1 without).
+
+    Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
+    """
+    tree = read_tree(path, midpoint)
+    tips = match_tips(tree, feature_ids, missing_tips, sequences)
+    present = np.unique(tips[tips >= 0])
+    if missing := int((tips < 0).sum()):
+        log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(tips))
+    return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
