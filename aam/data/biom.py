@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import biom
 import h5py
 import numpy as np
 import numpy.typing as npt
@@ -210,6 +209,9 @@ def write_hdf5(
     Write below `aam.runtime.files.whole_file` to have a whole file or none. Raises `InputError`: ids that do not
     fit the shape or occur twice.
     """
+    # Only writing needs biom-format, which loads pandas.
+    import biom
+
     try:
         table = biom.Table(sparse.csc_matrix(counts, copy=True).T, feature_ids, sample_ids, type="OTU table")
     except biom.exception.TableException as error:
