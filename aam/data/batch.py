@@ -76,7 +76,7 @@ class Batch:
         return sum(self.samples_by_rank[: self.rank])
 
     @property
-    def own(self) -> slice:
+    def asvs_of_rank(self) -> slice:
         """The distinct ASVs that `tokens` holds, among those of all ranks."""
         start = sum(self.asvs_by_rank[: self.rank])
         return slice(start, start + len(self.tokens))

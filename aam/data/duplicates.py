@@ -14,12 +14,12 @@ def duplicates_across_subsets(table: SampleTable, split: Split) -> tuple[str, ..
     for row, name in enumerate(table.sample_ids):
         columns, reads = table.row(row)
         same_reads.setdefault(columns.tobytes() + reads.tobytes(), []).append(name)
-    divided = [names for names in same_reads.values() if 0 < len(held_out.intersection(names)) < len(names)]
-    if not divided:
+    across = [names for names in same_reads.values() if 0 < len(held_out.intersection(names)) < len(names)]
+    if not across:
         return ()
     fold = f" of fold {split.test_fold}" if split.test_fold else ""
     return (
-        f"{sum(len(held_out.intersection(names)) for names in divided)} held-out samples{fold} have the very reads of "
-        f"others that were learned from: {shown(divided[0])}; one sample under two ids? "
+        f"{sum(len(held_out.intersection(names)) for names in across)} held-out samples{fold} have the very reads of "
+        f"others that were learned from: {shown(across[0])}; one sample under two ids? "
         "--group-column keeps it together",
     )

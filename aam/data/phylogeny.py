@@ -98,7 +98,7 @@ def match_tips(
 
 
 def present_ranges(lo: Ints, hi: Ints, tips: Ints, total: int) -> tuple[Ints, Ints, Ints]:
-    """Branches above at least one of `tips`, and their ranges among these.
+    """Return the branches above at least one of `tips`, and their ranges among these.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def prune(phylogeny: Phylogeny, tips: Ints) -> Phylogeny:
 
 
 def _farthest_pair(tree: Phylogeny, tip_nodes: Ints) -> tuple[int, float]:
-    """The deeper node of two tips that are farthest apart, and their distance."""
+    """Return the deeper node of two tips that are farthest apart, and their distance."""
     from_root = np.zeros(len(tree.parent)).tolist()
     above, length = tree.parent.tolist(), tree.length.tolist()
     for node in range(len(above) - 2, -1, -1):

@@ -11,10 +11,10 @@ from aam.data.table import Integers, SampleTable
 from aam.runtime.rng import generator
 
 # Up to here numpy's shuffle of the reads is faster than its draw per ASV (23 against 50 us at 20,000 reads).
-MOST_SHUFFLED = 1 << 17
+MAX_SHUFFLED = 1 << 17
 
 # numpy refuses hypergeometric draws from 10^9 reads and more.
-MOST_MARGINAL = 10**9
+MAX_MARGINAL = 10**9
 
 
 def _enumerated(values: npt.NDArray[np.int64], depth: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -37,16 +37,16 @@ def rarefy(values: Integers, depth: int, rng: np.random.Generator) -> npt.NDArra
         raise ValueError(f"depth {depth} is not between 0 and the {total} reads of the sample")
     if depth == total:
         return wide
-    if total >= MOST_MARGINAL:
+    if total >= MAX_MARGINAL:
         return _enumerated(wide, depth, rng)
-    method: Literal["count", "marginals"] = "count" if total <= MOST_SHUFFLED else "marginals"
+    method: Literal["count", "marginals"] = "count" if total <= MAX_SHUFFLED else "marginals"
     return rng.multivariate_hypergeometric(wide, depth, method=method)
 
 
 def rarefied_row(
     table: SampleTable, row: int, depth: int, seed: int, epoch: int
 ) -> tuple[Integers, npt.NDArray[np.int64]]:
-    """Columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one epoch.
+    """Return columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one epoch.
 
     The draw depends on the sample's id and counts, `seed` and `epoch`, and on nothing else in the table.
     """

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 from aam.data.split import SUBSETS, Split, Subset
-from aam.data.text import MOST_PROBLEMS, decoded, parse_rows, read_bytes
+from aam.data.text import MAX_PROBLEMS, decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
 from aam.runtime.files import write_text
 
@@ -33,7 +33,7 @@ def read_split(path: Path) -> Split:
     problems = Problems()
     rows: dict[str, tuple[Subset, str]] = {}
     for number, (line, cells) in enumerate(parse_rows(decoded(read_bytes(path), path), path)):
-        if len(problems.found) == MOST_PROBLEMS:
+        if len(problems.found) == MAX_PROBLEMS:
             break
         where = f"{path}: line {line}"
         if number == 0:

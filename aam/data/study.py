@@ -26,7 +26,7 @@ EVALUATION = -1
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Everything that a batch is drawn from.
+    """The data from which batches are drawn.
 
     Attributes
     ----------
@@ -94,6 +94,6 @@ class Study:
         return np.asarray(kept.sum(axis=1)).ravel()
 
     def rows(self, sample_ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Rows of the table of the samples named."""
+        """Return the rows of the table of the samples named."""
         place = {name: row for row, name in enumerate(self.table.sample_ids)}
         return np.array([place[name] for name in sample_ids], np.int64)

@@ -14,6 +14,7 @@ from aam.data.depth import Labels, choose_depth, dropped_by_class
 from aam.data.distances import read_distances
 from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.newick import pruned_tree
+from aam.data.phylogeny import Ints, Phylogeny
 from aam.data.study import Study
 from aam.data.study_splits import split_samples
 from aam.data.table import SampleTable, check_length, deep_enough, read_table, select_samples, trim
@@ -66,6 +67,16 @@ def _read_table(config: DataConfig, path: Path, max_bp: int | None) -> SampleTab
     return table
 
 
+def _classes(
+    metadata: Metadata | None, columns: Sequence[str], classifier: bool, ids: Sequence[str]
+) -> dict[str, Labels]:
+    """Return the classes of the samples `ids` by column, without numeric columns unless `classifier`."""
+    if metadata is None:
+        return {}
+    names = [name for name in columns if classifier or metadata.kinds[name] != "numeric"]
+    return {name: metadata.values(name, ids) for name in names}
+
+
 def _chosen_depth(
     table: SampleTable,
     metadata: Metadata | None,
@@ -90,6 +101,15 @@ def _log_dropped(table: SampleTable, classes: dict[str, Labels], dropped: Collec
         counts = dropped_by_class(dict(zip(table.sample_ids, labels, strict=True)), dropped)
         lines = [f"{fewer} of {total} of {label or 'no class'!r}" for label, (fewer, total) in counts.items() if fewer]
         log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
+
+
+def _matched_tree(config: DataConfig, table: SampleTable) -> tuple[Phylogeny | None, Ints | None]:
+    """Return the tree above the ASVs of a table and the tip of each, or nothing without a tree."""
+    if config.tree is None:
+        return None, None
+    # With --sequences the ids are hashes, and the tips may be called by either.
+    sequences = () if config.sequences is None else table.sequences
+    return pruned_tree(config.tree, table.feature_ids, config.missing_tips, config.midpoint_root, sequences)
 
 
 def load_study(
@@ -121,30 +141,21 @@ def load_study(
     training : collection of str, optional
         The training samples; where it is not given, those of the splits that `config` asks for.
 
-    Raises
-    ------
-    InputError
-        With every problem of table and metadata, or of the tree.
+    Raises `InputError`: with every problem of table and metadata, or of the tree.
     """
-    table, metadata = _read_inputs(config, max_bp, [*columns, *optional])
-    all_sample_ids = table.sample_ids
-    classes: dict[str, Labels] = {}
+    full_table, metadata = _read_inputs(config, max_bp, [*columns, *optional])
+    aligned = full_table
     if metadata is not None:
-        table = select_samples(table, align(metadata, table.sample_ids, columns, config.missing))
-        names = [name for name in class_columns if classifier or metadata.kinds[name] != "numeric"]
-        classes = {name: metadata.values(name, table.sample_ids) for name in names}
-    aligned = table
+        aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns, config.missing))
+    classes = _classes(metadata, class_columns, classifier, aligned.sample_ids)
     depth = config.rarefy_depth
     if depth is None:
-        depth = _chosen_depth(table, metadata, classes, training, config, seed)
-    table, dropped = deep_enough(table, depth)
+        depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
+    table, dropped = deep_enough(aligned, depth)
     _log_dropped(aligned, classes, dropped)
-    tree = tips = matrix = None
-    if config.tree is not None:
-        sequences = () if config.sequences is None else table.sequences
-        tree, tips = pruned_tree(config.tree, table.feature_ids, config.missing_tips, config.midpoint_root, sequences)
-    if config.unifrac_matrix is not None:
-        matrix = read_distances(config.unifrac_matrix).select(table.sample_ids)
+    tree, tips = _matched_tree(config, table)
+    path = config.unifrac_matrix
+    matrix = None if path is None else read_distances(path).select(table.sample_ids)
     return Study(
         table=table,
         tokens=torch.from_numpy(encode(table.sequences)),
@@ -156,7 +167,7 @@ def load_study(
         tips=tips,
         matrix=matrix,
         metadata=metadata,
-        all_sample_ids=all_sample_ids,
+        all_sample_ids=full_table.sample_ids,
         aligned_sample_ids=aligned.sample_ids,
         dropped=dropped,
     )

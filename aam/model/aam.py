@@ -85,7 +85,7 @@ class Outputs:
     awaited: Tensor | None = None
 
     def full(self) -> Outputs:
-        """The same in float32 where it was in half precision: losses compare it with float32."""
+        """Return the same in float32 where it was in half precision: losses compare it with float32."""
         half = (torch.float16, torch.bfloat16)
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
