@@ -18,6 +18,11 @@ class UnifracConfig(TreeConfig, ObservedConfig):
     output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
     rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.")
     seed: int = option(0, "Seed of the rarefaction.")
+    empty_samples: Literal["keep", "nan", "drop"] = option(
+        "keep",
+        "Samples without reads on the tree, which have no distances: keep those of scikit-bio (0 between two of them), "
+        "write NaN, or leave the samples out. Faith PD is 0.",
+    )
     memory_limit: float = option(1.0, "Memory of the computation in GiB.")
     device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")

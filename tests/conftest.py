@@ -1,7 +1,8 @@
 """What every test runs under: types checked, no network, one thread per worker, real data when named.
 
 Types and shapes are checked by an import hook, so `aam` must not be imported above the line that installs it,
-and what an annotation in `aam` names must be imported at run time, not under ``if TYPE_CHECKING``.
+and what an annotation in `aam` names must be imported at run time, not under ``if TYPE_CHECKING``. Shapes come from
+`aam.runtime.shapes`, which takes jaxtyping's because jaxtyping is imported here before `aam`.
 """
 
 from __future__ import annotations

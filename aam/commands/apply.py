@@ -9,7 +9,8 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
-from aam.data.study import Study, load_study
+from aam.data.study import Study
+from aam.data.study_inputs import load_study
 from aam.errors import InputError, shown
 from aam.evaluation.predictions import PredictionTable, combined
 from aam.options import out_of_range

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
-from aam.data.division import divided, division_columns, division_problems
-from aam.data.split import Split, read_sides, restricted, twins_apart
-from aam.data.study import Study, load_study
+from aam.data.duplicates import duplicates_across_subsets
+from aam.data.split import Split, restricted
+from aam.data.split_file import read_subsets
+from aam.data.study import Study
+from aam.data.study_inputs import load_study
+from aam.data.study_splits import make_splits, split_columns, split_option_problems
 from aam.data.targets import fit_targets
 from aam.errors import InputError, Problems
 from aam.evaluation.bootstrap import Predictions
@@ -31,7 +34,7 @@ log = logging.getLogger("aam")
 def _checked(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
     """Output and files of sample ids; `InputError` with every option that is missing or contradicts another."""
     data, given, problems = config.data, (config.train_samples, config.val_samples), Problems()
-    problems.found += out_of_range(config) + division_problems(data)
+    problems.found += out_of_range(config) + split_option_problems(data)
     if not config.metadata_column:
         problems.add("--metadata-column: not given; name the column to predict")
     if (given[0] is None) != (given[1] is None):
@@ -53,9 +56,9 @@ def _checked(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
 
 def _splits(config: RfBaselineConfig, study: Study, files: tuple[Path, Path] | None) -> tuple[Split, ...]:
     if files is None:
-        splits = divided(study, config.data, config.seed)
+        splits = make_splits(study, config.data, config.seed)
     else:
-        named = read_sides(*files)
+        named = read_subsets(*files)
         present = sorted(set(named.sample_ids) & set(study.table.sample_ids))
         if lost := len(named.sample_ids) - len(present):
             log.warning("%d of %d samples named are not in the table at this depth", lost, len(named.sample_ids))
@@ -63,7 +66,7 @@ def _splits(config: RfBaselineConfig, study: Study, files: tuple[Path, Path] | N
     if not any(split.held_out for split in splits):
         raise InputError("no sample is held out; pass --cv, --split, --split-column, or a --test-size above 0")
     for split in splits:
-        for said in twins_apart(study.table, split):
+        for said in duplicates_across_subsets(study.table, split):
             log.warning("warning: %s", said)
     return splits
 
@@ -76,7 +79,7 @@ def rf_baseline(config: RfBaselineConfig) -> None:
     output, files = _checked(config)
     data = DataConfig(**{item.name: getattr(config.data, item.name) for item in dataclasses.fields(config.data)})
     names = config.metadata_column
-    wanted = [*names, *division_columns(data)]
+    wanted = [*names, *split_columns(data)]
     study = load_study(data, sys.maxsize, config.seed, wanted, names, config.classifier)
     if study.metadata is None:
         raise InputError("--metadata: not given; name the sample metadata")

@@ -21,10 +21,11 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig
 from aam.data.newick import read_tree
 from aam.data.phylogeny import match_tips
 from aam.data.region import RegionProfile
-from aam.data.study import load_study
+from aam.data.study_inputs import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
+from aam.data.unifrac import Metric, UnifracOptions
+from aam.data.unifrac_tiles import unifrac_matrix
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare_device

@@ -9,7 +9,8 @@ from dataclasses import replace
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
 from aam.data.metadata import Metadata, align, read_metadata
-from aam.data.split import Split, check_groups, read_split
+from aam.data.split import Split, check_groups
+from aam.data.split_file import read_split
 from aam.data.study import Study
 from aam.engine.run_directory import check_output
 from aam.errors import InputError, shown

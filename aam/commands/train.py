@@ -13,7 +13,8 @@ from typing import Any
 
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
-from aam.data.split import SIDES, twins_apart
+from aam.data.duplicates import duplicates_across_subsets
+from aam.data.split import SUBSETS
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import decided_before, describe
 from aam.engine.signals import Signals
@@ -105,7 +106,7 @@ def _train_all(prepared: Prepared, run: RunDirectory, command: str) -> None:
     held_out: list[PredictionTable] = []
     tables: list[Table] = []
     models: dict[Path, SavedModel] = {}
-    warnings = [said for split in prepared.splits for said in twins_apart(study.table, split)]
+    warnings = [said for split in prepared.splits for said in duplicates_across_subsets(study.table, split)]
     for said in warnings:
         log.warning("warning: %s", said)
     transductive, many = False, config.data.cv is not None
@@ -130,7 +131,7 @@ def _train_all(prepared: Prepared, run: RunDirectory, command: str) -> None:
     targets = _results(prepared, run.path, held_out, models)
     if config.targets.ensemble:
         save_ensemble(run.path / "model", {folder.name: folder / "model" for folder in models})
-    sides = {str(side): len(prepared.splits[0].ids(side)) for side in SIDES}
+    sides = {str(side): len(prepared.splits[0].ids(side)) for side in SUBSETS}
     results = ReportData(
         title=f"aam {command}",
         task={"command": command, "targets": ", ".join(config.targets.metadata_column) or "none"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from rich.progress import Progress
@@ -11,10 +12,13 @@ from scipy import sparse
 
 from aam.config_commands import UnifracConfig
 from aam.data.distances import SUFFIXES, ids_beside, write_distances, write_faith_pd
+from aam.data.newick import pruned_tree
+from aam.data.phylogeny import Ints
 from aam.data.rarefaction import rarefied_row
-from aam.data.table import SampleTable, deep_enough, make_table, read_table
-from aam.data.unifrac import UnifracOptions, faith_pd, pruned_tree, unifrac_tiles
-from aam.errors import InputError, Problems
+from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
+from aam.data.unifrac import UnifracOptions, faith_pd, samples_without_tips
+from aam.data.unifrac_tiles import unifrac_tiles
+from aam.errors import InputError, Problems, shown
 from aam.options import out_of_range
 from aam.runtime.device import prepare_device
 from aam.runtime.files import check_writable
@@ -54,6 +58,27 @@ def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
     return make_table(counts, table.sample_ids, table.feature_ids)
 
 
+def _without_empty(table: SampleTable, tips: Ints, choice: str) -> SampleTable:
+    """Warn of samples without reads on the tree, and leave them out where that is the choice."""
+    empty = samples_without_tips(tips, table.counts)
+    if not empty.any():
+        return table
+    names = [name for name, is_empty in zip(table.sample_ids, empty, strict=True) if is_empty]
+    treatment = {
+        "keep": "their distances mean nothing (0 to each other); --empty-samples nan or drop",
+        "nan": "their distances are NaN",
+        "drop": "they are left out",
+    }[choice]
+    log.warning("%d of %d samples have no reads on the tree: %s; %s", len(names), len(empty), shown(names), treatment)
+    if choice != "drop":
+        return table
+    if empty.all():
+        raise InputError(
+            "--empty-samples drop leaves no sample: none has reads on the tree; give the tree of this table"
+        )
+    return select_samples(table, [name for name in table.sample_ids if name not in set(names)])
+
+
 def write_unifrac(config: UnifracConfig) -> None:
     """Compute what `config` asks for and write it, whole or not at all.
 
@@ -68,11 +93,13 @@ def write_unifrac(config: UnifracConfig) -> None:
     if config.rarefy_depth is not None:
         table = _rarefied(table, config.rarefy_depth, config.seed)
     tree, tips = pruned_tree(tree_path, table.feature_ids, config.missing_tips, config.midpoint_root)
+    table = _without_empty(table, tips, config.empty_samples)
     if config.unifrac_metric == "faith_pd":
         write_faith_pd(output, table.sample_ids, faith_pd(tree, tips, table.counts, config.root_length))
         log.info("%s: faith_pd of %d samples", output, len(table.sample_ids))
         return
-    options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length)
+    empty: Literal["scikit-bio", "nan"] = "nan" if config.empty_samples == "nan" else "scikit-bio"
+    options = UnifracOptions(config.unifrac_metric, config.alpha, config.root_length, empty=empty)
     with Progress(transient=True) as progress:
         bar = progress.add_task("pairs of samples", total=len(table.sample_ids) ** 2)
         tiles = unifrac_tiles(

@@ -60,7 +60,7 @@ environment:
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a QIIME 2 archive holds: semantic type, directory format, content by name below ``data/``."""
+    """The content of a QIIME 2 archive: semantic type, directory format, content by name below ``data/``."""
 
     type: str
     format: str
@@ -68,10 +68,10 @@ class Artifact:
     path: Path
 
     def file(self, name: str) -> bytes:
-        """Content of the file `name`; `InputError` names what there is instead."""
+        """Return the content of the file `name`; `InputError` names what there is instead."""
         if name not in self.data:
-            found = shown(sorted(self.data))
-            raise InputError(f"{self.path}: no file {name!r} in {self.type}, found {found}")
+            names = shown(sorted(self.data))
+            raise InputError(f"{self.path}: no file {name!r} in {self.type}, found {names}")
         return self.data[name]
 
 
@@ -82,7 +82,7 @@ def _check_name(name: str, where: object) -> None:
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
-    """Bound what will be unpacked; returns the one folder at the top, named by a UUID."""
+    """Bound the size of the content and return the one folder at the top, named by a UUID."""
     total = sum(entry.file_size for entry in entries)
     largest = max((entry.file_size for entry in entries), default=0)
     allowed = min(MAX_TOTAL, EXEMPT + MAX_RATIO * path.stat().st_size)
@@ -121,22 +121,22 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> by
 
 
 def _parse_metadata(blob: bytes, root: str, path: Path) -> tuple[str, str]:
-    """Semantic type and format from metadata.yaml: three flat ``key: value`` lines."""
+    """Return semantic type and format from metadata.yaml: three flat ``key: value`` lines."""
     where = f"{path}: metadata.yaml"
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for number, line in enumerate(blob.decode("utf-8").splitlines(), start=1):
         key, separator, value = line.partition(": ")
         if not line.strip():
             continue
-        if not separator or key not in ("uuid", "type", "format") or key in found:
+        if not separator or key not in ("uuid", "type", "format") or key in fields:
             raise InputError(f"{where}: line {number} is {line!r}, expected uuid, type and format once each")
         quoted = re.fullmatch(r"""(['"])(.*)\1""", value.strip())
-        found[key] = quoted[2] if quoted else value.strip()
-    if set(found) != {"uuid", "type", "format"}:
-        raise InputError(f"{where}: holds {shown(found)}, expected 'uuid', 'type' and 'format'")
-    if found["uuid"] != root:
-        raise InputError(f"{where}: uuid is {found['uuid']!r}, expected the top folder's {root!r}")
-    return found["type"], found["format"]
+        fields[key] = quoted[2] if quoted else value.strip()
+    if set(fields) != {"uuid", "type", "format"}:
+        raise InputError(f"{where}: holds {shown(fields)}, expected 'uuid', 'type' and 'format'")
+    if fields["uuid"] != root:
+        raise InputError(f"{where}: uuid is {fields['uuid']!r}, expected the top folder's {root!r}")
+    return fields["type"], fields["format"]
 
 
 def _read(path: Path, expected_types: Iterable[str], reason: str) -> Artifact:
@@ -149,13 +149,13 @@ def _read(path: Path, expected_types: Iterable[str], reason: str) -> Artifact:
                 raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
         if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
             raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive")
-        found, format_ = _parse_metadata(_content(archive, files["metadata.yaml"], path), root, path)
+        semantic_type, format_ = _parse_metadata(_content(archive, files["metadata.yaml"], path), root, path)
         accepted = list(expected_types)
-        if found.split(" % ")[0] not in accepted:
+        if semantic_type.split(" % ")[0] not in accepted:
             because = f"; {reason}" if reason else ""
-            raise InputError(f"{path}: holds {found}, expected {' or '.join(accepted)}{because}")
+            raise InputError(f"{path}: holds {semantic_type}, expected {' or '.join(accepted)}{because}")
         inside = {name[5:]: entry for name, entry in files.items() if name.startswith("data/")}
-        return Artifact(found, format_, {n: _content(archive, e, path) for n, e in inside.items()}, path)
+        return Artifact(semantic_type, format_, {n: _content(archive, e, path) for n, e in inside.items()}, path)
 
 
 def read_artifact(path: Path, expected_types: Iterable[str], reason: str = "") -> Artifact:

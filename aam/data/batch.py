@@ -1,7 +1,8 @@
 """The batch: the one type that travels from the loader to the losses.
 
 Legend for shapes everywhere: B samples, S ASVs per sample, U unique ASVs, L nucleotides, D width,
-T numeric targets, K class targets, C categorical columns, N numeric covariates.
+T numeric targets, K class targets, C categorical columns, N numeric covariates. With several ranks, all_B and
+all_U are the samples and unique ASVs of all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from aam.runtime.shapes import Float, Int64, UInt8
 from aam.runtime.timing import stage
 
 
@@ -27,42 +29,41 @@ class Batch:
         Which of the distinct ASVs each ASV of each sample is; 0 where `counts` is 0.
     counts : float32 [B, S]
         Rarefied reads; 0 is padding.
-    distance : float32 or float64 [B, B], optional
-        UniFrac between the samples, from the rarefied counts of this very batch; with several ranks between its own
-        samples and those of all ranks.
+    distance : float32 or float64 [B, all_B], optional
+        UniFrac between the samples, from the rarefied counts of this very batch; with several ranks between the
+        samples of this rank and those of all.
     faith_pd : float32 [B], optional
-        Faith PD of the same draw.
+        Faith PD of the same rarefied counts.
     target : float32 [B, T], optional
         Transformed numeric columns, NaN where missing.
     label : int64 [B, K], optional
         Class columns, -1 where missing.
     category, covariate, weight : int64 [B, C], float32 [B, N], float32 [B], optional
-            Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
-        column, key : int64 [U], optional
-        Column of each distinct ASV in the table, for vectors that were computed beforehand, and its `asv_keys`;
-        with several ranks of the ASVs of all.
-        sizes : tuple of int
-        ASVs of each sample, known on the host; samples stand in descending order of it.
+        Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
+    column, key : int64 [all_U], optional
+        Column of each distinct ASV in the table, for vectors that were computed beforehand, and its `asv_keys`.
+    sizes : tuple of int
+        ASVs of each sample, on the host; samples stand in descending order of it.
     padded : bool
         Whether a row of `tokens` is shorter than L.
     rank : int
     samples_by_rank, asvs_by_rank : tuple of int
-        Samples and distinct ASVs of each rank, one rank after the other; empty for a batch that is whole.
+        Samples and distinct ASVs of each rank, one rank after the other; empty with a single rank.
     sample_ids : tuple of str
     """
 
-    tokens: Tensor
-    asv: Tensor
-    counts: Tensor
-    distance: Tensor | None = None
-    faith_pd: Tensor | None = None
-    target: Tensor | None = None
-    label: Tensor | None = None
-    category: Tensor | None = None
-    covariate: Tensor | None = None
-    weight: Tensor | None = None
-    column: Tensor | None = None
-    key: Tensor | None = None
+    tokens: UInt8[Tensor, "U L"]
+    asv: Int64[Tensor, "B S"]
+    counts: Float[Tensor, "B S"]
+    distance: Float[Tensor, "B all_B"] | None = None
+    faith_pd: Float[Tensor, " B"] | None = None
+    target: Float[Tensor, "B T"] | None = None
+    label: Int64[Tensor, "B K"] | None = None
+    category: Int64[Tensor, "B C"] | None = None
+    covariate: Float[Tensor, "B N"] | None = None
+    weight: Float[Tensor, " B"] | None = None
+    column: Int64[Tensor, " all_U"] | None = None
+    key: Int64[Tensor, " all_U"] | None = None
     sizes: tuple[int, ...] = ()
     padded: bool = False
     sample_ids: tuple[str, ...] = ()
@@ -72,17 +73,17 @@ class Batch:
 
     @property
     def first(self) -> int:
-        """Where its first sample stands among those of all ranks."""
+        """Index of the first sample among those of all ranks."""
         return sum(self.samples_by_rank[: self.rank])
 
     @property
-    def own(self) -> slice:
-        """Which of the distinct ASVs `tokens` holds."""
+    def asvs_of_rank(self) -> slice:
+        """The distinct ASVs that `tokens` holds, among those of all ranks."""
         start = sum(self.asvs_by_rank[: self.rank])
         return slice(start, start + len(self.tokens))
 
     def work(self, patch: int) -> int:
-        """Tokens that each block reads: patches of the distinct ASVs that are held, and slots of the samples."""
+        """Return the tokens that each block reads: patches of this rank's distinct ASVs, and ASVs of the samples."""
         return len(self.tokens) * -(-self.tokens.shape[1] // patch) + sum(self.sizes)
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -91,7 +92,7 @@ class Batch:
 
     @stage("transfer")
     def to(self, device: torch.device) -> Batch:
-        """A copy on `device`."""
+        """Return a copy on `device`."""
         moved = {name: value.to(device, non_blocking=True) for name, value in self._tensors().items()}
         return replace(self, **moved)  # type: ignore[arg-type]
 
@@ -108,5 +109,5 @@ class Budget(NamedTuple):
     most: float
 
     def allows(self, batch: Batch) -> bool:
-        """Whether a step on `batch` stays below the most."""
+        """Return whether a step on `batch` stays below the most."""
         return bool(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel() <= self.most)

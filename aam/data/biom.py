@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import biom
 import h5py
 import numpy as np
 import numpy.typing as npt
@@ -39,18 +38,18 @@ CREATED = datetime(1970, 1, 1)
 
 
 def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset:
-    """A one-dimensional dataset of one of the numpy `kinds` that is no larger than what is stored of it."""
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
+    """Return a one-dimensional dataset of one of the numpy `kinds` that is no larger than what is stored of it."""
+    dataset = file.get(name)
+    if not isinstance(dataset, h5py.Dataset):
         raise InputError(f"{where}: no dataset {name!r}, expected a BIOM 2.1 table; see biom convert")
-    if found.ndim != 1 or found.dtype.kind not in kinds:
-        raise InputError(f"{where}: {name} is {found.dtype} {found.shape}, expected a list of kind {kinds!r}")
-    if found.size > MAX_ENTRIES:
-        raise InputError(f"{where}: {name} has {found.size} entries, expected at most {MAX_ENTRIES}")
-    claimed, stored = found.size * found.dtype.itemsize, found.id.get_storage_size()
+    if dataset.ndim != 1 or dataset.dtype.kind not in kinds:
+        raise InputError(f"{where}: {name} is {dataset.dtype} {dataset.shape}, expected a list of kind {kinds!r}")
+    if dataset.size > MAX_ENTRIES:
+        raise InputError(f"{where}: {name} has {dataset.size} entries, expected at most {MAX_ENTRIES}")
+    claimed, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
     if claimed > EXEMPT + MAX_RATIO * stored:
         raise InputError(f"{where}: {name} claims {claimed} bytes and stores {stored}; the file is damaged")
-    return found
+    return dataset
 
 
 def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
@@ -90,8 +89,8 @@ def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str
         index = positions[start : start + SLAB]
         wrong = index[(index < 0) | (index >= len(features))]
         if wrong.size:
-            most = len(features) - 1
-            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {most}")
+            last = len(features) - 1
+            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {last}")
         indices[start : start + SLAB] = index
 
         def place(k: int, start: int = start) -> str:
@@ -143,7 +142,7 @@ def _json_ids(table: dict[str, Any], key: str, where: str) -> list[str]:
 
 
 def _json_numbers(rows: Any, width: int, where: str) -> npt.NDArray[np.float64]:
-    """A list of equally long lists of numbers as an array [rows, width]."""
+    """Return a list of equally long lists of numbers as an array [rows, width]."""
     if not isinstance(rows, list) or not set(map(type, rows)) <= {list}:
         raise InputError(f"{where}: 'data' is not a list of lists")
     odd = next((number for number, row in enumerate(rows) if len(row) != width), None)
@@ -158,7 +157,7 @@ def _json_numbers(rows: Any, width: int, where: str) -> npt.NDArray[np.float64]:
 
 
 def _json_entries(table: dict[str, Any], shape: tuple[int, int], where: str) -> tuple[npt.NDArray[Any], ...]:
-    """Rows, columns and values of the entries of the matrix."""
+    """Return rows, columns and values of the entries of the matrix."""
     data, kind = table.get("data"), table.get("matrix_type")
     if kind == "dense":
         dense = _json_numbers(data, shape[1], where)
@@ -178,7 +177,7 @@ def _json_entries(table: dict[str, Any], shape: tuple[int, int], where: str) -> 
 
 
 def read_json(blob: bytes, where: str) -> RawTable:
-    """A BIOM 1.0 table, sparse or dense; `InputError` when it is not one."""
+    """Read a BIOM 1.0 table, sparse or dense; `InputError` when it is not one."""
     if len(blob) > MAX_JSON:
         raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
     try:
@@ -210,6 +209,9 @@ def write_hdf5(
     Write below `aam.runtime.files.atomic_file` to have a whole file or none. Raises `InputError`: ids that do not
     fit the shape or occur twice.
     """
+    # Only writing needs biom-format, which loads pandas.
+    import biom
+
     try:
         table = biom.Table(sparse.csc_matrix(counts, copy=True).T, feature_ids, sample_ids, type="OTU table")
     except biom.exception.TableException as error:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from aam.data.counts import RawTable, whole_counts
-from aam.data.text import MOST_PROBLEMS, decoded, unix
+from aam.data.text import MAX_PROBLEMS, decoded, unix
 from aam.errors import InputError, Problems
 
 TABLE_HEADERS = ("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id")
@@ -19,7 +19,7 @@ ZEROS = frozenset(("0", "0.0"))
 
 
 def _header(lines: list[str], where: str) -> tuple[int, list[str]]:
-    """Number of header lines and the cells of the last of them."""
+    """Return the number of header lines and the cells of the last of them."""
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
         if cells[0].strip().lower() in TABLE_HEADERS:
@@ -33,7 +33,7 @@ def _header(lines: list[str], where: str) -> tuple[int, list[str]]:
 
 
 def read_tsv(blob: bytes, where: str) -> RawTable:
-    """A classic table: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
+    """Read a classic table: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
 
     Raises `InputError`: not UTF-8, no header, a row of another length, a cell that is no count.
     """
@@ -43,7 +43,7 @@ def read_tsv(blob: bytes, where: str) -> RawTable:
     problems, features = Problems(), list[str]()
     rows, columns, values = array("i"), array("i"), array("d")
     for number, line in enumerate(lines[skipped:], start=skipped + 1):
-        if len(problems.found) >= MOST_PROBLEMS:
+        if len(problems.found) >= MAX_PROBLEMS:
             break
         place, cells = f"{where}: line {number}", line.split("\t")
         if len(cells) != len(header):

@@ -1,4 +1,4 @@
-"""A table of counts as a file holds it, and what every table must be."""
+"""A table of counts as a file holds it, and the checks that every table passes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RawTable:
 
 
 def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], str]) -> npt.NDArray[np.uint32]:
-    """`values` as uint32; `place` names the position of a value for the message.
+    """Return `values` as uint32; `place` names the position of a value for the message.
 
     Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per kind of
     mistake.
@@ -52,7 +52,7 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
 
 
 def checked_table(raw: RawTable, where: str) -> RawTable:
-    """The table with checked ids, rows sorted by column, and zeros dropped.
+    """Return the table with checked ids, rows sorted by column, and zeros dropped.
 
     Raises `InputError`: no samples or features, no reads at all, empty or duplicate ids, a count that is
     given twice.

@@ -60,7 +60,7 @@ class DistanceMatrix:
     values: Matrix
 
     def select(self, sample_ids: Sequence[str]) -> DistanceMatrix:
-        """The distances between some samples, in the order given; `InputError` where one has none."""
+        """Return the distances between some samples, in the order given; `InputError` where one has none."""
         place = {name: index for index, name in enumerate(self.ids)}
         missing = [name for name in sample_ids if name not in place]
         if missing:
@@ -112,7 +112,7 @@ def _check_shape(shape: tuple[int, ...], kind: str, ids: int, path: Path) -> Non
 
 
 def ids_beside(path: Path) -> Path:
-    """The text file with the ids of a matrix in .npy."""
+    """Return the path of the text file with the ids of a matrix in .npy."""
     return path.with_suffix(".ids.txt")
 
 
@@ -157,7 +157,7 @@ def _read_h5(path: Path) -> DistanceMatrix:
 
 
 def _parse(text: str, delimiter: str, path: Path) -> DistanceMatrix:
-    """A header of ids and then one line of id and distances per sample; lines with # above are skipped."""
+    """Parse a header of ids and then one line of id and distances per sample; lines with # above are skipped."""
     lines = (line for line in io.StringIO(text) if line.strip())
     rows = csv.reader(dropwhile(lambda line: line.startswith("#"), lines), delimiter=delimiter, strict=True)
     try:
@@ -202,9 +202,9 @@ READERS: dict[str, Callable[[Path], DistanceMatrix]] = {
 }
 
 
-def _known_suffix(path: Path, known: Iterable[str]) -> str:
-    if path.suffix not in known:
-        raise InputError(f"{path}: ends in {path.suffix!r}, expected one of {', '.join(known)}")
+def _known_suffix(path: Path, suffixes: Iterable[str]) -> str:
+    if path.suffix not in suffixes:
+        raise InputError(f"{path}: ends in {path.suffix!r}, expected one of {', '.join(suffixes)}")
     return path.suffix
 
 
@@ -255,7 +255,7 @@ def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt
 
 
 def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
-    """The layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
+    """Write the layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
     with (
         atomic_file(path) as temporary,
         contextlib.closing(DeferredErrorFile(temporary)) as patient,

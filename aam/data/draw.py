@@ -17,12 +17,12 @@ from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
 from aam.runtime.rng import generator
 from aam.runtime.timing import stage
 
-# A draw below the depth keeps at least this share of it.
+# A shallow rarefaction keeps at least this share of the depth.
 SHALLOWEST = 0.25
 
 
 def _limited(study: Study, row: Row, name: str, draw: int) -> Row:
-    """At most `token_limit` ASVs of a rarefied sample, chosen as configured, columns ascending."""
+    """Return at most `token_limit` ASVs of a rarefied sample, chosen as configured, columns ascending."""
     columns, reads = row
     limit = study.config.token_limit
     if len(columns) <= limit:
@@ -44,39 +44,39 @@ def _sparse(study: Study, drawn: Sequence[Row]) -> sparse.csr_matrix:
 
 
 def rarefied_table(study: Study) -> sparse.csr_matrix:
-    """Reads [N, F] of every sample in the one draw that evaluation uses."""
+    """Return the reads [N, F] of every sample in the rarefaction that evaluation uses."""
     rows = range(len(study.table.sample_ids))
     return _sparse(study, [rarefied_row(study.table, row, study.depth, study.seed, EVALUATION) for row in rows])
 
 
 def distances_of(
-    study: Study, counts: sparse.csr_matrix, rows: Rows, own: slice = slice(None)
+    study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice = slice(None)
 ) -> dict[str, torch.Tensor]:
-    """UniFrac of those at `own` to all, or their Faith PD, from the rarefied reads [B, F] of the samples at `rows`."""
+    """Return UniFrac of the samples at `selected` to all at `rows`, or their Faith PD, from rarefied reads [B, F]."""
     config, real = study.config, np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
     if study.matrix is not None:
-        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[own], rows)].astype(real))}
+        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))}
     if study.tree is None or study.tips is None:
         return {}
     if config.unifrac_metric == "faith_pd":
-        diversity = faith_pd(study.tree, study.tips, counts[own], config.root_length)
+        diversity = faith_pd(study.tree, study.tips, counts[selected], config.root_length)
         return {"faith_pd": torch.from_numpy(diversity.astype(real))}
     metric: Metric = config.unifrac_metric
     options = UnifracOptions(metric, config.alpha, config.root_length, double=real == np.float64)
-    asked = slice(None) if len(rows[own]) == len(rows) else own
+    asked = slice(None) if len(rows[selected]) == len(rows) else selected
     with stage("UniFrac"):
         distance = batch_unifrac(study.tree, study.tips, counts, options, asked)
     return {"distance": torch.from_numpy(distance)}
 
 
 def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
-    """Reads of one draw: the depth or, in a share `shallow` of the draws, less, down to `SHALLOWEST` of it."""
+    """Return the reads to draw: the depth or, in a share `shallow` of the rarefactions, `SHALLOWEST` of it or more."""
     rng = generator(study.seed, "shallow", draw, name)
     return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
 
 
 def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list[Row]:
-    """Columns and reads of the samples at `rows`, rarefied; the parameters are those of `draw_batch`."""
+    """Return columns and reads of the samples at `rows`, rarefied; the parameters are those of `draw_batch`."""
     names = study.table.sample_ids
     return [
         rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
@@ -85,7 +85,7 @@ def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list
 
 
 def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
-    """What the model reads of a rarefied sample: at most `token_limit` ASVs, a `share` of them left out, not all."""
+    """Return the ASVs that the model reads of a rarefied sample: at most `token_limit`, a `share` of them left out."""
     columns, reads = _limited(study, row, name, draw)
     if not share:
         return columns, reads
@@ -95,22 +95,22 @@ def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
 
 
 def _conditions(study: Study, rows: Rows, draw: int, hidden: float) -> dict[str, torch.Tensor]:
-    """Covariates, a share `hidden` of them unknown, and weights of the samples."""
+    """Return covariates, a share `hidden` of them unknown, and weights of the samples."""
     weight, real = study.weight, torch.get_default_dtype()
-    found = {} if weight is None else {"weight": torch.from_numpy(weight[rows]).to(real)}
+    conditions = {} if weight is None else {"weight": torch.from_numpy(weight[rows]).to(real)}
     if study.category is None or study.covariate is None:
-        return found
+        return conditions
     category, covariate = study.category[rows], study.covariate[rows]
     for at, row in enumerate(rows.tolist() if hidden else ()):
         rng = generator(study.seed, "covariates", draw, study.table.sample_ids[row])
-        gone = rng.random(category.shape[1] + covariate.shape[1]) < hidden
-        category[at, gone[: category.shape[1]]] = 0
-        covariate[at, gone[category.shape[1] :]] = np.nan
-    return {**found, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
+        is_hidden = rng.random(category.shape[1] + covariate.shape[1]) < hidden
+        category[at, is_hidden[: category.shape[1]]] = 0
+        covariate[at, is_hidden[category.shape[1] :]] = np.nan
+    return {**conditions, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
 
 
 class Withheld(NamedTuple):
-    """Shares of what a draw leaves out: of a sample's ASVs, from the input alone, and of its covariates."""
+    """Shares that a rarefaction leaves out: of a sample's ASVs, from the input alone, and of its covariates."""
 
     asvs: float = 0.0
     covariates: float = 0.0
@@ -135,7 +135,7 @@ def draw_batch(
     study : Study
     rows : int64 [B]
     draw : int
-        Epoch of the draw; `EVALUATION` and below are draws outside training.
+        Epoch of the rarefaction; `EVALUATION` and below are rarefactions outside training.
     tokens : bool
         Fill `tokens`; without it the caller has the ASV vectors already.
     distances : bool
@@ -148,14 +148,14 @@ def draw_batch(
 
 
 def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
-    """How many of the ASVs each rank encodes, one rank after the other, so that all have as many bases."""
+    """Return how many of the ASVs each rank encodes, so that all ranks have nearly as many bases."""
     done = np.cumsum(lengths)
     ends = np.searchsorted(done, done[-1] * np.arange(1, ranks + 1) / ranks, side="right")
     return tuple(np.diff(ends, prepend=0).tolist())
 
 
 def _laid_out(position: Rows, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """`Batch.asv` and `Batch.counts` of samples, largest first, where a column stands at `position` of the batch."""
+    """Return `Batch.asv` and `Batch.counts` of samples, largest first; `position` is the index of each column."""
     sizes = [len(columns) for columns, _ in rows]
     slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
     asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
@@ -174,7 +174,7 @@ def make_batch(
     distances: bool = True,
     withheld: Withheld = NOTHING,
 ) -> Batch:
-    """One rank's share of a batch.
+    """Return one rank's share of a batch.
 
     Parameters
     ----------
@@ -182,11 +182,11 @@ def make_batch(
     parts : sequence of int64 [B]
         The rows of the table that each rank holds.
     drawn : sequence of sequences of (columns, reads)
-        What `draw_rows` gave for them.
+        Their rarefied reads, from `draw_rows`.
     draw, tokens, distances, withheld
         As for `draw_batch`.
     rank : int
-        Its own samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
+        Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
         ASVs of all ranks stand in order of length, and each rank has the tokens of its stretch of them.
     """
     names, places, limited = study.table.sample_ids, [], []
@@ -197,7 +197,7 @@ def make_batch(
         limited += [read[i] for i in order]
     at = [rows[order] for rows, order in zip(parts, places, strict=True)]
     full = [some[i] for some, order in zip(drawn, places, strict=True) for i in order]
-    own = slice(start := sum(map(len, parts[:rank])), start + len(parts[rank]))
+    own_rows = slice(start := sum(map(len, parts[:rank])), start + len(parts[rank]))
     columns = np.unique(np.concatenate([columns for columns, _ in limited]))
     columns = columns[np.argsort(study.lengths[columns], kind="stable")]
     shares = _balanced(study.lengths[columns], len(parts))
@@ -205,7 +205,7 @@ def make_batch(
     longest = int(study.lengths[mine if len(mine) else columns].max()) if tokens else 0
     position = np.empty(len(study.lengths), np.int64)
     position[columns] = np.arange(len(columns))
-    asv, counts = _laid_out(position, limited[own])
+    asv, counts = _laid_out(position, limited[own_rows])
     column, rows = torch.from_numpy(columns.astype(np.int64)), at[rank]
     return Batch(
         tokens=study.tokens[torch.from_numpy(mine.astype(np.int64)), :longest],
@@ -213,7 +213,7 @@ def make_batch(
         counts=counts,
         column=column,
         key=asv_keys(study.tokens[column]) if tokens else None,
-        sizes=tuple(len(columns) for columns, _ in limited[own]),
+        sizes=tuple(len(columns) for columns, _ in limited[own_rows]),
         padded=bool(tokens and (study.lengths[mine] < longest).any()),
         target=None if study.target is None else torch.from_numpy(study.target[rows]),
         label=None if study.label is None else torch.from_numpy(study.label[rows]),
@@ -222,5 +222,5 @@ def make_batch(
         samples_by_rank=tuple(map(len, parts)),
         asvs_by_rank=shares,
         **_conditions(study, rows, draw, withheld.covariates),
-        **(distances_of(study, _sparse(study, full), np.concatenate(at), own) if distances else {}),
+        **(distances_of(study, _sparse(study, full), np.concatenate(at), own_rows) if distances else {}),
     )

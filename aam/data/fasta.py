@@ -1,4 +1,4 @@
-"""DNA sequences: what is one, and FASTA files."""
+"""DNA sequences from FASTA files and from ids: which text is DNA, and how it is cleaned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from aam.data.artifact import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
-from aam.data.text import GZIP_MAGIC, MAX_TEXT, MOST_PROBLEMS, decoded, read_bytes, unix
+from aam.data.text import GZIP_MAGIC, MAX_PROBLEMS, MAX_TEXT, decoded, read_bytes, unix
 from aam.errors import InputError, Problems
 
 NOT_DNA = re.compile("[^ACGTUNRYSWKMBDHVacgtunryswkmbdhv]")
@@ -19,13 +19,13 @@ CLEAN = bytes.maketrans(b"URYSWKMBDHV", b"TNNNNNNNNNN")
 
 
 def first_not_dna(sequence: str) -> str:
-    """The first character that is no nucleotide letter, for a message; empty when there is none."""
-    found = NOT_DNA.search(sequence)
-    return found.group() if found else ""
+    """Return the first character that is no nucleotide letter, for a message; empty when there is none."""
+    match = NOT_DNA.search(sequence)
+    return match.group() if match else ""
 
 
 def clean(sequences: Sequence[str]) -> list[str]:
-    """Upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N."""
+    """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N."""
     joined = "\n".join(sequences).upper().encode("ascii").translate(CLEAN).decode("ascii")
     return joined.split("\n") if sequences else []
 
@@ -43,7 +43,7 @@ def _unpacked(blob: bytes, path: Path) -> bytes:
 
 
 def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
-    """Line number, id and sequence of each FASTA record."""
+    """Yield line number, id and sequence of each FASTA record."""
     before, *records = f"\n{text}".split("\n>")
     if before.strip():
         number, line = next((n, line) for n, line in enumerate(before.split("\n")) if line.strip())
@@ -56,7 +56,7 @@ def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
-    """Clean sequences of the `wanted` ids from FASTA (plain or gzip) or ``FeatureData[Sequence]`` (.qza).
+    """Return clean sequences of the `wanted` ids from FASTA (plain or gzip) or ``FeatureData[Sequence]`` (.qza).
 
     Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap or
     another letter.
@@ -67,19 +67,19 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
     elif blob.startswith(GZIP_MAGIC):
         blob = _unpacked(blob, path)
     keep, problems = frozenset(wanted), Problems()
-    found: dict[str, str] = {}
+    sequences: dict[str, str] = {}
     for number, name, sequence in _records(unix(decoded(blob, path)), path):
         if name not in keep:
             continue
-        if name in found:
+        if name in sequences:
             problems.add(f"{path}: line {number}: the id {name!r} occurs a second time")
         elif not sequence:
             problems.add(f"{path}: line {number}: {name!r} has no sequence")
         elif letter := first_not_dna(sequence):
             hint = "; pass sequences that are not aligned" if letter in "-." else ""
             problems.add(f"{path}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}")
-        found[name] = sequence
-        if len(problems.found) >= MOST_PROBLEMS:
+        sequences[name] = sequence
+        if len(problems.found) >= MAX_PROBLEMS:
             break
     problems.raise_if_any()
-    return dict(zip(found, clean(list(found.values())), strict=True))
+    return dict(zip(sequences, clean(list(sequences.values())), strict=True))

@@ -24,14 +24,14 @@ from aam.runtime.rng import generator
 
 
 def _ignore_warnings(worker: int) -> None:
-    """Whoever warns the whole group of processes means the main one, which still needs its workers."""
-    for one in WARNINGS:
-        signal.signal(one, signal.SIG_IGN)
+    """Ignore the signals that warn a process: they are meant for the main process, which still needs its workers."""
+    for number in WARNINGS:
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)
 
 
 def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
-    """The iterator of a loader whose workers begin with warnings blocked, until they ignore them."""
+    """Return the iterator of a loader whose workers start with these signals blocked, until they ignore them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)
     try:
         return iter(ahead)
@@ -40,8 +40,8 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Draws(Dataset[Any]):
-    """What one epoch draws, drawn when asked for, in this process or another."""
+class _RarefiedBatches(Dataset[Any]):
+    """The batches of one epoch, drawn when asked for, in this process or another."""
 
     rows: list[Rows]
     take: Callable[[Rows], Any]
@@ -78,11 +78,11 @@ class Loader:
         return math.ceil(len(self.rows) / (self.batch_size * self.world.size))
 
     def draw(self, rows: Rows, draw: int) -> Batch:
-        """One batch of given rows."""
+        """Return one batch of given rows."""
         return draw_batch(self.study, rows, draw, self.tokens, self.distances, self.shallow, self.withheld)
 
     def order(self, draw: int) -> list[Rows]:
-        """Rows of each batch of an epoch; the order of the table changes nothing."""
+        """Return the rows of each batch of an epoch; the order of the table changes nothing."""
         names = self.study.table.sample_ids
         rows = np.array(sorted(self.rows.tolist(), key=names.__getitem__), np.int64)
         if self.shuffle:
@@ -90,90 +90,99 @@ class Loader:
         return np.array_split(rows, len(self)) if len(rows) else []
 
     def parts(self, rows: Rows) -> list[Rows]:
-        """The rows of a batch that each rank holds: as many samples, and of nearly as many ASVs."""
+        """Return the rows of a batch that each rank holds: equally many samples, with nearly equally many ASVs."""
         ranks = self.world.size
-        most = [(len(rows) + rank) // ranks for rank in range(ranks)][::-1]
+        sizes = [(len(rows) + rank) // ranks for rank in range(ranks)][::-1]
         parts: list[list[int]] = [[] for _ in range(ranks)]
         loads = np.zeros(ranks)
         for row in sorted(rows.tolist(), key=lambda row: -self.study.richness[row]):
-            free = [rank for rank in range(ranks) if len(parts[rank]) < most[rank]]
+            free = [rank for rank in range(ranks) if len(parts[rank]) < sizes[rank]]
             rank = min(free, key=loads.__getitem__)
             parts[rank].append(row)
             loads[rank] += self.study.richness[row]
         return [np.array(sorted(part, key=self.study.table.sample_ids.__getitem__), np.int64) for part in parts]
 
     def window(self, parts: Sequence[Rows], drawn: Sequence[Sequence[Row]], draw: int) -> list[Batch]:
-        """This rank's share of a batch, in the fewest parts that `budget` allows on every rank, or of one sample each.
+        """Return this rank's share of a batch, in the fewest parts that `budget` allows on every rank.
 
-        `parts` and `drawn` are those of `make_batch`; each part has as many samples, rich and poor ones alike.
+        `parts` and `drawn` are those of `make_batch`; each part has equally many samples, one at
+        least, rich and poor ones alike.
         """
         study, rank = self.study, self.world.rank
 
         def made(number: int, distances: bool) -> list[Batch]:
-            every = []
+            batches = []
             for at in range(number):
                 cut = [np.sort(order[at::number]) for order in orders]
-                rows = [part[own] for part, own in zip(parts, cut, strict=True)]
-                some = [[part[i] for i in own] for part, own in zip(drawn, cut, strict=True)]
-                every.append(make_batch(study, rows, some, draw, rank, self.tokens, distances, self.withheld))
-            return every
+                rows = [part[selected] for part, selected in zip(parts, cut, strict=True)]
+                some = [[part[i] for i in selected] for part, selected in zip(drawn, cut, strict=True)]
+                batches.append(make_batch(study, rows, some, draw, rank, self.tokens, distances, self.withheld))
+            return batches
 
         orders = [np.argsort([-len(columns) for columns, _ in part], kind="stable") for part in drawn]
-        number, most = 1, max(1, min(map(len, parts)))
-        while self.budget and number < most and self.world.any(not all(map(self.budget.allows, made(number, False)))):
+        number = 1
+        largest_number = max(1, min(map(len, parts)))
+        while self.budget and number < largest_number:
+            too_large = not all(map(self.budget.allows, made(number, False)))
+            if not self.world.any(too_large):
+                break
             number += 1
         return made(number, self.distances)
 
     def cut(self, rows: Rows, draw: int) -> list[Batch]:
-        """One batch of given rows, in the parts that `budget` makes of it."""
+        """Return one batch of given rows, in the parts that `budget` makes of it."""
         return self.window([rows], [draw_rows(self.study, rows, draw, self.shallow)], draw)
 
     def epoch(self, draw: int, skip: int = 0) -> Iterator[Batch]:
-        """The batches of epoch `draw` after the first `skip`."""
+        """Return the batches of epoch `draw` after the first `skip`."""
         return itertools.chain.from_iterable(self.windows(draw, skip))
 
     def windows(self, draw: int, skip: int = 0) -> Iterator[list[Batch]]:
-        """The batches of epoch `draw` after the first `skip`, each as the parts that `budget` makes of it."""
+        """Yield the batches of epoch `draw` after the first `skip`, each as the parts that `budget` makes of it."""
         order, world = self.order(draw)[skip:], self.world
         if world.size == 1:
-            yield from self._ahead(_Draws(order, partial(self.cut, draw=draw)))
+            yield from self._ahead(_RarefiedBatches(order, partial(self.cut, draw=draw)))
             return
-        every = [self.parts(rows) for rows in order]
+        parts_by_batch = [self.parts(rows) for rows in order]
         take = partial(draw_rows, self.study, draw=draw, shallow=self.shallow)
-        own = self._ahead(_Draws([parts[world.rank] for parts in every], take))
-        for parts, drawn in zip(every, own, strict=True):
+        drawn_here = self._ahead(_RarefiedBatches([parts[world.rank] for parts in parts_by_batch], take))
+        for parts, drawn in zip(parts_by_batch, drawn_here, strict=True):
             rows = exchange_rows(drawn, [len(part) for part in parts], world)
             yield self.window(parts, rows, draw)
 
-    def _ahead(self, draws: _Draws) -> Iterator[Any]:
-        """The draws, one after the other, by `workers` where there are such."""
+    def _ahead(self, dataset: _RarefiedBatches) -> Iterator[Any]:
+        """Yield the items of a data set in order, drawn by `workers` where there are any."""
         if not self.workers:
-            yield from map(draws.__getitem__, range(len(draws)))
+            yield from map(dataset.__getitem__, range(len(dataset)))
             return
         with warnings.catch_warnings():
             # torch warns when there are more workers than cores; the user asked for them.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
             # Without a generator of its own it would advance the one that dropout draws from.
-            own = torch.Generator()
+            own_generator = torch.Generator()
             ahead = DataLoader(
-                draws, batch_size=None, num_workers=self.workers, generator=own, worker_init_fn=_ignore_warnings
+                dataset,
+                batch_size=None,
+                num_workers=self.workers,
+                generator=own_generator,
+                worker_init_fn=_ignore_warnings,
             )
             try:
                 yield from _begun(ahead)
             except RuntimeError as error:
                 if "DataLoader worker" not in str(error):
                     raise
-                lost = "a process that prepares batches was killed, perhaps for want of memory"
-                raise RunError(f"{lost} ({error}); lower --num-workers {self.workers}") from error
+                killed = "a process that prepares batches was killed, perhaps for want of memory"
+                raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
 
 
 def exchange_rows(drawn: Sequence[Row], sizes: Sequence[int], world: World) -> list[list[Row]]:
-    """The rarefied samples of every rank, `sizes` of each, from one's own; int32 columns and reads travel."""
+    """Return the rarefied samples of all ranks, `sizes` of each, from those of this rank; int32 arrays are sent."""
     lengths = [len(columns) for columns, _ in drawn]
-    own = np.concatenate([lengths, *(columns for columns, _ in drawn), *(reads for _, reads in drawn)])
-    every = []
-    for message, size in zip(world.all_gather_arrays(own.astype(np.int32), "rarefied rows"), sizes, strict=True):
+    own_rows = np.concatenate([lengths, *(columns for columns, _ in drawn), *(reads for _, reads in drawn)])
+    rows_by_rank = []
+    for message, size in zip(world.all_gather_arrays(own_rows.astype(np.int32), "rarefied rows"), sizes, strict=True):
         ends = np.cumsum(message[:size])[:-1]
         columns, reads = message[size:].reshape(2, -1)
-        every.append(list(zip(np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True)))
-    return every
+        rows_by_rank.append(list(zip(np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True)))
+    return rows_by_rank

@@ -1,4 +1,4 @@
-"""Sample metadata: QIIME 2 metadata tables as text columns, their kinds, and what counts as missing."""
+"""Sample metadata: QIIME 2 metadata tables as text columns, their kinds, and which cells are missing."""
 
 from __future__ import annotations
 
@@ -42,15 +42,21 @@ log = logging.getLogger(__name__)
 
 
 def is_missing(value: str, only_empty: bool = False) -> bool:
-    """Whether a cell says that there is no value: empty or, in any case, one of `MISSING`."""
+    """Return whether a cell says that there is no value: empty or, in any case, one of `MISSING`."""
     if only_empty:
         return not value
     value = value.lower()
     return value in MISSING or value.startswith(INSDC_REASON)
 
 
+def is_insdc(value: str) -> bool:
+    """Return whether a cell holds, in any case, a missing-value term of INSDC."""
+    value = value.lower()
+    return value in INSDC or value.startswith(INSDC_REASON)
+
+
 def is_number(value: str) -> bool:
-    """Whether a cell is a finite decimal number."""
+    """Return whether a cell is a finite decimal number."""
     return NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
 
 
@@ -59,7 +65,8 @@ class Metadata:
     """A metadata table: sample ids, and values by column as the text that stood in the file.
 
     `kinds` are as the file says (columns `declared`), else numeric where all that is not missing is numbers.
-    Only an empty cell is missing in `blank` columns. `source` is where it was read from, for messages.
+    Only an empty cell is missing in `blank` columns; in those of `insdc` the file says itself that the terms of
+    INSDC are. `source` is where it was read from, for messages.
     """
 
     ids: tuple[str, ...]
@@ -68,6 +75,7 @@ class Metadata:
     declared: frozenset[str] = frozenset()
     blank: frozenset[str] = frozenset()
     source: str = "metadata"
+    insdc: frozenset[str] = frozenset()
 
     @cached_property
     def _row(self) -> dict[str, int]:
@@ -87,12 +95,12 @@ class Metadata:
         problems.raise_if_any()
 
     def column(self, name: str) -> tuple[str, ...]:
-        """All values of a column as text; `InputError` lists the columns there are."""
+        """Return all values of a column as text; `InputError` lists the columns there are."""
         self.require([name])
         return self.columns[name]
 
     def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
-        """Values of a column for the samples `ids`, none where missing; `InputError` without a row."""
+        """Return values of a column for the samples `ids`, none where missing; `InputError` without a row."""
         cells, blank, ids = self.column(name), name in self.blank, tuple(ids)
         absent = [sample for sample in ids if sample not in self._row]
         if absent:
@@ -100,16 +108,28 @@ class Metadata:
         chosen = (cells[self._row[sample]] for sample in ids)
         return tuple(None if is_missing(cell, blank) else cell for cell in chosen)
 
+    def categories(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
+        """Return values of a column for the samples `ids` by the rules of QIIME 2, none where missing.
+
+        An empty cell is missing, and a term of INSDC where ``#q2:missing`` says so. Any other text is a category,
+        ``None`` and ``NA`` too. `values` takes these for missing where a missing value is refused by name; here
+        nobody would hear of it. `InputError` without a row.
+        """
+        self.values(name, ids := tuple(ids))
+        cells, insdc = self.columns[name], name in self.insdc
+        chosen = (cells[self._row[sample]] for sample in ids)
+        return tuple(None if not cell or (insdc and is_insdc(cell)) else cell for cell in chosen)
+
     def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
-        """As `values`, float64 ``[N]``, NaN where missing; `InputError` for text or an infinite value too."""
+        """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an infinite value too."""
         ids = tuple(ids)
         values = self.values(name, ids)
         text = [row for row, value in enumerate(values) if value is not None and not is_number(value)]
         if text:
-            found = ", ".join(f"{values[row]!r} (sample {ids[row]!r})" for row in text[:5])
+            examples = ", ".join(f"{values[row]!r} (sample {ids[row]!r})" for row in text[:5])
             raise InputError(
                 f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are no finite "
-                f"numbers: {found}; correct them, or leave these cells empty and pass --missing drop"
+                f"numbers: {examples}; correct them, or leave these cells empty and pass --missing drop"
             )
         return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
 
@@ -154,14 +174,14 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 @dataclass
 class _Body:
-    """What stands below the header: rows of cells, id first; directives; the lines of faulty rows."""
+    """The content below the header: rows of cells, id first; directives; the lines of faulty rows."""
 
     rows: list[list[str]] = field(default_factory=list)
     directives: dict[str, list[str]] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
 
     def take(self, cells: list[str], width: int) -> str:
-        """Keep one row; returns what is wrong with it, if anything."""
+        """Keep one row; return the fault of it, or ''."""
         first = cells[0]
         if first.lower() in ID_NAMES:
             return "repeats the header; remove it"
@@ -235,13 +255,14 @@ def read_metadata(path: Path) -> Metadata:
             problems.add(f"{path}: column {name!r} is no-missing, but sample {sample!r} is empty")
     problems.raise_if_any()
     table = dict(zip(header[1:], columns, strict=True))
-    return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path))
+    insdc = frozenset(name for name, scheme in zip(header[1:], schemes, strict=True) if scheme == "INSDC:missing")
+    return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path), insdc)
 
 
 def align(
     metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Literal["error", "drop"] = "error"
 ) -> tuple[str, ...]:
-    """Those of `sample_ids`, in their order, that have a row and a value in every one of `columns`.
+    """Return those of `sample_ids`, in their order, that have a row and a value in every one of `columns`.
 
     Others are refused, or with ``missing="drop"`` left out and logged as a warning.
 
@@ -267,7 +288,11 @@ def align(
     if not kept:
         raise InputError(*reasons, f"{metadata.source}: no sample of the table has all that is needed")
     if reasons and missing == "error":
-        raise InputError(*reasons, "Fill the gaps, or leave these samples out with --missing drop")
+        raise InputError(
+            *reasons,
+            "Fill the gaps, or leave these samples out with --missing drop; where such a word is a class and no gap, "
+            "write blank for its column in a row #q2:missing",
+        )
     for reason in reasons:
         log.warning("%s; left out", reason)
     return kept

@@ -1,23 +1,27 @@
-"""Newick text to a phylogeny."""
+"""Newick text to a phylogeny, checked, and pruned to the features of a table."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from aam.data.artifact import read_artifact
-from aam.data.phylogeny import Ints, Phylogeny, make_phylogeny, midpoint_root
+from aam.data.phylogeny import Ints, Phylogeny, make_phylogeny, match_tips, midpoint_root, prune
 from aam.errors import InputError, shown
 
 LABEL = re.compile(r"[^\s'\]]+|'(?:[^']|'')+'")
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+log = logging.getLogger("aam")
 
 OPEN, CLOSE, COMMA, COLON, END, QUOTE = (ord(letter) for letter in "(),:;'")
 
@@ -67,9 +71,9 @@ def _marks(text: str, source: str) -> _Marks:
     if not len(ends):
         raise InputError(f"{source}: no ';' at the end; expected one Newick tree. Is the file cut off?")
     at, kind = at[: ends[0] + 1], kind[: ends[0] + 1]
-    rest = text[at[-1] + 1 :]
-    if rest.strip():
-        place = len(text) - len(rest.lstrip()) + 1
+    remainder = text[at[-1] + 1 :]
+    if remainder.strip():
+        place = len(text) - len(remainder.lstrip()) + 1
         raise InputError(f"{source}: text after ';' at character {place}, expected a single tree")
     starts = np.r_[0, at[:-1] + 1].tolist()
     return _Marks(
@@ -101,9 +105,9 @@ def _check_grammar(marks: _Marks, source: str) -> None:
         (label & ~is_label, "a label that is empty or holds a blank, quote or ']'; put it in quotes"),
         (number & ~is_number, "a branch length that is no finite number"),
     )
-    found = sorted((int(marks.at[np.argmax(rule)]), what) for rule, what in rules if rule.any())
-    if found:
-        raise InputError(*(f"{source}: {what}, before character {place + 1}" for place, what in found))
+    broken = sorted((int(marks.at[np.argmax(rule)]), what) for rule, what in rules if rule.any())
+    if broken:
+        raise InputError(*(f"{source}: {what}, before character {place + 1}" for place, what in broken))
 
 
 def _unquoted(label: str) -> str:
@@ -112,19 +116,19 @@ def _unquoted(label: str) -> str:
 
 def _check_content(marks: _Marks, names: list[str], name_at: Ints, source: str) -> None:
     """Raise `InputError` for repeated tips and for lengths that are no lengths."""
-    found = []
+    problems = []
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         second = [place for place, name in enumerate(names) if name == repeated[0]][1]
         place = marks.at[name_at[second]] + 1
-        found.append(f"{len(repeated)} tips are repeated ({shown(repeated)}), first before character {place}")
+        problems.append(f"{len(repeated)} tips are repeated ({shown(repeated)}), first before character {place}")
     lengths = np.flatnonzero(marks.before == COLON).tolist()
     bad = [place for place in lengths if not 0 <= float(marks.fields[place]) < np.inf]
     if bad:
         first = f"{marks.fields[bad[0]]} before character {marks.at[bad[0]] + 1}"
-        found.append(f"{len(bad)} branch lengths are negative or infinite, first {first}; expected 0 or more")
-    if found:
-        raise InputError(*(f"{source}: {what}" for what in found))
+        problems.append(f"{len(bad)} branch lengths are negative or infinite, first {first}; expected 0 or more")
+    if problems:
+        raise InputError(*(f"{source}: {what}" for what in problems))
 
 
 def parse_newick(text: str, source: str = "tree") -> Phylogeny:
@@ -205,3 +209,22 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
             "rooted tree or pass --midpoint-root"
         )
     return tree
+
+
+def pruned_tree(
+    path: Path,
+    feature_ids: Sequence[str],
+    missing_tips: Literal["error", "drop"],
+    midpoint: bool,
+    sequences: Sequence[str] = (),
+) -> tuple[Phylogeny, Ints]:
+    """Read a tree and return it above some features, up to its root, and the tip of each feature (-1 without).
+
+    Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
+    """
+    tree = read_tree(path, midpoint)
+    tips = match_tips(tree, feature_ids, missing_tips, sequences)
+    present = np.unique(tips[tips >= 0])
+    if missing := int((tips < 0).sum()):
+        log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(tips))
+    return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)

@@ -52,9 +52,22 @@ def make_phylogeny(parent: Ints, length: Floats, tips: tuple[str, ...]) -> Phylo
 
 
 def match_tips(
-    phylogeny: Phylogeny, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"] = "error"
+    phylogeny: Phylogeny,
+    feature_ids: Sequence[str],
+    missing_tips: Literal["error", "drop"] = "error",
+    sequences: Sequence[str] = (),
 ) -> Ints:
-    """Tip of each feature.
+    """Return the tip of each feature, by its id or else by its sequence.
+
+    Parameters
+    ----------
+    phylogeny : Phylogeny
+    feature_ids : sequence of str
+        F ids.
+    missing_tips : str
+        Whether features without a tip are refused ("error") or get -1 ("drop").
+    sequences : sequence of str, optional
+        F upper-case sequences, for trees whose tips are called by them while the ids are hashes.
 
     Returns
     -------
@@ -66,14 +79,18 @@ def match_tips(
     InputError
         Features without a tip, or no feature with one.
     """
-    place = {name: index for index, name in enumerate(phylogeny.tips)}
-    tips = np.array([place.get(feature, -1) for feature in feature_ids], np.int64)
+    index_of_tip = {name: index for index, name in enumerate(phylogeny.tips)}
+    tips = np.array([index_of_tip.get(feature, -1) for feature in feature_ids], np.int64)
+    if sequences:
+        by_sequence = np.array([index_of_tip.get(sequence, -1) for sequence in sequences], np.int64)
+        tips = np.where(tips >= 0, tips, by_sequence)
     missing = np.flatnonzero(tips < 0)
     if len(missing) and (missing_tips == "error" or len(missing) == len(tips)):
         none = len(missing) == len(tips)
+        names = "id or sequence" if sequences else "id"
         raise InputError(
-            f"{len(missing)} of {len(tips)} features of the table have no tip in the tree, e.g. "
-            f"{shown(feature_ids[index] for index in missing[:3])}; the tree has {len(place)} tips like "
+            f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by {names}, e.g. "
+            f"{shown(feature_ids[index] for index in missing[:3])}; the tree has {len(index_of_tip)} tips like "
             f"{shown(phylogeny.tips[:1])}. Give the tree that was built for this table"
             + ("" if none else " or pass --missing-tips drop to leave these features out of UniFrac")
         )
@@ -81,7 +98,7 @@ def match_tips(
 
 
 def present_ranges(lo: Ints, hi: Ints, tips: Ints, total: int) -> tuple[Ints, Ints, Ints]:
-    """Branches above at least one of `tips`, and their ranges among these.
+    """Return the branches above at least one of `tips`, and their ranges among these.
 
     Parameters
     ----------
@@ -131,7 +148,7 @@ def prune(phylogeny: Phylogeny, tips: Ints) -> Phylogeny:
 
 
 def _farthest_pair(tree: Phylogeny, tip_nodes: Ints) -> tuple[int, float]:
-    """The deeper node of two tips that are farthest apart, and their distance."""
+    """Return the deeper node of two tips that are farthest apart, and their distance."""
     from_root = np.zeros(len(tree.parent)).tolist()
     above, length = tree.parent.tolist(), tree.length.tolist()
     for node in range(len(above) - 2, -1, -1):

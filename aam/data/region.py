@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aam.data.table import SampleTable
 from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
 from aam.errors import InputError
 
@@ -24,8 +25,15 @@ NOISE = 0.02
 # another study lie at most 0.23 below, those shifted by one base 2.0 and more, the other strand 2.7 and more.
 MISFIT = 1.0
 
-# Shares of ASVs above which there is a warning.
+# Shares of ASVs, or of the reads of a sample, above which there is a warning.
 MOST_REVERSED, MOST_ELSEWHERE, MOST_ODD_LENGTH, MOST_UNSEEN = 0.05, 0.25, 0.05, 0.5
+
+SAMPLE_NOTES = {
+    "length": (MOST_ODD_LENGTH, "{:.0%} of its reads have a length outside that of the training ASVs"),
+    "reversed": (MOST_REVERSED, "{:.0%} of its reads look reverse-complemented"),
+    "elsewhere": (MOST_ELSEWHERE, "{:.0%} of its reads look like another region than the training ASVs"),
+    "unseen": (MOST_UNSEEN, "{:.0%} of its reads are of ASVs that were not in the training table"),
+}
 
 
 def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
@@ -34,17 +42,17 @@ def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 
 def _starts(sequences: Sequence[str]) -> Tokens:
-    """The first `POSITIONS` bases of each sequence, [F, POSITIONS]."""
+    """Return the first `POSITIONS` bases of each sequence, uint8 [F, POSITIONS]."""
     tokens = encode([sequence[:POSITIONS] for sequence in sequences])
     return np.pad(tokens, ((0, 0), (0, POSITIONS - tokens.shape[1])))
 
 
 def _log_likelihood(starts: Tokens, frequencies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Mean log-likelihood per base of each row, in nats; 0 for a row without a known base."""
-    known = (starts >= A) & (starts <= T)
+    """Return the mean log-likelihood per base of each row, in nats; 0 for a row without a known base."""
+    is_base = (starts >= A) & (starts <= T)
     log = np.log((1 - NOISE) * frequencies + NOISE / 4)
-    each = np.where(known, log[np.arange(POSITIONS), np.where(known, starts - 1, 0)], 0.0)
-    return np.asarray(each.sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+    by_position = np.where(is_base, log[np.arange(POSITIONS), np.where(is_base, starts - 1, 0)], 0.0)
+    return np.asarray(by_position.sum(axis=1) / np.maximum(is_base.sum(axis=1), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +70,7 @@ class RegionProfile:
 
     @classmethod
     def fit(cls, sequences: Sequence[str]) -> RegionProfile:
-        """The profile of at least one training sequence (clean DNA)."""
+        """Return the profile of at least one training sequence (clean DNA)."""
         starts = _starts(sequences)
         seen = np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
         total = seen.sum(axis=1, keepdims=True)
@@ -75,46 +83,71 @@ class RegionProfile:
         )
 
     def compare(self, sequences: Sequence[str]) -> list[str]:
-        """One sentence for each way in which new sequences (clean DNA) differ from the training ones."""
+        """Return one sentence for each way in which new sequences (clean DNA) differ from the training ones."""
         if not sequences:
             return []
         lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
         shortest, low, _, high, longest = self.length_quantiles
+        flags = self._flags(sequences)
+        share = {name: float(values.mean()) for name, values in flags.items()}
+        median = float(np.median(lengths))
+        applies = {
+            f"the ASVs have another length: median {median:.0f} nucleotides, {share['length']:.0%} outside the "
+            f"{shortest:.0f} to {longest:.0f} of the training ASVs; were both trimmed alike?": (
+                share["length"] > MOST_ODD_LENGTH or not low <= median <= high
+            ),
+            f"{share['reversed']:.0%} of the ASVs look reverse-complemented: their other strand fits the training "
+            "ASVs, they do not; turn them round and predict again": share["reversed"] > MOST_REVERSED,
+            f"{share['elsewhere']:.0%} of the ASVs look like another region than the training ASVs, or begin at "
+            "another base; were the same primers used and removed?": share["elsewhere"] > MOST_ELSEWHERE,
+            f"{share['unseen']:.0%} of the {len(sequences)} ASVs were not in the training table; predictions for "
+            "samples made of them are extrapolated": share["unseen"] > MOST_UNSEEN,
+        }
+        return [sentence for sentence, holds in applies.items() if holds]
+
+    def compare_samples(self, table: SampleTable) -> tuple[str, ...]:
+        """Return a note for each sample of a table, by its reads: how its ASVs differ from the training ones, or ''.
+
+        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of `compare`.
+        """
+        flags = self._flags(table.sequences)
+        depths = np.maximum(table.depths, 1)
+        share = {name: np.asarray(table.counts @ values.astype(np.int64)) / depths for name, values in flags.items()}
+        notes = []
+        for row in range(len(table.sample_ids)):
+            reasons = [
+                text.format(share[name][row]) for name, (most, text) in SAMPLE_NOTES.items() if share[name][row] > most
+            ]
+            notes.append("; ".join(reasons))
+        return tuple(notes)
+
+    def _flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return which sequences, bool [F] each, have another length, strand or region, or were not seen."""
+        lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+        shortest, longest = self.length_quantiles[[0, -1]]
         least = float(self.log_likelihood) - MISFIT
         ends = reverse_complement(encode([sequence[-POSITIONS:] for sequence in sequences]))
-        other = np.pad(ends, ((0, 0), (0, POSITIONS - ends.shape[1])))
-        starts = (_starts(sequences), other)
-        fits, turned = (_log_likelihood(each, self.frequencies) > least for each in starts)
-        odd = float(((lengths < shortest) | (lengths > longest)).mean())
-        reversed_, elsewhere = float((~fits & turned).mean()), float((~fits & ~turned).mean())
-        unseen = float((~np.isin(_hashes(sequences), self.hashes)).mean())
-        median = float(np.median(lengths))
-        found = {
-            f"the ASVs have another length: median {median:.0f} nucleotides, {odd:.0%} outside the "
-            f"{shortest:.0f} to {longest:.0f} of the training ASVs; were both trimmed alike?": (
-                odd > MOST_ODD_LENGTH or not low <= median <= high
-            ),
-            f"{reversed_:.0%} of the ASVs look reverse-complemented: their other strand fits the training "
-            "ASVs, they do not; turn them round and predict again": reversed_ > MOST_REVERSED,
-            f"{elsewhere:.0%} of the ASVs look like another region than the training ASVs, or begin at "
-            "another base; were the same primers used and removed?": elsewhere > MOST_ELSEWHERE,
-            f"{unseen:.0%} of the {len(sequences)} ASVs were not in the training table; predictions for "
-            "samples made of them are extrapolated": unseen > MOST_UNSEEN,
+        other_strand = np.pad(ends, ((0, 0), (0, POSITIONS - ends.shape[1])))
+        fits = _log_likelihood(_starts(sequences), self.frequencies) > least
+        other_fits = _log_likelihood(other_strand, self.frequencies) > least
+        return {
+            "length": (lengths < shortest) | (lengths > longest),
+            "reversed": ~fits & other_fits,
+            "elsewhere": ~fits & ~other_fits,
+            "unseen": ~np.isin(_hashes(sequences), self.hashes),
         }
-        return [sentence for sentence, said in found.items() if said]
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The profile as named arrays, for safetensors, not every version of which writes uint64."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**found, "hashes": found["hashes"].view(np.int64)}
+        """Return the profile as named arrays, for safetensors, not every version of which writes uint64."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**arrays, "hashes": arrays["hashes"].view(np.int64)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> RegionProfile:
-        """Rebuild what `to_arrays` gave; `InputError` when an array is missing or has another shape."""
-        known = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": ()}
-        shapes = {**known, "hashes": None}
-        for name, shape in shapes.items():
-            found = arrays[name].shape if name in arrays else None
-            if found is None or (shape is not None and found != shape):
-                raise InputError(f"the model's region profile is damaged: {name} is {found}, not {shape}")
+        """Rebuild the profile of `to_arrays`; `InputError` when an array is missing or has another shape."""
+        shapes = {"length_quantiles": (5,), "frequencies": (POSITIONS, 4), "log_likelihood": (), "hashes": None}
+        for name, expected in shapes.items():
+            shape = arrays[name].shape if name in arrays else None
+            if shape is None or (expected is not None and shape != expected):
+                raise InputError(f"the model's region profile is damaged: {name} is {shape}, not {expected}")
         return cls(**{**{name: arrays[name] for name in shapes}, "hashes": arrays["hashes"].view(np.uint64)})

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import accuracy_score, r2_score
@@ -25,28 +25,49 @@ from aam.errors import InputError
 from aam.runtime.files import atomic_folder, check_writable
 from aam.runtime.rng import generator
 
-BIOMES, SEASONS = ("gut", "skin", "mouth", "gill"), ("spring", "summer", "autumn", "winter")
+BIOMES = ("gut", "skin", "mouth", "gill")
+SEASONS = ("spring", "summer", "autumn", "winter")
 BATCHES = ("batch-1", "batch-2", "batch-3", "batch-4")
 CODED = {"biome": BIOMES, "season": SEASONS, "batch": BATCHES, "depth_confounded": ("control", "case")}
-FOLDS, PH_RANGE, PH_WITHIN_SUBJECT_SD = 5, (4.5, 8.5), 0.6
-SAMPLES_AT_ONCE, ORACLE_DEPTH, ORACLE_SAMPLES = 512, 1_000, 2_000
+FOLDS = 5
+PH_RANGE = (4.5, 8.5)
+PH_WITHIN_SUBJECT_SD = 0.6
+SAMPLES_AT_ONCE = 512
+ORACLE_DEPTH = 1_000
+ORACLE_SAMPLES = 2_000
 
 # Base composition of the 150 nt after primer 515F in public tables of the V4 region.
-BASES, BASE_FREQUENCIES = np.frombuffer(b"ACGT", np.uint8), np.array([0.25, 0.18, 0.35, 0.22])
+BASES = np.frombuffer(b"ACGT", np.uint8)
+BASE_FREQUENCIES = np.array([0.25, 0.18, 0.35, 0.22])
 # Heights in substitutions per site: two tips whose common ancestor is this high differ by twice as much.
-ASVS_PER_CLUSTER, CLUSTER_HEIGHT, DEEPEST, BRANCH_RATE_SD = 5, (0.004, 0.03), 0.18, 0.25
+ASVS_PER_CLUSTER = 5
+CLUSTER_HEIGHT = (0.004, 0.03)
+DEEPEST = 0.18
+BRANCH_RATE_SD = 0.25
 # An ASV enters a subject's pool with its own prevalence, and a sample of that subject with PRESENT. Besides,
 # each ASV visits one sample, so that none is missing from the table and many are seen once.
-POOL, PRESENT, PREVALENCE_SD, VISITOR_SHARE = 180, 0.6, 2.5, 0.002
+POOL = 180
+PRESENT = 0.6
+PREVALENCE_SD = 2.5
+VISITOR_SHARE = 0.002
 # What moves the natural logarithm of an ASV's share; BIOME, SEASON and BATCH for each sd of its trait.
-ABUNDANCE_SD, ABUNDANCE_PER_PREVALENCE, SUBJECT_SD, SAMPLE_SD = 1.0, 0.3, 0.7, 0.8
-NICHE_WIDTH, BIOME_EFFECT, SEASON_EFFECT, BATCH_EFFECT = 1.3, 0.7, 0.4, 0.6
+ABUNDANCE_SD = 1.0
+ABUNDANCE_PER_PREVALENCE = 0.3
+SUBJECT_SD = 0.7
+SAMPLE_SD = 0.8
+NICHE_WIDTH = 1.3
+BIOME_EFFECT = 0.7
+SEASON_EFFECT = 0.4
+BATCH_EFFECT = 0.6
 # Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial draw. Cases are
 # sequenced CASE_DEPTH_RATIO times less deeply than controls.
-CONCENTRATION, DEPTH_SD, CASE_DEPTH_RATIO = 150.0, 0.4, 3.0
+CONCENTRATION = 150.0
+DEPTH_SD = 0.4
+CASE_DEPTH_RATIO = 3.0
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Design = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +78,7 @@ class Tree:
     length: Floats
 
     def newick(self, names: list[str]) -> str:
-        """The tree as Newick text, tips called by `names`."""
+        """Return the tree as Newick text, tips called by `names`."""
         text = [*names, *[""] * (len(names) - 1)]
         for node, above in enumerate(self.parent[:-1]):
             labelled, text[node] = f"{text[node]}:{self.length[node]:.6f}", ""
@@ -67,7 +88,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Study:
-    """ASVs in the order of tips, and `design`, the metadata with classes as numbers; the counts come later.
+    """ASVs in the order of tips, and `design`, the metadata columns with classes as numbers; the counts come later.
 
     `traits` [ASVs, 13]: acidity preference, affinity for each biome, season and batch; `prevalence` and
     `abundance`: logarithms; `home`: the only fold of an ASV (-1: all); `visited`: a sample with it.
@@ -81,11 +102,11 @@ class Study:
     abundance: Floats
     home: Ints
     visited: Ints
-    design: pd.DataFrame
+    design: Design
 
 
 def draw_tree(asvs: int, seed: int) -> Tree:
-    """A random tree whose `asvs` tips form clusters of uneven size; rates vary between branches.
+    """Draw a random tree whose `asvs` tips form clusters of uneven size; rates vary between branches.
 
     Neighbours in a row of tips part at random heights (Popovic 2004), low ones within a cluster.
     """
@@ -108,7 +129,7 @@ def draw_tree(asvs: int, seed: int) -> Tree:
 
 
 def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
-    """Distinct sequences of the tips: positions change at their own rate (Felsenstein 1981).
+    """Return distinct sequences of the tips: positions change at their own rate (Felsenstein 1981).
 
     Conserved and variable stretches take turns; the later one of two equal tips is changed.
     """
@@ -134,7 +155,7 @@ def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
 
 
 def evolve_traits(tree: Tree, traits: int, seed: int) -> Floats:
-    """Traits [tips, traits] with mean 0 and sd 1: Brownian motion along the tree (Felsenstein 1985)."""
+    """Return traits [tips, traits] with mean 0 and sd 1: Brownian motion along the tree (Felsenstein 1985)."""
     value = generator(seed, "simulate", "traits").standard_normal((len(tree.parent), traits))
     value *= np.sqrt(tree.length)[:, None]
     for node in range(len(tree.parent) - 2, -1, -1):
@@ -142,20 +163,20 @@ def evolve_traits(tree: Tree, traits: int, seed: int) -> Floats:
     return np.asarray(StandardScaler().fit_transform(value[: len(value) // 2 + 1]))
 
 
-def draw_design(samples: int, subjects: int, seed: int) -> pd.DataFrame:
+def draw_design(samples: int, subjects: int, seed: int) -> Design:
     """Draw the metadata; `fold`, `batch` and the usual `ph` belong to the subject, the rest to the sample."""
     rng = generator(seed, "simulate", "design")
     subject = np.sort(np.concatenate([np.arange(subjects), rng.integers(0, subjects, samples - subjects)]))
     size, fold, filled = np.bincount(subject), np.zeros(subjects, np.int64), np.zeros(FOLDS, np.int64)
-    for each in np.argsort(-size, kind="stable"):
-        fold[each] = np.argmin(filled)
-        filled[fold[each]] += size[each]
+    for largest in np.argsort(-size, kind="stable"):
+        fold[largest] = np.argmin(filled)
+        filled[fold[largest]] += size[largest]
 
     def balanced(number: int, classes: int) -> Ints:
         return rng.permutation(np.arange(number) % classes)
 
     ph = rng.uniform(*PH_RANGE, subjects)[subject] + PH_WITHIN_SUBJECT_SD * rng.standard_normal(samples)
-    columns = {
+    return {
         "ph": ph.round(2),
         "biome": balanced(samples, len(BIOMES)),
         "season": balanced(samples, len(SEASONS)),
@@ -165,17 +186,21 @@ def draw_design(samples: int, subjects: int, seed: int) -> pd.DataFrame:
         "null": rng.standard_normal(samples).round(3),
         "fold": fold[subject],
     }
-    return pd.DataFrame(columns, [f"sample-{n:0{len(str(samples))}d}" for n in range(1, samples + 1)])
+
+
+def sample_ids(samples: int) -> list[str]:
+    """Return the names of so many samples, in order."""
+    return [f"sample-{number:0{len(str(samples))}d}" for number in range(1, samples + 1)]
 
 
 def _checked(settings: SimulateConfig) -> SimulateConfig:
-    """Settings with their derived sizes; `InputError` names every option that is out of range."""
-    most = settings.samples
-    asvs = max(50, round(1_000 * (max(most, 0) / 300) ** 0.5)) if settings.asvs is None else settings.asvs
-    subjects = max(FOLDS, most // 5) if settings.subjects is None else settings.subjects
+    """Return the settings with their derived sizes; `InputError` names every option that is out of range."""
+    samples = settings.samples
+    asvs = max(50, round(1_000 * (max(samples, 0) / 300) ** 0.5)) if settings.asvs is None else settings.asvs
+    subjects = max(FOLDS, samples // 5) if settings.subjects is None else settings.subjects
     checks = (
-        (most >= 20, "samples", most, "at least 20"),
-        (FOLDS <= subjects <= most, "subjects", subjects, f"{FOLDS} to the number of samples, {most}"),
+        (samples >= 20, "samples", samples, "at least 20"),
+        (FOLDS <= subjects <= samples, "subjects", subjects, f"{FOLDS} to the number of samples, {samples}"),
         (asvs >= 50, "asvs", asvs, "at least 50"),
         (settings.length >= 50, "length", settings.length, "at least 50 nucleotides"),
         (settings.depth >= 100, "depth", settings.depth, "at least 100 reads"),
@@ -205,58 +230,61 @@ def draw_study(settings: SimulateConfig) -> Study:
 
 
 def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Ints, Ints]]:
-    """ASVs and reads of each sample of a subject, from the subject's own stream of random numbers."""
-    rng, rows = generator(study.settings.seed, "simulate", "subject", subject), study.design.iloc[samples]
+    """Return ASVs and reads of each sample of a subject, drawn from the subject's own stream of random numbers."""
+    rng = generator(study.settings.seed, "simulate", "subject", subject)
     # Gumbel noise draws the pool without replacement by prevalence.
-    allowed = (study.home < 0) | (study.home == rows["fold"].iloc[0])
+    allowed = (study.home < 0) | (study.home == study.design["fold"][samples[0]])
     key = np.where(allowed, study.prevalence + rng.gumbel(size=len(allowed)), -np.inf)
     size = min(POOL, int(allowed.sum()))
     pool = np.sort(np.argpartition(-key, size - 1)[:size])
     optimum = np.mean(PH_RANGE) + study.traits[pool, 0]
     biome, season, batch = np.split(study.traits[pool, 1:], [len(BIOMES), len(BIOMES + SEASONS)], axis=1)
-    usual, drawn = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(size), []
-    for sample, row in zip(samples, rows.itertuples(), strict=True):
+    usual = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(size)
+    counts = []
+    for sample in samples.tolist():
+        row = {name: values[sample].item() for name, values in study.design.items()}
         log_share = (
             usual
-            - 0.5 * ((row.ph - optimum) / NICHE_WIDTH) ** 2
-            + BIOME_EFFECT * biome[:, row.biome]
-            + SEASON_EFFECT * season[:, row.season]
-            + BATCH_EFFECT * batch[:, row.batch]
+            - 0.5 * ((row["ph"] - optimum) / NICHE_WIDTH) ** 2
+            + BIOME_EFFECT * biome[:, row["biome"]]
+            + SEASON_EFFECT * season[:, row["season"]]
+            + BATCH_EFFECT * batch[:, row["batch"]]
             + SAMPLE_SD * rng.standard_normal(size)
         )
         present = rng.random(size) < PRESENT
         present[np.argmax(log_share)] = True
         share = np.exp(log_share - log_share.max()) * present
         share = rng.gamma(CONCENTRATION * share / share.sum())
-        median = study.settings.depth * CASE_DEPTH_RATIO ** (0.5 - row.depth_confounded)
+        median = study.settings.depth * CASE_DEPTH_RATIO ** (0.5 - row["depth_confounded"])
         depth = max(1, round(median * rng.lognormal(0, DEPTH_SD)))
         reads = rng.multinomial(depth, share / share.sum())
         visitors = np.flatnonzero(study.visited == sample)
         visits = 1 + rng.poisson(depth * VISITOR_SHARE * rng.lognormal(size=len(visitors)))
-        drawn.append((np.concatenate([pool, visitors]), np.concatenate([reads, visits])))
-    return drawn
+        counts.append((np.concatenate([pool, visitors]), np.concatenate([reads, visits])))
+    return counts
 
 
 def communities(study: Study, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterator[sparse.csr_matrix]:
     """Draw the counts [samples, ASVs] in order, some subjects at a time; the cuts change no count."""
     edges = np.flatnonzero(np.diff(study.design["subject"], prepend=-1, append=-1))
-    waiting: list[tuple[Ints, Ints]] = []
+    pending: list[tuple[Ints, Ints]] = []
     for subject, (start, stop) in enumerate(itertools.pairwise(edges)):
-        waiting += _subject_counts(study, subject, np.arange(start, stop))
-        if len(waiting) >= samples_at_once or stop == study.settings.samples:
-            columns, reads = zip(*waiting, strict=True)
+        pending += _subject_counts(study, subject, np.arange(start, stop))
+        if len(pending) >= samples_at_once or stop == study.settings.samples:
+            columns, reads = zip(*pending, strict=True)
             ends = np.cumsum([0, *map(len, columns)])
             entries = (np.concatenate(reads), np.concatenate(columns), ends)
-            counts = sparse.csr_matrix(entries, shape=(len(waiting), len(study.sequences)))
+            counts = sparse.csr_matrix(entries, shape=(len(pending), len(study.sequences)))
             counts.sum_duplicates()
             counts.eliminate_zeros()
             yield counts
-            waiting = []
+            pending = []
 
 
 def _oracle(study: Study, looks: dict[int, Floats]) -> dict[str, float | None]:
-    """R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples are deep."""
-    used, features = study.design.iloc[list(looks)], np.array(list(looks.values()))
+    """Return R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples are deep."""
+    used = {name: values[list(looks)] for name, values in study.design.items()}
+    features = np.array(list(looks.values()))
     if np.bincount(used["fold"], minlength=FOLDS).min() < 2:
         return {"ph_r2": None, "biome_accuracy": None}
     models = {"ph": RidgeCV(np.logspace(-1, 3, 9)), "biome": LogisticRegression(C=0.3, max_iter=2_000)}
@@ -265,14 +293,22 @@ def _oracle(study: Study, looks: dict[int, Floats]) -> dict[str, float | None]:
     return {"ph_r2": r2_score(used["ph"], ph), "biome_accuracy": float(accuracy_score(used["biome"], biome))}
 
 
+def _write_tsv(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
 def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
-    style = {"sep": "\t", "lineterminator": "\n"}
     texts = {name: np.array(labels)[study.design[name]] for name, labels in CODED.items()}
     texts["subject"] = np.array([f"subject-{code + 1}" for code in study.design["subject"]])
-    study.design.assign(**texts).to_csv(folder / "metadata.tsv", index_label="sample-id", **style)
+    columns = {"sample-id": sample_ids(study.settings.samples)}
+    columns |= {name: texts.get(name, values).tolist() for name, values in study.design.items()}
+    _write_tsv(folder / "metadata.tsv", list(columns), zip(*columns.values(), strict=True))
     names = ["ph", *(f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES)]
-    traits = pd.DataFrame(study.traits, study.sequences, names)
-    traits.to_csv(folder / "traits.tsv", index_label="feature-id", float_format="%.5f", **style)
+    traits = ([name, *(f"{x:.5f}" for x in row)] for name, row in zip(study.sequences, study.traits, strict=True))
+    _write_tsv(folder / "traits.tsv", ["feature-id", *names], traits)
     (folder / "tree.nwk").write_text(study.tree.newick(study.sequences), encoding="utf-8")
     (folder / "truth.json").write_text(json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -283,12 +319,14 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
     Returns the truth: what was written, `SAMPLES_AT_ONCE` samples at a time, and what an oracle that knows
     the traits reaches at 1,000 reads on folds of unseen subjects.
     """
-    settings, ids = asdict(study.settings), list(study.design.index)
-    looks, depths, richness, parts = dict[int, Floats](), list[int](), list[int](), []
-    found = np.zeros(len(study.sequences), np.int64)
+    settings = asdict(study.settings)
+    looks = dict[int, Floats]()
+    depths, richness = list[int](), list[int]()
+    parts = []
+    prevalence = np.zeros(len(study.sequences), np.int64)
     for counts in communities(study):
         parts.append(counts)
-        found += np.bincount(counts.indices, minlength=len(found))
+        prevalence += np.bincount(counts.indices, minlength=len(prevalence))
         for row in counts:
             depths.append(int(row.sum()))
             if depths[-1] < ORACLE_DEPTH or len(looks) == ORACLE_SAMPLES:
@@ -300,12 +338,12 @@ def write_study(study: Study, folder: Path) -> dict[str, Any]:
             means = (weights @ study.traits[row.indices]) / weights.sum(1, keepdims=True)
             looks[len(depths) - 1] = means.ravel()
             richness.append(int((reads > 0).sum()))
-    write_hdf5(folder / "table.biom", sparse.vstack(parts, "csr"), ids, study.sequences)
+    write_hdf5(folder / "table.biom", sparse.vstack(parts, "csr"), sample_ids(len(depths)), study.sequences)
     truth = {name: settings[name] for name in ("samples", "asvs", "subjects")} | {
-        "density": float(found.sum() / (len(found) * len(depths))),
+        "density": float(prevalence.sum() / (len(prevalence) * len(depths))),
         "median_depth": float(np.median(depths)),
         "median_richness": float(np.median(richness)) if richness else None,
-        "seen_in_one_sample": float((found == 1).mean()),
+        "seen_in_one_sample": float((prevalence == 1).mean()),
         **_oracle(study, looks),
         "biome_chance": float(np.bincount(study.design["biome"]).max() / len(depths)),
         "oracle_depth": ORACLE_DEPTH,

@@ -47,7 +47,7 @@ class SampleTable:
         return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
 
     def row(self, row: int) -> tuple[Integers, Integers]:
-        """Columns [S], ascending, and their reads [S] in one sample."""
+        """Return the columns [S], ascending, and their reads [S] in one sample."""
         start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
         return self.counts.indices[start:stop], self.counts.data[start:stop]
 
@@ -68,16 +68,16 @@ def make_table(
     merged.sum_duplicates()
     if merging:
         log.info("merged %d ASVs of the same sequence as another", len(target) - len(keys))
-    smallest: dict[int, str] = {}
+    smallest_id: dict[int, str] = {}
     for column, name in zip(target.tolist(), feature_ids, strict=True):
-        smallest[column] = min(name, smallest.get(column, name))
+        smallest_id[column] = min(name, smallest_id.get(column, name))
     largest = int(merged.data.max(initial=0))
     if largest > MAX_COUNT:
         raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
     return SampleTable(
         counts=merged.astype(np.min_scalar_type(largest)),
         sample_ids=tuple(sample_ids),
-        feature_ids=tuple(smallest[column] for column in range(len(keys))),
+        feature_ids=tuple(smallest_id[column] for column in range(len(keys))),
         sequences=tuple(keys) if sequences else (),
     )
 
@@ -100,13 +100,13 @@ def _read_raw(path: Path) -> RawTable:
 
 def _sequences(raw: RawTable, path: Path, fasta: Path | None) -> list[str]:
     if fasta is not None:
-        found = read_fasta(fasta, raw.feature_ids)
-        if missing := [name for name in raw.feature_ids if name not in found]:
+        sequence_of = read_fasta(fasta, raw.feature_ids)
+        if missing := [name for name in raw.feature_ids if name not in sequence_of]:
             raise InputError(
                 f"{fasta}: no sequence for {len(missing)} of the {len(raw.feature_ids)} features of {path}: "
                 f"{shown(missing)}; pass the --sequences that belong to this table"
             )
-        return [found[name] for name in raw.feature_ids]
+        return [sequence_of[name] for name in raw.feature_ids]
     if wrong := [name for name in raw.feature_ids if first_not_dna(name)]:
         raise InputError(
             f"{path}: {len(wrong)} of {len(raw.feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
@@ -116,7 +116,7 @@ def _sequences(raw: RawTable, path: Path, fasta: Path | None) -> list[str]:
 
 
 def read_table(path: Path, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
-    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or classic TSV, told by its content.
+    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or classic TSV, recognized by its content.
 
     `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences. Without
     `need_sequences` feature ids are tips of a tree and nothing else.
@@ -125,9 +125,9 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
     repeated, or a feature has no sequence.
     """
     raw = checked_table(_read_raw(path), str(path))
-    found = _sequences(raw, path, sequences) if need_sequences else ()
+    sequences_of_features = _sequences(raw, path, sequences) if need_sequences else ()
     try:
-        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, found)
+        return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
     except InputError as error:
         raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
 
@@ -151,7 +151,7 @@ def trim(table: SampleTable, max_bp: int) -> SampleTable:
 
 
 def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
-    """The samples `ids` in that order, with all columns; `InputError` names those the table does not have."""
+    """Return the samples `ids` in that order, with all columns; `InputError` names those the table does not have."""
     rows = {name: row for row, name in enumerate(table.sample_ids)}
     if missing := [name for name in ids if name not in rows]:
         raise InputError(f"{len(missing)} samples are not in the table: {shown(missing)}")
@@ -160,7 +160,7 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
 
 
 def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:
-    """The samples with at least `depth` reads, and the others with theirs, which are logged."""
+    """Return the samples with at least `depth` reads, and the dropped ones with their reads, which are logged."""
     if depth < 1:
         raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
     kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]

@@ -61,7 +61,7 @@ class TargetSpec:
     quantiles: tuple[float, ...] = ()
 
     def encoded(self, value: float) -> float:
-        """`value` in own units on the scale of all categories."""
+        """Return `value`, which is in own units, on the scale of all categories."""
         return ((math.log1p(value) if self.transform.startswith("log-") else value) - self.scale.center) / (
             self.scale.spread
         )
@@ -89,7 +89,7 @@ class Targets:
         return np.array([spec.bounds for spec in self.numeric], dtype=np.float64).reshape(-1, 2)
 
     def encode(self, metadata: Metadata, ids: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Targets float32 [N, T] and labels int64 [N, K] of the samples `ids`, NaN and -1 where missing.
+        """Return targets float32 [N, T] and labels int64 [N, K] of the samples `ids`, NaN and -1 where missing.
 
         Raises `InputError`: text among numbers, a value too large for the transform or float32, a label that
         no training sample has.
@@ -107,7 +107,7 @@ class Targets:
     def decode(
         self, target: npt.NDArray[np.floating[Any]], metadata: Metadata | None = None, ids: Sequence[str] = ()
     ) -> Floats:
-        """Encoded targets ``[N, T]`` in the columns' own units, float64 ``[N, T]``.
+        """Return encoded targets ``[N, T]`` in the columns' own units, float64 ``[N, T]``.
 
         `metadata` and `ids` of the N samples are needed when a target is normalized by category; without
         them that is an `InputError`.
@@ -121,12 +121,12 @@ class Targets:
         return decoded
 
     def to_json(self) -> list[dict[str, Any]]:
-        """What `from_json` reads: plain lists, dicts, text and numbers."""
+        """Return plain JSON data that `from_json` reads: lists, dicts, text and numbers."""
         return [asdict(spec) for spec in self.specs]
 
     @classmethod
     def from_json(cls, value: object) -> Targets:
-        """Targets from the parsed JSON that `to_json` gave; `InputError` for anything else."""
+        """Return targets from the parsed JSON that `to_json` gave; `InputError` for anything else."""
         try:
             return cls(tuple(map(_parsed, value if isinstance(value, list) else [value])))
         except (KeyError, TypeError, ValueError) as error:
@@ -142,7 +142,7 @@ def _collected(problems: Problems) -> Iterator[None]:
 
 
 def _scales(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: int) -> tuple[Floats, Floats]:
-    """Center and spread for each of `n` samples, float64 ``[N]``."""
+    """Return center and spread for each of `n` samples, float64 ``[N]``."""
     scales = [spec.scale] * n
     if spec.normalize_by is not None:
         if metadata is None:
@@ -157,13 +157,13 @@ def _scales(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: 
 
 
 def _numbers(metadata: Metadata, name: str, ids: Sequence[str], transform: Transform) -> Floats:
-    """Values of a column in own units, NaN where missing, that `transform` can take."""
+    """Return values of a column in own units, NaN where missing, that `transform` can take."""
     values = metadata.numbers(name, ids)
     low = np.flatnonzero(values <= -1)
     if transform.startswith("log-") and low.size:
-        found = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
+        examples = ", ".join(f"{values[row]:g} (sample {ids[row]!r})" for row in low[:5])
         raise InputError(
-            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: {found}; {transform} "
+            f"{metadata.source}: column {name!r} has {low.size} values of -1 or less: {examples}; {transform} "
             "takes log(1 + x) and needs more than -1; choose another --target-transform"
         )
     return values
@@ -233,7 +233,7 @@ def fit_targets(
 
 
 def _looks_numeric(metadata: Metadata, name: str) -> bool:
-    """A column in which text is rather a mistake than a class: at least half of its values are numbers."""
+    """Return whether text in a column is rather a mistake than a class: at least half of its values are numbers."""
     if metadata.kinds[name] == "numeric" or name in metadata.declared:
         return metadata.kinds[name] == "numeric"
     values = [value for value in metadata.values(name, metadata.ids) if value is not None]
@@ -243,8 +243,8 @@ def _looks_numeric(metadata: Metadata, name: str) -> bool:
 def _check_varied(values: Sequence[object], where: str, n: int) -> None:
     """Refuse sorted, distinct training values of `n` samples if they are none or one."""
     if len(values) < 2:
-        found = repr(values[0]) if values else "missing"
-        raise InputError(f"{where} is {found} for all {n} training samples; choose another column or split")
+        value = repr(values[0]) if values else "missing"
+        raise InputError(f"{where} is {value} for all {n} training samples; choose another column or split")
 
 
 def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> TargetSpec:
@@ -296,7 +296,7 @@ def _fitted_number(
 
 
 def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
-    """Scale of sorted values, none where their spread is lost in rounding or overflows."""
+    """Return the scale of sorted values, none where their spread is lost in rounding or overflows."""
     if transform == "none" or not values.size:
         return UNSCALED if values.size else None
     with np.errstate(over="ignore", invalid="ignore"):
@@ -308,20 +308,20 @@ def _fitted_scale(values: Floats, transform: Transform) -> Scale | None:
     return Scale(float(center), float(spread)) if resolved else None
 
 
-def _fitted_categories(values: Floats, categories: Sequence[str | None], whole: Scale) -> dict[str, Scale]:
-    """Scale of each category with at least two values that differ enough."""
+def _fitted_categories(values: Floats, categories: Sequence[str | None], column_scale: Scale) -> dict[str, Scale]:
+    """Return the scale of each category with at least two values that differ enough."""
     scales = {}
     named = np.array([category or "" for category in categories])
     for category in sorted(set(named.tolist()) - {""}):
         members = values[named == category]
         scale = _fitted_scale(np.sort(members[~np.isnan(members)]), "zscore")
-        if scale is not None and scale.spread > SMALLEST_CATEGORY * whole.spread:
+        if scale is not None and scale.spread > SMALLEST_CATEGORY * column_scale.spread:
             scales[category] = scale
     return scales
 
 
 def _parsed(entry: Any) -> TargetSpec:
-    """A target from its JSON object; anything unexpected raises KeyError, TypeError or ValueError."""
+    """Return a target from its JSON object; anything unexpected raises KeyError, TypeError or ValueError."""
     entry = {"loss": "huber", "quantiles": [], **entry}
     spec = TargetSpec(
         **{

@@ -11,13 +11,13 @@ from aam.errors import InputError
 
 MAX_TEXT = 2 << 30
 
-MOST_PROBLEMS = 10
+MAX_PROBLEMS = 10
 
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_bytes(path: Path, head: int = -1) -> bytes:
-    """Content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError` if unreadable."""
+    """Return the content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError` if unreadable."""
     try:
         with path.open("rb") as file:
             if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
@@ -30,7 +30,7 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
 
 
 def decoded(blob: bytes, where: Path | str) -> str:
-    """UTF-8 text without byte order mark; `InputError` names the first byte that shows another encoding."""
+    """Return UTF-8 text without byte order mark; `InputError` names the first byte that shows another encoding."""
     if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8")
     text, position = "", blob.find(b"\0")
@@ -48,12 +48,12 @@ def decoded(blob: bytes, where: Path | str) -> str:
 
 
 def unix(text: str) -> str:
-    """The text with Unix line ends, whatever it has."""
+    """Return the text with Unix line ends, whatever it has."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parse_rows(text: str, where: Path | str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of each tab-separated row, quoted as csv has them; any line ends, no blank lines.
+    """Yield line number and cells of each tab-separated row, quoted as csv has them; any line ends, no blank lines.
 
     Raises `InputError`: quotes that do not close, while the faulty row is read.
     """

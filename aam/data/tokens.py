@@ -30,7 +30,7 @@ COMPLEMENT = np.array([PAD, T, G, C, A, N, MASK], dtype=np.uint8)
 
 
 def encode(sequences: Sequence[str]) -> Tokens:
-    """Tokens of DNA sequences, uint8 [F, L], padded to the longest with `PAD`.
+    """Return tokens of DNA sequences, uint8 [F, L], padded to the longest with `PAD`.
 
     U is read as T, IUPAC letters other than ACGTU as `N`.
 
@@ -50,7 +50,7 @@ def encode(sequences: Sequence[str]) -> Tokens:
 
 
 def reverse_complement(tokens: Tokens) -> Tokens:
-    """The other strand of each row [F, L]; padding stays at the end."""
+    """Return the other strand of each row [F, L]; padding stays at the end."""
     lengths = (tokens != PAD).sum(axis=1)
     source = lengths[:, None] - 1 - np.arange(tokens.shape[1])
     turned = COMPLEMENT[np.take_along_axis(tokens, np.maximum(source, 0), axis=1)]
@@ -59,6 +59,6 @@ def reverse_complement(tokens: Tokens) -> Tokens:
 
 
 def asv_keys(tokens: Tensor) -> Tensor:
-    """A hash ``int64 [U]`` of each row of `tokens` that padding does not change."""
+    """Return a hash ``int64 [U]`` of each row of `tokens` that padding does not change."""
     position = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     return splitmix64((tokens.long() * (splitmix64(position * GOLDEN) | 1)).sum(dim=1))

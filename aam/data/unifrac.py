@@ -1,4 +1,4 @@
-"""UniFrac and Faith PD from a tree and counts: for one batch, or tile by tile for a whole table.
+"""UniFrac and Faith PD of one batch of samples, from a tree and counts.
 
 Tips stand in post-order, so the reads below a branch are a difference of two cumulative sums, exact in
 integers. Legend for shapes: B or N samples, F features, U features present, E branches.
@@ -6,12 +6,10 @@ integers. Legend for shapes: B or N samples, F features, U features present, E b
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,8 +17,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.newick import read_tree
-from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, match_tips, present_ranges, prune
+from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges
 from aam.errors import InputError
 
 Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
@@ -30,13 +27,9 @@ Reads: TypeAlias = npt.NDArray[np.integer[Any]]
 Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
 Tile: TypeAlias = tuple[slice, slice, Matrix]
 
-log = logging.getLogger("aam")
-
 TILE = 512
 # Branches taken at once in the weighted forms, so that they stay in the processor's cache.
 BLOCK = 512
-# Bytes per branch and sample of a pair of tiles, all temporaries of the greediest metric included.
-CELL = 40
 
 
 @dataclass(frozen=True)
@@ -54,12 +47,16 @@ class UnifracOptions:
         Whether the root's own length counts: scikit-bio includes it, ssu excludes it; most trees give none.
     double : bool
         Return float64 instead of float32; sums are float64 either way.
+    empty : str
+        Distances of samples without reads on the tree: ``scikit-bio`` gives what scikit-bio does (see
+        `batch_unifrac`), ``nan`` gives NaN to every pair with such a sample, itself excepted.
     """
 
     metric: Metric = "unifrac"
     alpha: float = 0.5
     root_length: RootLength = "include"
     double: bool = False
+    empty: Literal["scikit-bio", "nan"] = "scikit-bio"
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class Branches:
     tips: int
 
     def above(self, tips: Ints) -> Branches:
-        """The branches above some of the tips (sorted, distinct)."""
+        """Return the branches above some of the tips (sorted, distinct)."""
         kept, lo, hi = present_ranges(self.lo, self.hi, tips, self.tips)
         # Branches above the same tips are neighbours now: those between them lost all theirs.
         first = np.ones(len(lo), bool)
@@ -92,22 +89,20 @@ class Branches:
         return Branches(lo[starts], hi[starts], length, len(tips))
 
 
-def pruned_tree(
-    path: Path, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"], midpoint: bool
-) -> tuple[Phylogeny, Ints]:
-    """The tree above some features, up to its root, and the tip of each feature (-1 without)."""
-    tree = read_tree(path, midpoint)
-    tips = match_tips(tree, feature_ids, missing_tips)
-    present = np.unique(tips[tips >= 0])
-    if missing := int((tips < 0).sum()):
-        log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(tips))
-    return prune(tree, present), np.where(tips >= 0, np.searchsorted(present, tips), -1)
+def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
+    """Return which samples, bool [N], have no read of a feature that has a tip; no distance is defined for them.
+
+    Parameters are those of `batch_unifrac`.
+    """
+    table = sparse.csr_matrix(counts)
+    reads: Reads = np.asarray((table[:, np.flatnonzero(tips >= 0)] > 0).sum(axis=1)).ravel()
+    return np.equal(reads, 0)
 
 
-def _on_tree(
+def on_tree(
     phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength
 ) -> tuple[Branches, sparse.csr_matrix]:
-    """All branches of the tree, and the counts of the features with a tip, one column per tip."""
+    """Return the branches above the features present, and their counts, one column per tip; refuse what is no count."""
     table = sparse.coo_matrix(counts)
     kept = (tips[table.col] >= 0) & (table.data != 0)
     data = table.data[kept]
@@ -117,18 +112,18 @@ def _on_tree(
             "of counts instead of relative abundances or transformed values"
         )
     shape = (table.shape[0], len(phylogeny.tips))
-    placed = sparse.csr_matrix((data.astype(np.int64), (table.row[kept], tips[table.col[kept]])), shape=shape)
+    counts_by_tip = sparse.csr_matrix((data.astype(np.int64), (table.row[kept], tips[table.col[kept]])), shape=shape)
     end = len(phylogeny.parent) - (root_length == "exclude")
-    whole = Branches(phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips))
-    present = np.unique(placed.indices).astype(np.int64)
-    placed = placed[:, present]
-    if placed.shape[0] and placed.sum(axis=1).max() < 2**31:
-        placed = placed.astype(np.int32)
-    return whole.above(present), placed
+    branches = Branches(phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips))
+    present = np.unique(counts_by_tip.indices).astype(np.int64)
+    counts_by_tip = counts_by_tip[:, present]
+    if counts_by_tip.shape[0] and counts_by_tip.sum(axis=1).max() < 2**31:
+        counts_by_tip = counts_by_tip.astype(np.int32)
+    return branches.above(present), counts_by_tip
 
 
 def _reads_below(branches: Branches, counts: sparse.csr_matrix) -> tuple[Floats, Reads, Reads]:
-    """Lengths [E] of the branches above these samples, reads below each [E, B], reads in all [B]."""
+    """Return lengths [E] of the branches above these samples, reads below each [E, B], reads in all [B]."""
     present = np.unique(counts.indices).astype(np.int64)
     local = branches.above(present)
     sums = np.zeros((len(present) + 1, counts.shape[0]), counts.dtype)
@@ -141,9 +136,9 @@ def _reads_below(branches: Branches, counts: sparse.csr_matrix) -> tuple[Floats,
     return local.length, reads, sums[-1]
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    """``part / whole`` with 0 / 0 = 0."""
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _ratio(part: Floats, total: Floats) -> Floats:
+    """Return ``part / total`` with 0 / 0 = 0."""
+    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
 
 
 def _shared(length: Floats, left: Bools, right: Bools, device: torch.device | None) -> Floats:
@@ -231,7 +226,7 @@ def _generalized(length: Floats, p: Floats, q: Floats, alpha: float) -> Floats:
     return _ratio(above, below)
 
 
-def _tile(
+def distances_between(
     branches: Branches,
     counts: sparse.csr_matrix,
     left: slice,
@@ -239,7 +234,7 @@ def _tile(
     options: UnifracOptions,
     device: torch.device | None = None,
 ) -> Matrix:
-    """Distances between the samples at `left` and those at `right`."""
+    """Return the distances between the samples at `left` and those at `right` of a batch."""
     length, reads, total = _reads_below(branches, counts)
     if options.metric == "unifrac":
         present = reads > 0
@@ -251,6 +246,9 @@ def _tile(
             result = _generalized(length, p, q, options.alpha)
         else:
             result = _weighted(length, p, q, options.metric == "weighted-normalized")
+    if options.empty == "nan":
+        result[total[left] == 0, :] = np.nan
+        result[:, total[right] == 0] = np.nan
     if left == right:
         result = np.triu(result, 1)
         result += result.T
@@ -265,7 +263,7 @@ def batch_unifrac(
     options: UnifracOptions = UnifracOptions(),
     rows: slice = slice(None),
 ) -> Matrix:
-    """Distances between all samples of one batch, or of those at `rows` to all.
+    """Return the distances between all samples of one batch, or of those at `rows` to all.
 
     Parameters
     ----------
@@ -288,98 +286,18 @@ def batch_unifrac(
     InputError
         Counts that are not whole numbers of 0 or more.
     """
-    branches, placed = _on_tree(phylogeny, tips, counts, options.root_length)
-    return _tile(branches, placed, rows, slice(None), options)
+    branches, counts_by_tip = on_tree(phylogeny, tips, counts, options.root_length)
+    return distances_between(branches, counts_by_tip, rows, slice(None), options)
 
 
 def faith_pd(phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include") -> Floats:
-    """Faith's phylogenetic diversity (Faith 1992): length of all branches above each sample's features.
+    """Return Faith's phylogenetic diversity (Faith 1992): length of all branches above each sample's features.
 
     Parameters are those of `batch_unifrac`; returns float64 [N].
     """
-    branches, placed = _on_tree(phylogeny, tips, counts, root_length)
-    result = np.zeros(placed.shape[0])
+    branches, counts_by_tip = on_tree(phylogeny, tips, counts, root_length)
+    result = np.zeros(counts_by_tip.shape[0])
     for start in range(0, len(result), TILE):
-        length, reads, _ = _reads_below(branches, placed[start : start + TILE])
+        length, reads, _ = _reads_below(branches, counts_by_tip[start : start + TILE])
         result[start : start + TILE] = length @ (reads > 0)
-    return result
-
-
-def _tile_size(branches: Branches, counts: sparse.csr_matrix, memory_limit: int) -> int:
-    """Samples per tile so that a pair of tiles and its temporaries stay within `memory_limit` bytes."""
-    size = TILE
-    while True:
-        starts = range(0, counts.shape[0], size)
-        widest = max((len(np.unique(counts[start : start + size].indices)) for start in starts), default=0)
-        needed = CELL * min(len(branches.length), 4 * widest) * 2 * size
-        if needed <= memory_limit:
-            return size
-        if size == 1:
-            raise InputError(f"the memory limit is {memory_limit} bytes, expected at least {needed}")
-        size //= 2
-
-
-def unifrac_tiles(
-    phylogeny: Phylogeny,
-    tips: Ints,
-    counts: Counts,
-    options: UnifracOptions = UnifracOptions(),
-    device: torch.device | None = None,
-    memory_limit: int = 1 << 29,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Tile]:
-    """Distances between all samples of a table, tile by tile on and above the diagonal.
-
-    Parameters
-    ----------
-    phylogeny, tips, counts, options
-        As for `batch_unifrac`.
-    device : torch.device, optional
-        Where the products of ``unifrac`` run; without one NumPy does them, as it does for MPS (no float64)
-        and for the weighted forms.
-    memory_limit : int
-        Bytes for one pair of tiles with all temporaries, table and result not counted.
-    progress : callable, optional
-        Called with the pairs of samples done and their number.
-
-    Yields
-    ------
-    rows, columns, tile
-        Two slices of samples and the distances between them; `columns` never begin before `rows`, and the
-        mirror image below the diagonal is left to whoever stores the tile.
-
-    Raises
-    ------
-    InputError
-        As `batch_unifrac`, and a memory limit too low for the table.
-    """
-    branches, placed = _on_tree(phylogeny, tips, counts, options.root_length)
-    samples = placed.shape[0]
-    size = _tile_size(branches, placed, memory_limit)
-    where = None if device is None or device.type == "mps" else device
-    done = 0
-    for i in range(0, samples, size):
-        rows = slice(i, min(i + size, samples))
-        for j in range(i, samples, size):
-            columns = slice(j, min(j + size, samples))
-            pair, left, right = placed[rows], slice(None), slice(None)
-            if i != j:
-                pair = sparse.vstack([pair, placed[columns]], format="csr")
-                left, right = slice(rows.stop - i), slice(rows.stop - i, None)
-            tile = _tile(branches, pair, left, right, options, where)
-            yield rows, columns, tile
-            done += tile.size if i == j else 2 * tile.size
-            if progress:
-                progress(done, samples * samples)
-
-
-def unifrac_matrix(
-    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = UnifracOptions()
-) -> Matrix:
-    """All tiles of `unifrac_tiles` put together in memory: float32 or float64 [N, N]."""
-    samples = counts.shape[0]
-    result = np.zeros((samples, samples), np.float64 if options.double else np.float32)
-    for rows, columns, tile in unifrac_tiles(phylogeny, tips, counts, options):
-        result[rows, columns] = tile
-        result[columns, rows] = tile.T
     return result

@@ -61,7 +61,7 @@ def baselines_of(
     task = Task(
         truth=truth_of(metadata, spec, ids),
         labels=spec.labels,
-        folds=tuple(Fold(np.isin(ids, split.learned), np.isin(ids, split.held_out)) for split in splits),
+        folds=tuple(Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits),
         depth=study.table.depths[rows],
         richness=np.diff(rarefied_table(study).indptr)[rows].astype(np.int64),
         levels={name: values for name, values in sorted(by.items()) if values is not None},

@@ -18,6 +18,7 @@ from aam.model.asv import AsvEncoder
 from aam.model.covariates import CovariateFusion
 from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
 from aam.model.sample import SampleEncoder
+from aam.runtime.shapes import Bool, Float, Int64, UInt8
 
 SIZE_GROUPS = 4
 # Of one ASV among about 50 in a sample.
@@ -45,10 +46,10 @@ class Masks:
         Slots whose count is withheld.
     """
 
-    rows: Tensor
-    tokens: Tensor
-    where: Tensor
-    counts: Tensor | None = None
+    rows: Int64[Tensor, " M"]
+    tokens: UInt8[Tensor, "M L"]
+    where: Bool[Tensor, "M L"]
+    counts: Bool[Tensor, "B S"] | None = None
 
 
 def _seen_into(kind: type[Any]) -> type[Any]:
@@ -69,31 +70,31 @@ class Outputs:
     `spread` is the standard deviation of the distance, the unit of its loss.
     """
 
-    samples: Tensor
-    asvs: Tensor
-    distance: Tensor | None = None
-    faith_pd: Tensor | None = None
-    nucleotides: Tensor | None = None
-    counts: Tensor | None = None
-    read: Tensor | None = None
-    target: Tensor | None = None
-    quantiles: Tensor | None = None
-    labels: tuple[Tensor, ...] = ()
+    samples: Float[Tensor, "B D"]
+    asvs: Float[Tensor, "U D"]
+    distance: Float[Tensor, "B all_B"] | None = None
+    faith_pd: Float[Tensor, " B"] | None = None
+    nucleotides: Float[Tensor, "masked 4"] | None = None
+    counts: Float[Tensor, "B S"] | None = None
+    read: Float[Tensor, "B W"] | None = None
+    target: Float[Tensor, "B T"] | None = None
+    quantiles: Float[Tensor, "B Q T"] | None = None
+    labels: tuple[Float[Tensor, "B _"], ...] = ()
     spread: float = 1.0
 
     def full(self) -> Outputs:
-        """The same in float32 where it was in half precision: losses compare it with float32."""
+        """Return the same in float32 where it was in half precision: losses compare it with float32."""
         half = (torch.float16, torch.bfloat16)
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        whole = {name: value.float() for name, value in values.items() if value.dtype in half}
-        return replace(self, **whole)  # type: ignore[arg-type]
+        in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
+        return replace(self, **in_full)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):
     """ASV encoder, sample encoder and the heads named by `heads`.
 
     `bound_memory`, called from outside, changes no result; `gather`, set from outside, puts the rows of other ranks
-    beside one's own.
+    beside those of this rank.
 
     Parameters
     ----------
@@ -138,8 +139,10 @@ class Aam(nn.Module):
         for stack in (self.asv.stack, self.sample.stack) if compiler not in (None, "eager") else ():
             stack.compile(backend=compiler, dynamic=True)
 
-    def encode_asvs(self, tokens: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
-        """Patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
+    def encode_asvs(
+        self, tokens: UInt8[Tensor, "U L"], padded: bool
+    ) -> tuple[Float[Tensor, "U P D"], Float[Tensor, "U D"]]:
+        """Return patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
         if self.asv_chunk is None:
             return self.asv(tokens, padded)  # type: ignore[no-any-return]
         parts = []
@@ -150,8 +153,10 @@ class Aam(nn.Module):
                 parts.append(self.asv(chunk, padded))
         return torch.cat([patches for patches, _ in parts]), torch.cat([vectors for _, vectors in parts])
 
-    def encode_samples(self, asvs: Tensor, batch: Batch, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
+    def encode_samples(
+        self, asvs: Float[Tensor, "U D"], batch: Batch, hidden: Bool[Tensor, "B S"] | None = None
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
+        """Return ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
 
         Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
         """
@@ -180,7 +185,7 @@ class Aam(nn.Module):
         if self.distance is not None:
             self.distance.standardize(self.encode_samples(asvs, batch)[1], self.scale[0])
 
-    def forward(self, batch: Batch, masks: Masks | None = None, asvs: Tensor | None = None) -> Outputs:
+    def forward(self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None) -> Outputs:
         """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""
         n_unique = len(batch.tokens)
         nucleotides = None
@@ -199,7 +204,7 @@ class Aam(nn.Module):
         return Outputs(
             samples=samples,
             asvs=asvs,
-            distance=self._apart(samples, batch),
+            distance=self._distances(samples, batch),
             faith_pd=self._diversity(samples),
             nucleotides=nucleotides,
             counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
@@ -210,13 +215,13 @@ class Aam(nn.Module):
             spread=self.scale[1],
         )
 
-    def _apart(self, samples: Tensor, batch: Batch) -> Tensor | None:
+    def _distances(self, samples: Float[Tensor, "B D"], batch: Batch) -> Float[Tensor, "B all_B"] | None:
         if self.distance is None:
             return None
-        own = self.distance.vectors(samples)
-        return self.distance(own, self.gather(own, batch.samples_by_rank))  # type: ignore[no-any-return]
+        vectors = self.distance.vectors(samples)
+        return self.distance(vectors, self.gather(vectors, batch.samples_by_rank))  # type: ignore[no-any-return]
 
-    def _diversity(self, samples: Tensor) -> Tensor | None:
+    def _diversity(self, samples: Float[Tensor, "B D"]) -> Float[Tensor, " B"] | None:
         if self.faith_pd is None:
             return None
         mean, spread = self.scale

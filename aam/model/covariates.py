@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from aam.data.batch import Batch
 from aam.model.heads import HeadConfig, Readout
 from aam.runtime.attention import scaled_dot_product_attention
+from aam.runtime.shapes import Bool, Float
 
 
 class CrossAttention(nn.Module):
@@ -21,13 +22,16 @@ class CrossAttention(nn.Module):
         self.pair = nn.Linear(size, 2 * width)
         self.null = nn.Parameter(0.02 * torch.randn(1, 1, size))
 
-    def forward(self, x: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What each query reads, ``[B, Q, D]``; `mask` ``[B, K]`` is true where a key may be seen."""
+    def forward(
+        self, x: Float[Tensor, "B Q D"], keys: Float[Tensor, "B K E"], mask: Bool[Tensor, "B K"] | None = None
+    ) -> Float[Tensor, "B Q D"]:
+        """Return the attended values ``[B, Q, D]``; `mask` ``[B, K]`` is true where a key may be seen."""
         keys = torch.cat([self.null.flatten().expand(len(keys), 1, -1).to(keys.dtype), keys], dim=1)
-        seen = None if mask is None else F.pad(mask, (1, 0), value=True)[:, None, None]
+        with_null = None if mask is None else F.pad(mask, (1, 0), value=True)[:, None, None]
         key, value = self.pair(keys).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query = self.query(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        return self.out(scaled_dot_product_attention(query, key, value, seen).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        values = scaled_dot_product_attention(query, key, value, with_null)
+        return self.out(values.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class CovariateFusion(nn.Module):
@@ -60,15 +64,17 @@ class CovariateFusion(nn.Module):
             self.layers = nn.ModuleList(CrossAttention(width, width, options.cross_attn_heads) for _ in layers)
             self.feeds = nn.ModuleList(Readout(width, width) for _ in layers)
 
-    def forward(self, samples: Tensor, batch: Batch, context: Tensor) -> Tensor:
-        """The vectors ``[B, W]`` that target heads read; `context` ``[B, S, D]`` are the ASVs of the samples."""
+    def forward(
+        self, samples: Float[Tensor, "B D"], batch: Batch, context: Float[Tensor, "B S D"]
+    ) -> Float[Tensor, "B W"]:
+        """Return the vectors ``[B, W]`` that target heads read; `context` ``[B, S, D]`` are the ASVs of the samples."""
         if batch.category is None or batch.covariate is None:
             raise ValueError("the model reads covariates, and the batch has none")
         missing = batch.covariate.isnan()
         pairs = torch.stack([batch.covariate.masked_fill(missing, 0), missing.to(samples.dtype)], dim=2)
-        found = [table(batch.category[:, column]) for column, table in enumerate(self.categories)]
-        found += [layer(pairs[:, column]) for column, layer in enumerate(self.numbers)]
-        keys = torch.stack(found, dim=1)
+        vectors = [table(batch.category[:, column]) for column, table in enumerate(self.categories)]
+        vectors += [layer(pairs[:, column]) for column, layer in enumerate(self.numbers)]
+        keys = torch.stack(vectors, dim=1)
         if self.fusion == "cross-attention":
             return samples + self.attention(samples[:, None], keys)[:, 0]  # type: ignore[no-any-return]
         if self.fusion == "perceiver":
@@ -79,8 +85,8 @@ class CovariateFusion(nn.Module):
         added = self.project(flat)
         return samples + (added if self.fusion == "add" else torch.sigmoid(self.gate(beside)) * torch.tanh(added))
 
-    def _perceived(self, keys: Tensor, present: Tensor) -> Tensor:
-        """Mean of the latents ``[B, D]``; `present` says which ASVs, the last of `keys`, are no padding."""
+    def _perceived(self, keys: Float[Tensor, "B K D"], present: Bool[Tensor, "B S"]) -> Float[Tensor, "B D"]:
+        """Return the mean of the latents ``[B, D]``; `present` says which ASVs, the last of `keys`, are no padding."""
         mask = F.pad(present, (keys.shape[1] - present.shape[1], 0), value=True)
         latents = self.latents.expand(len(keys), -1, -1)
         for layer, feed in zip(self.layers, self.feeds, strict=True):

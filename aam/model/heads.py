@@ -12,16 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import CovariateConfig, RegressorConfig
+from aam.runtime.shapes import Float, Int64
 
-# A target this near to the border of its range, in shares of it or transformed units, is moved inside.
-LEAST = 0.02
+# A target nearer than this to the border of its range, in shares of it or transformed units, is moved inside.
+BORDER = 0.02
 
 
 def _softplus_inverse(x: Tensor) -> Tensor:
     return x + torch.log(-torch.expm1(-x))
 
 
-# What keeps numbers at 0 or more, and its inverse.
+# Functions whose values are 0 or more, and their inverses.
 LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "relu": (F.relu, torch.Tensor.clone),
     "softplus": (F.softplus, _softplus_inverse),
@@ -69,29 +70,29 @@ class DistanceHead(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor([float(2 * width)]).log() / 2)
         self.log_power = nn.Parameter(torch.zeros(1))
 
-    def vectors(self, samples: Tensor) -> Tensor:
-        """The vectors ``[B, D]`` whose distances are meant."""
+    def vectors(self, samples: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+        """Return the vectors ``[B, D]`` whose distances are predicted."""
         return self.project(samples)  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def standardize(self, samples: Tensor, mean: float) -> None:
+    def standardize(self, samples: Float[Tensor, "B D"], mean: float) -> None:
         """Scale the map so that the predictions between these samples center on `mean`."""
         vectors = self.vectors(samples)
-        typical = self._apart(vectors, vectors).median()
+        typical = self._euclidean(vectors, vectors).median()
         mean = min(max(mean, 0.01), 0.99) if self.bounded else max(mean, 0.01)
         wanted = -math.log1p(-mean) if self.bounded else mean
         self.log_scale.copy_((typical / wanted).log())
 
     @staticmethod
-    def _apart(rows: Tensor, columns: Tensor) -> Tensor:
+    def _euclidean(rows: Float[Tensor, "R D"], columns: Float[Tensor, "C D"]) -> Float[Tensor, "R C"]:
         # Differences first: as squares and a product, near samples would differ by rounding alone.
         kind = torch.promote_types(rows.dtype, torch.float32)
         return torch.cdist(rows.to(kind), columns.to(kind), compute_mode="donot_use_mm_for_euclid_dist")
 
-    def forward(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Distances ``[R, C]`` between projected vectors ``[R, D]`` and ``[C, D]``."""
-        apart = self._apart(rows, columns).clamp_min(1e-3)
-        x = torch.exp(self.log_power.exp() * (apart.log() - self.log_scale))
+    def forward(self, rows: Float[Tensor, "R D"], columns: Float[Tensor, "C D"]) -> Float[Tensor, "R C"]:
+        """Return distances ``[R, C]`` between projected vectors ``[R, D]`` and ``[C, D]``."""
+        euclidean = self._euclidean(rows, columns).clamp_min(1e-3)
+        x = torch.exp(self.log_power.exp() * (euclidean.log() - self.log_scale))
         return -torch.expm1(-x) if self.bounded else x
 
 
@@ -122,14 +123,14 @@ class Readout(nn.Module):
             x = F.dropout(x, self.dropout, self.training) if self.dropout else x
         return x
 
-    def features(self, x: Tensor) -> Tensor:
-        """What the linear model reads of ``[..., D]``."""
+    def features(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
+        """Return the inputs of the linear model, from ``[..., D]``."""
         if self.out is None:
             return self._deep(x)
         return self.norm(x) if self.normed else x
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Read ``[..., out]`` off ``[..., D]``."""
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows out"]:
+        """Return the outputs ``[..., out]`` of ``[..., D]``."""
         read = self.linear(self.features(x))
         return read if self.out is None else read + self.out(self._deep(x))  # type: ignore[no-any-return]
 
@@ -164,8 +165,10 @@ class TargetHead(Readout):
             self.steps = nn.Linear(self.linear.in_features, n * (len(heads.quantiles) - 1))
             nn.init.zeros_(self.steps.weight)
 
-    def predict(self, x: Tensor, category: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Numbers and quantiles of ``[B, D]``; `category` ``[B, C]`` is needed where its columns scale."""
+    def predict(
+        self, x: Float[Tensor, "B D"], category: Int64[Tensor, "B C"] | None
+    ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B Q T"] | None]:
+        """Return numbers and quantiles of ``[B, D]``; `category` ``[B, C]`` is needed where its columns scale."""
         numbers = self(x)
         if self.scale is not None:
             numbers = numbers * self.scale + self.shift
@@ -181,16 +184,16 @@ class TargetHead(Readout):
         spread = torch.cat([low, middle, middle + steps[:, below:].cumsum(1)], dim=1)
         return self._linked(numbers), self._linked(spread)
 
-    def _linked(self, x: Tensor) -> Tensor:
-        """Numbers ``[..., T]`` inside their range."""
+    def _linked(self, x: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
+        """Return numbers ``[..., T]`` inside their range."""
         low, high, zero = self.edges
         if self.kind == "sigmoid":
             return low + (high - low) * torch.sigmoid(x)  # type: ignore[no-any-return]
         return x if self.kind == "none" else zero + LINKS[self.kind][0](x)
 
-    def unlinked(self, target: Tensor, column: int) -> Tensor:
-        """What the linear model should give for numbers ``[n]`` of `column`; those at the border are moved inside."""
+    def unlinked(self, target: Float[Tensor, " n"], column: int) -> Float[Tensor, " n"]:
+        """Return the outputs of the linear model that give numbers ``[n]`` of `column`, moved inside at a border."""
         low, high, zero = self.edges[:, column]
         if self.kind == "sigmoid":
-            return torch.logit((target - low) / (high - low), eps=LEAST)
-        return target if self.kind == "none" else LINKS[self.kind][1]((target - zero).clamp_min(LEAST))
+            return torch.logit((target - low) / (high - low), eps=BORDER)
+        return target if self.kind == "none" else LINKS[self.kind][1]((target - zero).clamp_min(BORDER))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from aam.runtime.attention import masked_softmax, scaled_dot_product_attention
+from aam.runtime.shapes import Bool, Float
 
 
 class Attention(nn.Module):
@@ -20,7 +21,9 @@ class Attention(nn.Module):
         self.project = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch 1 1 length"] | None
+    ) -> Float[Tensor, "batch length D"]:
         """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen."""
         batch, length, width = x.shape
         projected = self.project(x).view(batch, length, 3, self.heads, width // self.heads)
@@ -41,7 +44,9 @@ class Block(nn.Module):
         self.narrow = nn.Linear(4 * width, width)
         self.dropout = dropout
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch 1 1 length"] | None
+    ) -> Float[Tensor, "batch length D"]:
         """Transform ``[batch, length, D]``."""
         x = x + self._drop(self.attention(self.norm_attention(x), mask))
         return x + self._drop(self.narrow(F.gelu(self.widen(self.norm_feed(x)), approximate="tanh")))
@@ -82,7 +87,9 @@ class AttentionPool(nn.Module):
         self.score = nn.Linear(width, heads, bias=False)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch D"]:
         """Pool ``[batch, length, D]`` to ``[batch, D]``; `mask` ``[batch, length]`` is true where kept."""
         batch, length, width = x.shape
         weights = masked_softmax(self.score(x), None if mask is None else mask.unsqueeze(-1), dim=1)

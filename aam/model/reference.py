@@ -17,7 +17,7 @@ DEPTH = 1000
 
 
 def fixed_network(config: ModelConfig) -> Aam:
-    """A network whose weights come from numpy, so that they are the same with every torch."""
+    """Return a network whose weights come from numpy, so that they are the same with every torch."""
     network = Aam(config, DEPTH, HeadConfig(metric="unifrac", counts=True, n_targets=1))
     rng = np.random.default_rng(0)
     with torch.no_grad():
@@ -28,7 +28,7 @@ def fixed_network(config: ModelConfig) -> Aam:
 
 
 def fixed_batch() -> Batch:
-    """Six samples of up to 40 out of 64 ASVs of 90 to 100 nucleotides."""
+    """Return six samples of up to 40 out of 64 ASVs of 90 to 100 nucleotides."""
     rng = np.random.default_rng(1)
     tokens = rng.integers(1, 5, (64, 100)).astype(np.uint8)
     tokens[::3, 90:] = 0
@@ -45,31 +45,32 @@ def fixed_batch() -> Batch:
 
 
 def _outputs(network: Aam, batch: Batch) -> dict[str, Tensor]:
-    """What every layer gives for `batch`, by its name and call, on the CPU in float64."""
-    found: dict[str, Tensor] = {}
+    """Return the output of every layer for `batch`, by its name and call, on the CPU in float64."""
+    activations_by_name: dict[str, Tensor] = {}
 
     def keep(name: str) -> Any:
         def hook(module: nn.Module, given: Any, out: Any) -> None:
-            for at, each in enumerate(out if isinstance(out, tuple) else (out,)):
-                found[f"{name}.{at}.{sum(key.startswith(f'{name}.{at}.') for key in found)}"] = each.double().cpu()
+            for at, value in enumerate(out if isinstance(out, tuple) else (out,)):
+                calls = sum(key.startswith(f"{name}.{at}.") for key in activations_by_name)
+                activations_by_name[f"{name}.{at}.{calls}"] = value.double().cpu()
 
         return hook
 
     handles = [module.register_forward_hook(keep(name)) for name, module in network.named_modules() if name]
     try:
         with torch.no_grad():
-            found["distance"] = network(batch).distance.double().cpu()
+            activations_by_name["distance"] = network(batch).distance.double().cpu()
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return activations_by_name
 
 
 def activations(device: torch.device) -> dict[str, Any]:
-    """Statistics of every layer of the fixed network in float32 on `device`, and how far each is from float64."""
+    """Return statistics of every layer of the fixed network in float32 on `device`, and its error against float64."""
     config, batch = ModelConfig(), fixed_batch()
     exact = _outputs(fixed_network(config).double().eval(), batch)
-    found = _outputs(fixed_network(config).to(device).eval(), batch.to(device))
+    single = _outputs(fixed_network(config).to(device).eval(), batch.to(device))
     return {
         name: {
             "mean": float(value.mean()),
@@ -77,5 +78,5 @@ def activations(device: torch.device) -> dict[str, Any]:
             "largest": float(value.abs().max()),
             "error": float((value - exact[name]).abs().max() / exact[name].abs().max().clamp_min(1e-12)),
         }
-        for name, value in found.items()
+        for name, value in single.items()
     }

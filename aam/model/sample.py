@@ -8,11 +8,16 @@ from torch import Tensor, nn
 
 from aam.config import ModelConfig
 from aam.model.layers import AttentionPool, Stack, standardize
+from aam.runtime.shapes import Bool, Float, Int64
 
 # Features whose presence is read, per width; how steep and how rare they are at the start.
-FEATURES, STEEP, RARE = 4, 4.0, -6.0
+FEATURES = 4
+STEEP = 4.0
+RARE = -6.0
 
-ATTENDED, PRESENT = 0.2, 0.5
+# Standard deviations of what attention and presence add, where that of the composition is 1.
+ATTENDED = 0.2
+PRESENT = 0.5
 
 
 class CountEmbedding(nn.Module):
@@ -31,7 +36,9 @@ class CountEmbedding(nn.Module):
         self.hidden = nn.Parameter(0.02 * torch.randn(width))
         self.join = nn.Linear(2 * width, width) if method == "concat" else None
 
-    def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None) -> Tensor:
+    def forward(
+        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"], hidden: Bool[Tensor, "B S"] | None
+    ) -> Float[Tensor, "B S D"]:
         """Join `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
         share = counts / self.depth
         log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
@@ -49,7 +56,7 @@ class CountEmbedding(nn.Module):
 
 
 class Contents(nn.Module):
-    """What a sample holds, without attention: its composition, and which features it has at all.
+    """The part of a sample vector without attention: composition, and which features the sample has at all.
 
     The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even at random
     initialization a linear model of it is a good baseline. Presence is what UniFrac asks of branches: an ASV v
@@ -67,7 +74,10 @@ class Contents(nn.Module):
             self.features.weight.mul_(STEEP)
             self.features.bias.fill_(RARE)
 
-    def _sums(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    def _sums(
+        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B F"]]:
+        """Return the composition of each sample, and the extent to which it has each of F features."""
         keep = counts > 0
         weights = (counts if self.abundances else keep.to(counts)).sqrt()
         weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
@@ -77,14 +87,16 @@ class Contents(nn.Module):
         return spread[0] @ asvs, -torch.expm1(-(spread[1] @ F.softplus(self.features(asvs))))
 
     @torch.no_grad()
-    def standardize(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> None:
-        """Center and scale both parts on a first batch; composition leads."""
+    def standardize(self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]) -> None:
+        """Center and scale both parts on a first batch; the composition is the larger one."""
         composition, presence = self._sums(asvs, asv, counts)
         standardize(self.composition, self.composition(composition))
         standardize(self.presence, self.presence(presence), PRESENT)
 
-    def forward(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> Tensor:
-        """Sample vectors ``[B, D]`` from the distinct ASVs' vectors ``[U, D]``, `asv` and `counts` ``[B, S]``."""
+    def forward(
+        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
+    ) -> Float[Tensor, "B D"]:
+        """Return sample vectors ``[B, D]`` from the vectors of distinct ASVs ``[U, D]``, `asv` and `counts`."""
         composition, presence = self._sums(asvs, asv, counts)
         return self.composition(composition) + self.presence(presence)  # type: ignore[no-any-return]
 
@@ -105,13 +117,15 @@ class SampleEncoder(nn.Module):
             layer.bias.requires_grad_(False)
 
     @torch.no_grad()
-    def standardize(self, asvs: Tensor, asv: Tensor, counts: Tensor) -> None:
-        """Center and scale the parts of the sample vectors of a first batch; contents lead."""
+    def standardize(self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]) -> None:
+        """Center and scale the parts of the sample vectors of a first batch; the contents are the larger one."""
         self.contents.standardize(asvs, asv, counts)
         standardize(self.pool.out, self(asvs[asv], counts)[1], ATTENDED)
 
-    def forward(self, vectors: Tensor, counts: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B, D]``.
+    def forward(
+        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"], hidden: Bool[Tensor, "B S"] | None = None
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
+        """Return ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B, D]``.
 
         Parameters
         ----------

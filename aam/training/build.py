@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from aam.data.covariates import Covariates
 from aam.data.draw import draw_batch
 from aam.data.split import Split
 from aam.data.study import Study
-from aam.data.supervision import Covariates
 from aam.data.targets import Targets
 from aam.engine.checkpoint import State
 from aam.model.aam import Aam

@@ -110,7 +110,7 @@ def evaluate_encoder(
 ) -> Sequence[Table]:
     """Tables for the report of `aam pretrain`: held-out distances and masked bases of unseen ASVs."""
     rows = study.rows(split.held_out[:MOST_SAMPLES])
-    sides = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(split.learned), rows))
+    sides = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(split.not_held_out), rows))
     seen, met = map(np.unique, sides)
     new, tables = np.setdiff1d(met, seen), []
     if saved.network.distance is not None and len(rows) > 2:

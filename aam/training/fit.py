@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from aam.data.region import RegionProfile
-from aam.data.split import Split, write_split
+from aam.data.split import Split
+from aam.data.split_file import write_split
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import METRICS, RunLogger
 from aam.engine.run_directory import RunDirectory

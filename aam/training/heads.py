@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from aam.config import FineTuneConfig
+from aam.data.covariates import Covariates
 from aam.data.draw import draw_batch
 from aam.data.study import Study
-from aam.data.supervision import Covariates
 from aam.data.targets import Targets
 from aam.model.heads import HeadConfig
 

@@ -14,12 +14,14 @@ import torch
 from aam.config import FineTuneConfig, ModelConfig
 from aam.contradictions import contradictions
 from aam.data.batch import Budget
-from aam.data.division import divided, division_columns, division_problems
+from aam.data.covariates import Covariates
 from aam.data.draw import Withheld
 from aam.data.loader import Loader
 from aam.data.split import Split, restricted
-from aam.data.study import Study, load_study
-from aam.data.supervision import Covariates, optional_columns, supervised
+from aam.data.study import Study
+from aam.data.study_inputs import load_study
+from aam.data.study_splits import make_splits, split_columns, split_option_problems
+from aam.data.supervision import optional_columns, supervised
 from aam.data.targets import Targets
 from aam.errors import InputError, Problems, shown
 from aam.options import out_of_range, to_dict
@@ -49,7 +51,7 @@ class Prepared:
 def _check_options(config: FineTuneConfig, world: World) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
     data, model, problems = config.data, config.model, Problems()
-    problems.found += [*out_of_range(config), *contradictions(config), *division_problems(data)]
+    problems.found += [*out_of_range(config), *contradictions(config), *split_option_problems(data)]
     problems.found += stage_problems(config, world)
     for name, value in {**vars(data), **vars(config.targets)}.items():
         if isinstance(value, Path) and not value.exists():
@@ -98,12 +100,12 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     if first is not None:
         config = _with_encoder(config, load_model(first, device), first)
     data = config.data
-    columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *division_columns(data)]
+    columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *split_columns(data)]
     study = load_study(
         data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
         optional_columns(targets, config.covariates),
     )  # fmt: skip
-    return Prepared(config, study, divided(study, data, config.runtime.seed), device, world)
+    return Prepared(config, study, make_splits(study, data, config.runtime.seed), device, world)
 
 
 def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:

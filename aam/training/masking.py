@@ -73,7 +73,7 @@ def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
     if not nucleotides:
         none = batch.tokens[:0, :0]
         return Masks(torch.zeros(0, dtype=torch.int64, device=device), none, none.bool(), hidden)
-    keys = keys[batch.own]
+    keys = keys[batch.asvs_of_rank]
     rows = (uniform(keys) < config.nuc_mask_asvs).nonzero().squeeze(1)
     tokens = batch.tokens[rows]
     where = _positions(keys[rows], tokens, config, patch)

@@ -16,8 +16,8 @@ import torch
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.data.covariates import Covariates
 from aam.data.region import RegionProfile
-from aam.data.supervision import Covariates
 from aam.data.targets import Targets
 from aam.engine.checkpoint import write_tensors
 from aam.errors import InputError, shown

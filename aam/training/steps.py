@@ -12,7 +12,8 @@ import torch
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
-from aam.data.study import Study, load_study
+from aam.data.study import Study
+from aam.data.study_inputs import load_study
 from aam.engine.finders import StepRunner
 from aam.engine.optimizer import make_optimizer
 from aam.model.aam import Aam, Masks

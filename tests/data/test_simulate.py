@@ -36,7 +36,7 @@ def counts_of(study: Study, samples_at_once: int = 64) -> sparse.csr_matrix:
 
 
 def columns(study: Study, *names: str) -> list[np.ndarray]:
-    return [study.design[name].to_numpy() for name in names]
+    return [study.design[name] for name in names]
 
 
 def rarefied(counts: sparse.csr_matrix, depth: int, seed: int = 0) -> np.ndarray:

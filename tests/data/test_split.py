@@ -1,4 +1,4 @@
-"""Splits: shares, whole groups, even strata, the same for every row order, and split.tsv."""
+"""Splits: shares, groups that stay together, strata that are spread, the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,39 +9,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from aam.data.metadata import read_metadata
-from aam.data.split import (
-    SIDES,
-    Split,
-    check_groups,
-    from_column,
-    kfold,
-    make_split,
-    read_sides,
-    read_split,
-    restricted,
-    write_split,
-)
+from aam.data.split import SUBSETS, Split, check_groups, from_column, kfold, make_split, restricted
 from aam.errors import InputError
 
 BENCH = os.environ.get("AAM_BENCH_DATA")
+
+
 needs_data = pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")
 
+
 IDS = [f"s{k}" for k in range(100)]
+
+
 GROUPS = [f"g{k % 20}" for k in range(100)]
+
+
 CLASSES = ["a" if k % 20 < 5 else "b" for k in range(100)]
 
 
 def shares(split: Split, groups: list[str] | None = None) -> dict[str, int]:
-    """Number of groups on each side; fails where a group is on two."""
+    """Number of groups on each subset; fails where a group is in two."""
     group = dict(zip(IDS, groups or IDS, strict=True))
-    sides = {side: {group[sample] for sample in split.ids(side)} for side in SIDES}
-    assert not any(one & other for one, other in combinations(sides.values(), 2))
-    return {side: len(found) for side, found in sides.items()}
+    subsets = {subset: {group[sample] for sample in split.ids(subset)} for subset in SUBSETS}
+    assert not any(first & second for first, second in combinations(subsets.values(), 2))
+    return {subset: len(names) for subset, names in subsets.items()}
 
 
 def test_shares_of_samples():
@@ -53,7 +47,7 @@ def test_shares_of_samples():
     assert split.test_fold == ""
 
 
-def test_shares_of_groups_and_no_group_on_two_sides():
+def test_shares_of_groups_and_no_group_in_two_subsets():
     split = make_split(IDS, groups=GROUPS, test_size=0.2, validation_size=0.25, seed=0)
     assert shares(split, GROUPS) == {"train": 12, "validation": 4, "test": 4}
     check_groups(split, dict(zip(IDS, GROUPS, strict=True)))
@@ -63,7 +57,7 @@ def test_a_small_share_still_holds_out_one():
     assert shares(make_split(IDS, test_size=0.001, validation_size=0.001, seed=0))["test"] == 1
 
 
-def test_the_test_side_does_not_depend_on_the_size_of_validation():
+def test_the_test_subset_does_not_depend_on_the_size_of_validation():
     splits = [make_split(IDS, test_size=0.2, validation_size=size, seed=0) for size in (0.0, 0.1, 0.5)]
     assert len({split.ids("test") for split in splits}) == 1
 
@@ -80,8 +74,8 @@ def test_strata_are_divided_to_within_one_sample():
     for seed in range(10):
         split = make_split(IDS, strata=CLASSES, test_size=0.2, validation_size=0.25, seed=seed)
         of = dict(zip(IDS, CLASSES, strict=True))
-        for side, expected in (("test", 5), ("validation", 5), ("train", 15)):
-            assert abs(Counter(of[sample] for sample in split.ids(side))["a"] - expected) <= 1
+        for subset, expected in (("test", 5), ("validation", 5), ("train", 15)):
+            assert abs(Counter(of[sample] for sample in split.ids(subset))["a"] - expected) <= 1
 
 
 def test_numeric_strata_are_spread():
@@ -178,7 +172,7 @@ def test_folds_that_cannot_be_used():
 
 def test_leakage_through_another_grouping_is_refused():
     split = make_split(IDS, test_size=0.2, seed=0)
-    with pytest.raises(InputError, match=r"16 of 20 groups stand on two sides: 'g10'"):
+    with pytest.raises(InputError, match=r"16 of 20 groups stand in two subsets: 'g10'"):
         check_groups(split, dict(zip(IDS, GROUPS, strict=True)))
     check_groups(split, dict.fromkeys(IDS, None))
 
@@ -190,53 +184,8 @@ def test_restricted_to_the_samples_of_a_table():
     assert set(kept.ids("test")) == set(split.ids("test")) & set(IDS[10:])
     with pytest.raises(InputError, match=r"1 of 101 samples are not in it: 'new'"):
         restricted(split, [*IDS, "new"])
-    with pytest.raises(InputError, match=r"side 'validation', 'test'"):
+    with pytest.raises(InputError, match=r"subset 'validation', 'test'"):
         restricted(split, split.ids("train"))
-
-
-WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
-
-
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(WORD, st.tuples(st.sampled_from(SIDES), WORD), min_size=1), st.booleans())
-def test_split_files_are_read_as_written(tmp_path, rows, folded):
-    rows["#train, \"'"] = ("train", "x")
-    ids = sorted(rows)
-    split = Split(
-        tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] if folded else "" for name in ids)
-    )
-    write_split(tmp_path / "split.tsv", split)
-    assert read_split(tmp_path / "split.tsv") == split
-
-
-def test_the_file_is_a_table_that_people_can_read(tmp_path):
-    write_split(tmp_path / "split.tsv", Split(("a", "b"), ("test", "train"), ("1", "0")))
-    assert (tmp_path / "split.tsv").read_bytes() == b"sample-id\tside\tfold\na\ttest\t1\nb\ttrain\t0\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "samples and none on the side 'train'"),
-        ("sample-id\tside\tfold\n", "samples and none on the side 'train'"),
-        ("id\tside\tfold\na\ttrain\t\n", "line 1: header is"),
-        ("sample-id\tside\tfold\na\ttrain\n", "line 2: 2 cells, expected 3"),
-        ("sample-id\tside\tfold\na\tTrain\t\n", "line 2: side is 'Train', expected train or validation or test"),
-        ("sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n", "line 4: sample-id 'a' is empty or stands there twice"),
-        ("sample-id\tside\tfold\n\ttrain\t\n", "line 2: sample-id ''"),
-        ("sample-id\tside\tfold\na\ttrain\t\nb\ttest\t1\n", "1 samples have no fold and 1 have one"),
-        ("sample-id\tside\tfold\na\ttest\t\n", "samples and none on the side 'train'"),
-        ('sample-id\tside\tfold\n"a\ttest\t\n', "double quote"),
-        ("sample-id\tside\tfold\n" + "a\tx\t\n" * 50, "line 11: side is 'x'"),
-    ],
-)
-def test_damaged_split_files(tmp_path, text, expected):
-    path = tmp_path / "split.tsv"
-    path.write_text(text)
-    with pytest.raises(InputError) as error:
-        read_split(path)
-    assert expected in str(error.value)
-    assert len(error.value.problems) <= 10
 
 
 @needs_data
@@ -285,21 +234,3 @@ def test_grouped_folds_are_as_even_as_those_of_scikit_learn():
     theirs = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(ids, kinds, fish)
     ours = [split.ids("test") for split in kfold(ids, 5, fish, kinds, seed=0)]
     assert unevenness(ours) <= unevenness([[ids[row] for row in rows] for _, rows in theirs]) + 0.005
-
-
-def test_sides_from_two_files_of_ids(tmp_path):
-    one, other = tmp_path / "train.txt", tmp_path / "val.txt"
-    one.write_text("b\n a \n\n")
-    other.write_bytes(b"c\r\nd\r\n")
-    found = read_sides(one, other)
-    assert (found.ids("train"), found.ids("test"), found.held_out, found.learned) == (
-        ("a", "b"), ("c", "d"), ("c", "d"), ("a", "b")
-    )  # fmt: skip
-    other.write_text("\n")
-    one.write_text("\n")
-    with pytest.raises(InputError, match=r"train.txt: no sample id in it\n.*val.txt: no sample id in it"):
-        read_sides(one, other)
-    one.write_text("x\n")
-    other.write_text("x")
-    with pytest.raises(InputError, match="1 samples are in both, expected none: 'x'"):
-        read_sides(one, other)

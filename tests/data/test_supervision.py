@@ -1,4 +1,4 @@
-"""Covariates and weights of samples: fitted on training samples, unknown where new, refused where they tell nothing."""
+"""Targets, losses and weights of samples are joined to a study, fitted on its training samples."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import dataclasses
 import json
 import math
 
-import numpy as np
 import pytest
 
 from aam.config import CovariateConfig, FineTuneConfig, RegressorConfig, TargetConfig
 from aam.contradictions import contradictions
+from aam.data.covariates import Covariates
 from aam.data.metadata import Metadata
-from aam.data.supervision import Covariates, fit_covariates, sample_weights, supervised, weight_column
+from aam.data.supervision import sample_weights, supervised, weight_column
 from aam.data.targets import Targets
 from aam.errors import InputError
 from aam.options import pairs
 
 IDS = tuple(f"s{row}" for row in range(9))
+
+
 COLUMNS = {
     "diet": ("milk", "milk", "bread", "bread", "bread", "", "milk", "rice", "na"),
     "sex": ("f", "m", "f", "m", "f", "m", "f", "m", "f"),
@@ -30,51 +32,15 @@ COLUMNS = {
     "cold": ("-3", "2", "3", "4", "5", "6", "7", "8", "9"),
     "site": ("a", "b", "a", "b", "a", "b", "a", "b", "a"),
 }
+
+
 KINDS = {name: "numeric" if name in ("bmi", "seven", "age", "cold") else "categorical" for name in COLUMNS}
+
+
 METADATA = Metadata(IDS, COLUMNS, KINDS)
+
+
 TRAIN = IDS[:6]
-
-
-def fitted(**columns) -> Covariates:
-    return fit_covariates(METADATA, CovariateConfig(**columns), TRAIN)
-
-
-def test_new_and_empty_categories_are_unknown(caplog):
-    found = fitted(categorical_columns=("diet", "sex"), numeric_columns=("bmi",))
-    assert found.categorical == {"diet": ("bread", "milk"), "sex": ("f", "m")}
-    assert found.columns == ("diet", "sex", "bmi")
-    with caplog.at_level("WARNING", "aam"):
-        encoded = found.encode(METADATA, IDS)
-    assert encoded["category"].T.tolist() == [[2, 2, 1, 1, 1, 0, 2, 0, 0], [1, 2] * 4 + [1]]
-    assert (
-        "column 'diet': 1 samples are in categories that no training sample has ('rice'); read as unknown"
-        in caplog.text
-    )
-    known = [1, 2, 3, 5, 1]
-    expected = [(float(cell) - np.mean(known)) / np.std(known) if cell else math.nan for cell in COLUMNS["bmi"]]
-    np.testing.assert_allclose(encoded["covariate"][:, 0], expected, rtol=1e-6)
-    nothing = found.encode(None, IDS[:2])
-    assert nothing["category"].tolist() == [[0, 0]] * 2
-    assert np.isnan(nothing["covariate"]).all()
-    assert Covariates().encode(METADATA, IDS) == {}
-    assert Covariates.from_json(json.loads(json.dumps(found.to_json()))) == found
-
-
-def test_covariates_that_tell_nothing_are_refused_together():
-    with pytest.raises(InputError) as caught:
-        fitted(categorical_columns=("same", "diet", "empty"), numeric_columns=("seven",))
-    assert [problem.split(";")[0] for problem in caught.value.problems] == [
-        "metadata: covariate 'same' is 'x' for all 6 training samples and tells nothing",
-        "metadata: covariate 'empty' is missing for all 6 training samples and tells nothing",
-        "metadata: covariate 'seven' is '7' for all 6 training samples and tells nothing",
-    ]
-    with pytest.raises(InputError, match="column 'words' has 1 of 6 values that are no finite numbers: 'x'"):
-        fitted(numeric_columns=("words",))
-    with pytest.raises(InputError, match=r"no column 'diett'. Did you mean 'diet'\?"):
-        fitted(categorical_columns=("diett",))
-
-
-# --- weights -----------------------------------------------------------------------------------------------
 
 
 def weights(*asked: str, column: str = "diet") -> list[float]:
@@ -121,9 +87,6 @@ def test_the_column_of_weights():
         weight_column(targets, CovariateConfig())
 
 
-# --- targets -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def study(study_of, tiny):
     return dataclasses.replace(study_of(**tiny()), metadata=METADATA)
@@ -155,9 +118,9 @@ def test_options_that_do_not_fit_the_columns(study, options, said):
     assert len(specs(study, "age", "site", out_dim=3)) == 2
 
 
-def test_figures_and_links_must_fit_the_columns(study):
+def test_metrics_and_links_must_fit_the_columns(study):
     for metric, columns in (("auroc", ("age",)), ("f1", ("age",)), ("mae", ("site",)), ("r2", ("site",))):
-        with pytest.raises(InputError, match=f"--best-metric {metric} is no figure of these columns"):
+        with pytest.raises(InputError, match=f"--best-metric {metric} is no metric of these columns"):
             specs(study, *columns, best_metric=metric)
         assert specs(study, "age", "site", best_metric=metric)
     with pytest.raises(InputError, match="--output-activation softplus gives no numbers below 0, but 'cold' has some"):

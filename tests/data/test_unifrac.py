@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 
@@ -12,9 +13,11 @@ from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.data import unifrac
+from aam.data import unifrac_tiles as unifrac_tiles_module
 from aam.data.newick import parse_newick, read_tree
 from aam.data.phylogeny import Phylogeny, match_tips, prune
-from aam.data.unifrac import UnifracOptions, batch_unifrac, faith_pd, unifrac_matrix, unifrac_tiles
+from aam.data.unifrac import UnifracOptions, batch_unifrac, faith_pd, samples_without_tips
+from aam.data.unifrac_tiles import unifrac_matrix, unifrac_tiles
 from aam.errors import InputError
 
 METRICS = ("unifrac", "weighted", "weighted-normalized", "generalized")
@@ -144,6 +147,27 @@ def test_a_batch_without_any_read_is_at_distance_0(metric):
     assert (faith_pd(tree, tips, 0 * counts) == 0).all()
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_samples_without_reads_on_the_tree_are_nan_on_request(metric):
+    """Issue 15, point 15: two empty samples were at distance 0, an empty and a real one at 0.18."""
+    _, tree, tips, counts = case(8)
+    counts[[2, 5]] = 0
+    np.testing.assert_array_equal(np.flatnonzero(samples_without_tips(tips, counts)), [2, 5])
+    usual = batch_unifrac(tree, tips, counts, double(metric))
+    found = batch_unifrac(tree, tips, counts, dataclasses.replace(double(metric), empty="nan"))
+    expected = usual.copy()
+    expected[[2, 5]] = np.nan
+    expected[:, [2, 5]] = np.nan
+    np.fill_diagonal(expected, 0.0)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(
+        unifrac_matrix(tree, tips, counts, dataclasses.replace(double(metric), empty="nan")), expected
+    )
+    without = tips.copy()
+    without[counts[0] > 0] = -1
+    assert samples_without_tips(without, counts)[0], "reads of features without a tip do not count"
+
+
 @pytest.mark.parametrize("metric", ["unifrac", "weighted-normalized"])
 def test_the_length_of_the_root_counts_unless_excluded(metric):
     text = "((t0:1,t1:2):0.5,(t2:1,t3:0.25):2):3;"
@@ -219,6 +243,7 @@ def test_counts_must_be_whole(value):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_tiles_equal_one_batch(metric, threads, monkeypatch):
     monkeypatch.setattr(unifrac, "TILE", 16)
+    monkeypatch.setattr(unifrac_tiles_module, "TILE", 16)
     monkeypatch.setattr(unifrac, "BLOCK", 7)
     _, tree, tips, counts = case(14, samples=50, features=80)
     before, seen, done = torch.get_num_threads(), np.zeros((50, 50), int), []

@@ -17,7 +17,8 @@ from aam.cli.main import main
 from aam.config_commands import ForestConfig
 from aam.data.draw import draw_batch, rarefied_table
 from aam.data.metadata import Metadata
-from aam.data.split import Split, read_split
+from aam.data.split import Split
+from aam.data.split_file import read_split
 from aam.data.study import EVALUATION
 from aam.data.targets import TargetSpec
 from aam.errors import InputError
@@ -78,7 +79,7 @@ def test_forests_read_the_shares_of_common_asvs_in_the_table_that_is_evaluated(s
     batch = draw_batch(study, np.arange(24), EVALUATION)
     drawn = batch.counts[batch.sample_ids.index("s5")].numpy()
     np.testing.assert_allclose(np.sort(shares[5][shares[5] > 0]), np.sort(drawn[drawn > 0]) / 40)
-    train, test = (np.array([side == one for side in SPLITS[0].sides]) for one in ("train", "test"))
+    train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
     common = (shares[train] > 0).sum(axis=0) >= 3
     assert not common.all()
     trees = RandomForestRegressor(6, max_features=0.5, random_state=0)
@@ -91,7 +92,7 @@ def test_neighbours_are_those_on_unifrac(study, monkeypatch):
     batch = draw_batch(study, np.arange(24), EVALUATION)
     place = [batch.sample_ids.index(name) for name in IDS]
     distance = batch.distance.numpy()[np.ix_(place, place)]
-    train, test = (np.array([side == one for side in SPLITS[0].sides]) for one in ("train", "test"))
+    train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
     expected = []
     for row in np.flatnonzero(test):
         near = np.argsort(distance[row][train])[:2]

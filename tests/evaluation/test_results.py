@@ -18,12 +18,13 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.linear_model import LinearRegression
 
 from aam.config import DataConfig, ModelConfig, TrainConfig
-from aam.data.division import divided
 from aam.data.draw import draw_batch
 from aam.data.metadata import Metadata
 from aam.data.region import RegionProfile
 from aam.data.split import Split
-from aam.data.study import EVALUATION, load_study
+from aam.data.study import EVALUATION
+from aam.data.study_inputs import load_study
+from aam.data.study_splits import make_splits
 from aam.data.targets import Targets, TargetSpec, fit_targets
 from aam.data.tokens import PAD, N
 from aam.evaluation import distances
@@ -129,7 +130,7 @@ def test_without_a_study_there_are_figures_and_no_baselines():
 def test_validation_is_held_out_where_there_is_no_test_side():
     for test, learned, held_out in (([], ("s0", "s3"), ("s1", "s2")), ([3], ("s0", "s1", "s2"), ("s3",))):
         split = split_of(test, [1, 2], 4)
-        assert (tuple(sorted(split.learned)), split.held_out) == (learned, held_out)
+        assert (tuple(sorted(split.not_held_out)), split.held_out) == (learned, held_out)
 
 
 def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
@@ -152,7 +153,7 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     """What the report says of a model that predicts what the baseline `like` does."""
     data = DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold")
     study = load_study(data, 200, 0, [target, "fold"])
-    splits = divided(study, data, 0)
+    splits = make_splits(study, data, 0)
     (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
     ids, found = baselines_of(study, splits, spec, study.metadata, columns)
     predicted = next(one.predicted for one in found if one.name == like)

@@ -36,7 +36,7 @@ from aam.data.fasta import read_fasta
 from aam.data.metadata import read_metadata
 from aam.data.newick import read_tree
 from aam.data.region import RegionProfile
-from aam.data.split import read_split
+from aam.data.split_file import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.engine.checkpoint import State, load, save

@@ -1,10 +1,8 @@
-"""Studies: what is read, which samples stay, and that each drawn batch is what its rarefied counts say."""
+"""Each drawn batch is what the rarefied counts of its samples say."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,19 +10,14 @@ import torch
 from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.config import DataConfig
-from aam.data.distances import write_distances
-from aam.data.division import divided
 from aam.data.draw import Withheld, draw_batch
-from aam.data.metadata import Metadata
 from aam.data.rarefaction import rarefied_row
-from aam.data.split import Split, twins_apart
-from aam.data.study import EVALUATION, Study, load_study
-from aam.data.table import make_table, write_biom
+from aam.data.study import EVALUATION, Study
 from aam.data.unifrac import batch_unifrac
-from aam.errors import InputError
 
 DEPTH = 40
+
+
 SKBIO = {"unifrac": "unweighted_unifrac", "weighted": "weighted_unifrac", "weighted-normalized": "weighted_unifrac"}
 
 
@@ -44,9 +37,6 @@ def seen(study: Study, batch) -> np.ndarray:
     rows, slots = np.nonzero(batch.counts.numpy())
     np.add.at(counts, (rows, columns[rows, slots]), batch.counts.numpy()[rows, slots])
     return counts
-
-
-# --- draws -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -228,177 +218,3 @@ def test_targets_follow_their_samples(study):
     batch = draw_batch(dataclasses.replace(study, target=target, label=label), np.array([6, 2, 7]), 0)
     assert [f"s{int(value)}" for value in batch.target[:, 0]] == list(batch.sample_ids)
     assert batch.label[:, 0].tolist() == [int(name[1:]) % 4 - 1 for name in batch.sample_ids]
-
-
-# --- reading -----------------------------------------------------------------------------------------------
-
-SEQUENCES = ["ACGTA", "ACGTC", "CCGTAAG", "GGGTA"]
-NEWICK = "((ACGTA:1,ACGTC:2):0.5,(CCGTAAG:1,(GGGTA:0.25,TTTTT:1):3):1);"
-COUNTS = np.array([[10, 0, 3, 0], [5, 5, 5, 5], [0, 0, 0, 2], [0, 30, 1, 0], [7, 7, 0, 0]])
-NAMES = ["e", "d", "c", "b", "a"]
-METADATA = "sample-id\tage\tsite\na\t1\tgut\nb\t2\tgut\nc\t3\toral\nd\t4\toral\ne\t5\toral\nf\t6\tskin\n"
-
-
-@pytest.fixture
-def files(tmp_path) -> dict[str, Path]:
-    from scipy.sparse import csr_array
-
-    table = make_table(csr_array(COUNTS.astype(np.uint32)), NAMES, SEQUENCES, SEQUENCES)
-    write_biom(table, tmp_path / "table.biom")
-    (tmp_path / "tree.nwk").write_text(NEWICK)
-    (tmp_path / "metadata.tsv").write_text(METADATA)
-    return {"table": tmp_path / "table.biom", "tree": tmp_path / "tree.nwk", "metadata": tmp_path / "metadata.tsv"}
-
-
-def load(files: dict[str, Path], *columns: str, classes: tuple[str, ...] = (), **config) -> Study:
-    return load_study(DataConfig(**{**files, **config}), config.pop("max_bp", 150), 0, columns, classes)
-
-
-def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
-    with caplog.at_level(logging.INFO, "aam"):
-        study = load(files, rarefy_depth=14)
-    assert study.table.sample_ids == ("d", "b", "a")
-    assert study.dropped == {"e": 13, "c": 2}
-    assert study.depth == 14
-    assert "2 of 5 samples have fewer than 14 reads and are left out: 'e', 'c'" in caplog.text
-    assert load(files, rarefy_depth=2).dropped == {}
-    with pytest.raises(InputError, match=r"no sample has 32 reads \(the deepest has 31\); lower --rarefy-depth"):
-        load(files, rarefy_depth=32)
-    with pytest.raises(InputError, match="--rarefy-depth is 0, expected 1 or more"):
-        load(files, rarefy_depth=0)
-
-
-def test_the_depth_keeps_nine_tenths_of_every_class(study_of, tmp_path, caplog):
-    """Depths 101, 102, ... 120: gut is the shallow half. Overall 18 of 20 may stay, of gut 9 of 10."""
-    from scipy.sparse import csr_array
-
-    names = [f"s{row:02d}" for row in range(20)]
-    table = make_table(csr_array(np.arange(101, 121, dtype=np.uint32)[:, None]), names, ["ACGT"], ["ACGT"])
-    write_biom(table, tmp_path / "t.biom")
-    rows = [f"{name}\t{'gut' if row < 10 else 'oral'}\t{row / 7:.3f}" for row, name in enumerate(names)]
-    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tsite\tage", *rows, ""]))
-    files = {"table": tmp_path / "t.biom", "metadata": tmp_path / "m.tsv"}
-    with caplog.at_level(logging.INFO, "aam"):
-        assert load(files).depth == 103
-    assert "rarefaction depth: 103 reads" in caplog.text
-    assert load(files, "site", classes=("site",)).depth == 102
-    assert load(files, "age", classes=("age",)).depth == 103, "numbers are no classes"
-    assert load_study(DataConfig(**files), 150, 0, ["age"], ["age"], classifier=True).depth == 101
-
-
-def test_samples_are_aligned_with_their_metadata(files):
-    study = load(files, "age", "site", rarefy_depth=2)
-    assert study.metadata.values("age", study.table.sample_ids) == ("5", "4", "3", "2", "1")
-    assert study.metric == "unifrac"
-    assert study.rows(["a", "e"]).tolist() == [4, 0]
-    files["metadata"].write_text(METADATA.replace("a\t1\tgut\n", "").replace("b\t2", "b\t"))
-    with pytest.raises(InputError, match="--missing drop") as caught:
-        load(files, "age", rarefy_depth=2)
-    assert "'a'" in str(caught.value)
-    assert "'b'" in str(caught.value)
-    assert load(files, "age", rarefy_depth=2, missing="drop").table.sample_ids == ("e", "d", "c")
-
-
-def test_tree_and_table_are_matched_and_pruned(files):
-    study = load(files, rarefy_depth=2)
-    assert study.tree.tips == ("ACGTA", "ACGTC", "CCGTAAG", "GGGTA")
-    assert study.tips.tolist() == [0, 1, 2, 3]
-    before = draw_batch(study, np.arange(5), 0).distance
-    files["tree"].write_text(NEWICK.replace("CCGTAAG:1,", ""))
-    with pytest.raises(InputError, match="--missing-tips drop"):
-        load(files, rarefy_depth=2)
-    partly = load(files, rarefy_depth=2, missing_tips="drop")
-    assert partly.tips.tolist() == [0, 1, -1, 2]
-    batch = draw_batch(partly, np.arange(5), 0)
-    assert 2 in batch.column.tolist(), "a feature without a tip remains an input"
-    assert not torch.equal(batch.distance, before)
-
-
-def test_no_tree_no_distance(files):
-    study = load({"table": files["table"]}, rarefy_depth=2)
-    assert study.metric is None
-    batch = draw_batch(study, np.arange(5), 0)
-    assert batch.distance is None
-    assert batch.target is None
-
-
-def test_a_precomputed_matrix_is_matched_by_its_ids(files, tmp_path):
-    """A permuted matrix gives the same distances (failure 5 of the predecessor)."""
-    ids = ["a", "b", "c", "d", "e", "other"]
-    upper = np.triu(np.arange(36.0).reshape(6, 6) / 100, 1)
-    values = upper + upper.T
-    order = [3, 5, 0, 2, 4, 1]
-    path = tmp_path / "distances.tsv"
-    write_distances(path, [ids[row] for row in order], [(slice(0, 6), slice(0, 6), values[order][:, order])])
-    study = load({"table": files["table"]}, rarefy_depth=2, unifrac_matrix=path)
-    batch = draw_batch(study, np.array([1, 3, 0]), 0)
-    rows = [ids.index(name) for name in batch.sample_ids]
-    np.testing.assert_allclose(batch.distance.numpy(), values[rows][:, rows], rtol=1e-6)
-    with pytest.raises(InputError, match="distances come from one of them"):
-        load(files, unifrac_matrix=path)
-
-
-def test_long_sequences_are_refused_or_trimmed(files):
-    config = {**files, "rarefy_depth": 2}
-    with pytest.raises(InputError, match=r"longer than --max-bp 6.*--trim"):
-        load_study(DataConfig(**config), 6, 0)
-    del config["tree"]
-    assert load_study(DataConfig(**config, trim=True), 4, 0).table.sequences == ("ACGT", "CCGT", "GGGT")
-
-
-def test_all_problems_come_at_once(files):
-    with pytest.raises(InputError) as caught:
-        load({"table": files["tree"], "metadata": files["metadata"]}, "agee", unifrac_matrix=Path("nowhere.h5"))
-    text = "\n".join(caught.value.problems)
-    assert len(caught.value.problems) >= 3
-    assert str(files["tree"]) in text
-    assert "Did you mean 'age'" in text
-    assert "--unifrac-matrix: nowhere.h5 is no file" in text
-    with pytest.raises(InputError) as caught:
-        load({}, "age")
-    assert [problem.split(":")[0] for problem in caught.value.problems] == ["--table", "--metadata"]
-
-
-def test_hashed_ids_are_never_silent_padding(tmp_path):
-    """Failure 5 of the predecessor: it trained on nothing."""
-    from scipy.sparse import csr_array
-
-    table = make_table(csr_array(np.ones((2, 1), np.uint32)), ["a", "b"], ["d41d8cd98f00b204e9800998ecf8427e"])
-    write_biom(table, tmp_path / "t.biom")
-    with pytest.raises(InputError, match="--sequences"):
-        load({"table": tmp_path / "t.biom"})
-
-
-# --- dividing ----------------------------------------------------------------------------------------------
-
-
-def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):
-    ids = tuple(f"s{row}" for row in range(30))
-    columns = {"site": tuple("abbbbc" * 5), "age": tuple(map(str, range(30))), "fold": tuple("012" * 10)}
-    kinds = {"site": "categorical", "age": "numeric", "fold": "numeric"}
-    study = dataclasses.replace(study_of(**tiny(samples=30)), metadata=Metadata(ids, columns, kinds))
-    (split,) = divided(study, DataConfig(stratify="site", test_size=0.4, validation_size=0.0), 0)
-    assert sorted(columns["site"][ids.index(name)] for name in split.ids("test")) == ["a"] * 2 + ["b"] * 8 + ["c"] * 2
-    for one in divided(study, DataConfig(stratify="age", cv="6", validation_size=0.0), 1):
-        quintiles = sorted(int(name[1:]) // 6 for name in one.ids("test"))
-        assert quintiles == [0, 1, 2, 3, 4], "each sixth of the samples has one of each quintile"
-    assert [one.ids("test") for one in divided(study, DataConfig(stratify="site", cv="fold"), 0)] == [
-        tuple(sorted(ids[fold::3])) for fold in range(3)
-    ]
-    with pytest.raises(InputError, match="no column 'sit'"):
-        divided(study, DataConfig(stratify="sit"), 0)
-    with pytest.raises(InputError, match="--stratify site"):
-        divided(dataclasses.replace(study, metadata=None), DataConfig(stratify="site"), 0)
-
-
-def test_the_same_reads_under_two_ids_on_two_sides_are_named(study_of, tiny):
-    given = tiny()
-    given["counts"][4] = given["counts"][1]
-    study = study_of(**given)
-    ids = study.table.sample_ids
-    apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
-    (said,) = twins_apart(study.table, apart)
-    assert "1 held-out samples of fold 2 have the very reads of others" in said
-    assert "'s1', 's4'" in said
-    together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
-    assert twins_apart(study.table, together) == ()

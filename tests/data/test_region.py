@@ -1,19 +1,16 @@
+"""Tables and samples whose ASVs differ from those of training are named, others are not."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given
-from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from skbio import DNA
 
 from aam.data.region import RegionProfile
-from aam.data.table import read_table
-from aam.data.tokens import MASK, PAD, N, encode, reverse_complement
+from aam.data.table import make_table, read_table, select_samples
 from aam.errors import InputError
-
-LETTERS = dict(zip("ACGTN", range(1, 6), strict=True))
-dna = st.text("ACGTN", max_size=30)
 
 
 def study(count=400, seed=0, length=120):
@@ -28,40 +25,6 @@ def study(count=400, seed=0, length=120):
 
 def turned(sequences):
     return [str(DNA(sequence).reverse_complement()) for sequence in sequences]
-
-
-# --- tokens ------------------------------------------------------------------------------------------------
-
-
-@given(sequences=st.lists(dna, max_size=5))
-def test_encode_letter_by_letter(sequences):
-    tokens = encode(sequences)
-    assert tokens.dtype == np.uint8
-    assert tokens.shape == (len(sequences), max(map(len, sequences), default=0))
-    for row, sequence in zip(tokens, sequences, strict=True):
-        assert row[: len(sequence)].tolist() == [LETTERS[letter] for letter in sequence]
-        assert (row[len(sequence) :] == PAD).all()
-
-
-def test_other_letters():
-    assert encode(["acgtuU", "RYSWKM", "BDHVNn"]).tolist() == [[1, 2, 3, 4, 4, 4], [N] * 6, [N] * 6]
-    for sequence, letter in (("AC-T", "'-'"), ("ACéT", "'é'"), ("AC T", "' '")):
-        with pytest.raises(InputError, match=f"sequence 2 .* holds {letter}"):
-            encode(["ACGT", sequence, "A"])
-
-
-@given(sequences=st.lists(dna, min_size=1, max_size=5))
-def test_reverse_complement_as_scikit_bio(sequences):
-    tokens = encode(sequences)
-    np.testing.assert_array_equal(reverse_complement(tokens), encode(turned(sequences)))
-    np.testing.assert_array_equal(reverse_complement(reverse_complement(tokens)), tokens)
-
-
-def test_reverse_complement_keeps_masks():
-    assert reverse_complement(np.array([[1, MASK, 2, PAD]], np.uint8)).tolist() == [[3, MASK, 4, PAD]]
-
-
-# --- the region profile ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +62,39 @@ def test_what_differs_is_said(profile, change, expected):
     assert len(warnings) == len(expected)
     for warning, part in zip(warnings, expected, strict=True):
         assert part in warning
+
+
+def test_each_sample_is_judged_by_its_own_reads(profile):
+    """Issue 15, point 15: a single reverse-complemented sample got an empty note."""
+    sequences = [*study()[:30], *turned(study()[:2])]
+    counts = np.zeros((4, 32), np.uint32)
+    counts[:3, :30] = 5
+    counts[1, 30] = 2
+    counts[2, 30] = 60
+    counts[3, 30:] = 40
+    table = make_table(csr_array(counts), ["good", "nearly", "mixed", "reversed"], sequences, sequences)
+    assert profile.compare(table.sequences) == [
+        "6% of the ASVs look reverse-complemented: their other strand fits the "
+        "training ASVs, they do not; turn them round and predict again"
+    ]
+    good, nearly, mixed, reversed_ = profile.compare_samples(table)
+    assert (good, nearly) == ("", "")
+    assert mixed == "29% of its reads look reverse-complemented"
+    assert reversed_ == (
+        "100% of its reads look reverse-complemented; 100% of its reads are of ASVs that were not in the training table"
+    )
+
+
+def test_real_samples_are_noted_only_where_they_differ(bench_data):
+    table = read_table(bench_data / "infant-age" / "table.biom")
+    half = select_samples(table, table.sample_ids[::2])
+    other = select_samples(table, table.sample_ids[1::2])
+    seen = np.asarray(half.counts.sum(axis=0)).ravel() > 0
+    profile = RegionProfile.fit([sequence for sequence, present in zip(half.sequences, seen, strict=True) if present])
+    assert set(profile.compare_samples(other)) == {""}
+    flipped = turned(table.sequences)
+    notes = profile.compare_samples(make_table(other.counts[:3], other.sample_ids[:3], flipped, flipped))
+    assert all("100% of its reads look reverse-complemented" in note for note in notes)
 
 
 def test_the_profile_travels_through_safetensors(profile, tmp_path):

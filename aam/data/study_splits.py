@@ -1,0 +1,102 @@
+"""The splits of a study, as its options ask for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from aam.config import StudyConfig
+from aam.data.metadata import Metadata
+from aam.data.split import Split, check_groups, from_column, kfold, make_split, restricted
+from aam.data.split_file import read_split
+from aam.data.study import Study
+from aam.errors import InputError, shown
+
+# A fold names a folder.
+FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
+
+
+def fold_column(data: StudyConfig) -> str | None:
+    """Return the metadata column that holds the folds, if one does."""
+    return data.split_column if data.cv is None else None if data.cv.isdigit() else data.cv
+
+
+def split_option_problems(data: StudyConfig) -> list[str]:
+    """Return a problem for each combination of options that cannot divide samples."""
+    problems = []
+    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
+        problems.append(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
+    options = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        problems.append(f"{' and '.join(given)} all choose the split; give one of them")
+    if (data.split_column is None) != (data.test_fold is None):
+        problems.append("--split-column and --test-fold need each other")
+    return problems
+
+
+def split_columns(data: StudyConfig) -> list[str]:
+    """Return the metadata columns in which every sample needs a value for splits and reports."""
+    return [name for name in (data.group_column, data.batch_column, fold_column(data)) if name is not None]
+
+
+def _fold_splits(
+    metadata: Metadata, column: str, data: StudyConfig, ids: Sequence[str], seed: int, **by_sample: object
+) -> tuple[Split, ...]:
+    """Return a split for each fold of a metadata column, or the one for ``--test-fold``."""
+    folds = metadata.values(column, ids)
+    names = sorted({fold for fold in folds if fold is not None})
+    if unsafe := [name for name in names if not FOLD.fullmatch(name)]:
+        raise InputError(
+            f"{data.metadata}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
+            "letters, digits and .,_+=- and spaces inside"
+        )
+    tested = names if data.cv else [str(data.test_fold)]
+    size = data.validation_size
+    return tuple(from_column(ids, folds, fold, validation_size=size, seed=seed, **by_sample) for fold in tested)  # type: ignore[arg-type]
+
+
+def split_samples(metadata: Metadata | None, data: StudyConfig, ids: Sequence[str], seed: int) -> tuple[Split, ...]:
+    """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was written.
+
+    Raises
+    ------
+    InputError
+        The options cannot divide these samples.
+    """
+    groups = strata = None
+    if metadata is not None and data.group_column is not None:
+        groups = metadata.values(data.group_column, ids)
+    if data.stratify is not None:
+        if metadata is None:
+            raise InputError(f"--stratify {data.stratify}: a metadata column, and no --metadata is given")
+        numeric = metadata.kinds.get(data.stratify) == "numeric"
+        strata = (metadata.numbers if numeric else metadata.values)(data.stratify, ids)
+    if data.split is not None:
+        split = read_split(data.split)
+        if groups is not None:
+            check_groups(split, dict(zip(ids, groups, strict=True)))
+        return (split,)
+    column, size = fold_column(data), data.validation_size
+    if column is not None and metadata is not None:
+        return _fold_splits(metadata, column, data, ids, seed, groups=groups, strata=strata)
+    if data.cv is not None:
+        return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
+    split = make_split(ids, groups=groups, strata=strata, test_size=data.test_size, validation_size=size, seed=seed)
+    return (split,)
+
+
+def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:
+    """Return the split of the study's samples, or one for each fold.
+
+    Samples are divided before those below the rarefaction depth are dropped, so that the depth may follow the
+    labels of training samples and the test samples do not depend on the depth.
+
+    Raises
+    ------
+    InputError
+        The options cannot divide these samples, or the depth dropped a whole subset.
+    """
+    ids = study.table.sample_ids
+    splits = split_samples(study.metadata, data, study.aligned_sample_ids or ids, seed)
+    return tuple(restricted(split, ids) for split in splits)

@@ -1,0 +1,58 @@
+"""`aam unifrac`: samples without reads on the tree are named, and kept, written as NaN or left out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from aam.commands.unifrac import write_unifrac
+from aam.config_commands import UnifracConfig
+from aam.data.distances import read_distances
+from aam.data.table import make_table, write_biom
+from aam.errors import InputError
+
+COUNTS = np.array([[4, 3, 0], [0, 0, 9], [1, 0, 0], [0, 0, 0], [0, 5, 0]], np.uint32)
+
+
+@pytest.fixture
+def config(tmp_path) -> UnifracConfig:
+    """Feature x has no tip, so that samples b and d have no reads on the tree."""
+    write_biom(make_table(csr_array(COUNTS), "abcde", ["f", "g", "x"]), tmp_path / "table.biom")
+    (tmp_path / "tree.nwk").write_text("(f:1,g:2);")
+    return UnifracConfig(
+        table=tmp_path / "table.biom", tree=tmp_path / "tree.nwk", output=tmp_path / "d.npy", missing_tips="drop"
+    )
+
+
+def run(config: UnifracConfig, **options) -> Path:
+    write_unifrac(replace(config, **options))
+    return config.output
+
+
+def test_empty_samples_are_named_and_keep_their_distances_unless_asked_otherwise(config, caplog):
+    """Issue 15, point 15: 0 between two empty samples, without a word."""
+    with caplog.at_level(logging.WARNING, "aam"):
+        values = read_distances(run(config)).values
+    assert "2 of 5 samples have no reads on the tree: 'b', 'd'; their distances mean nothing" in caplog.text
+    assert values[1, 3] == 0
+
+
+def test_empty_samples_are_nan_on_request(config):
+    values = np.load(run(config, empty_samples="nan"))
+    others = np.ix_([0, 2, 4], [0, 2, 4])
+    assert np.isfinite(values[others]).all()
+    assert np.isnan(values[1, [0, 2, 3, 4]]).all()
+    assert np.isnan(values[[0, 1, 2, 4], 3]).all()
+
+
+def test_empty_samples_are_left_out_on_request(config, tmp_path):
+    kept = read_distances(run(config, empty_samples="drop"))
+    assert kept.ids == ("a", "c", "e")
+    write_biom(make_table(csr_array(COUNTS[[1]]), "b", ["f", "g", "x"]), tmp_path / "table.biom")
+    with pytest.raises(InputError, match="--empty-samples drop leaves no sample"):
+        run(config, empty_samples="drop", overwrite=True)

@@ -1,0 +1,223 @@
+"""Damaged and hostile BIOM files are refused with the place of the fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import biom
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from aam.data.table import SampleTable, read_table
+from aam.errors import InputError
+
+SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
+
+
+SAMPLES = ["s10", "007", "s1"]
+
+
+COUNTS = np.array([[0, 3, 0, 70000, 1], [5, 0, 0, 0, 2], [1, 1, 0, 0, 0]])
+
+
+def biom_table(counts=COUNTS, samples=SAMPLES, features=SEQUENCES) -> biom.Table:
+    return biom.Table(np.asarray(counts, float).T, list(features), list(samples), type="OTU table")
+
+
+def save_hdf5(table: biom.Table, path: Path) -> Path:
+    with h5py.File(path, "w") as file:
+        table.to_hdf5(file, "test")
+    return path
+
+
+def dense(table: SampleTable) -> np.ndarray:
+    return table.counts.toarray().astype(np.int64)
+
+
+def refused(path: Path, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        read_table(path, **options)
+    assert str(path) in str(caught.value) or "sequences" in options
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"shape": [3, 3]}, "'shape' is [3, 3], expected [2, 2]"),
+        ({"shape": [10**12, 10**12]}, "'shape' is"),
+        ({"matrix_type": "odd"}, "'matrix_type' is 'odd'"),
+        ({"matrix_type": ["dense"] * 1000}, "'matrix_type' is"),
+        ({"rows": [{"id": 7}, {"id": "C"}]}, "rows[0] has the id 7, expected text"),
+        ({"columns": None}, "no list 'columns'"),
+        ({"data": [[0, 0, 1], [2, 0, 1]]}, "data[1] names row 2, expected 0 to 1"),
+        ({"data": [[0, 0, 1], [0, -1, 1]]}, "data[1] names column -1"),
+        ({"data": [[0, 0.5, 1]]}, "data[0] names column 0.5"),
+        ({"data": [[0, 0, 1], [0, 0, 1]]}, "sample 's1', feature 'A' has two counts"),
+        ({"data": [[0, 0, 1], [0, 0]]}, "data[1] has 2 entries, expected 3"),
+        ({"data": [[0, 0, "1"]]}, "not a number"),
+        ({"data": [[0, 0, True]]}, "not a number"),
+        ({"data": [[0, 0, 10**400]]}, "above 4294967295"),
+        ({"data": [[1, 0, 2**32]]}, "4.29497e+09 at sample 's1', feature 'C' is above 4294967295"),
+        ({"data": [[1, 1, float("nan")]]}, "nan at sample 's2', feature 'C' is not a finite number"),
+        ({"data": [[1, 1, -2]]}, "-2 at sample 's2', feature 'C' is negative"),
+        ({"data": 3}, "not a list of lists"),
+        ({"matrix_type": "dense", "data": [[1, 2]]}, "'data' has 1 rows, expected 2"),
+        ({"matrix_type": "dense", "data": [[1, 2], [1, 0.25]]}, "0.25 at sample 's2', feature 'C' is fractional"),
+        ({"rows": [{"id": "A"}, {"id": "A"}]}, "1 feature ids occur more than once"),
+        ({"columns": [{"id": "\ud800"}, {"id": "b"}]}, "cannot be printed"),
+    ],
+)
+def test_bad_json(tmp_path, change, expected):
+    good = {
+        "matrix_type": "sparse",
+        "shape": [2, 2],
+        "rows": [{"id": "A"}, {"id": "C"}],
+        "columns": [{"id": "s1"}, {"id": "s2"}],
+        "data": [[0, 0, 1], [1, 1, 2]],
+    }
+    path = tmp_path / "t.biom"
+    path.write_text(json.dumps(good))
+    assert dense(read_table(path)).tolist() == [[1, 0], [0, 2]]
+    path.write_text(json.dumps(good | change))
+    assert expected in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("blob", "expected"),
+    [
+        (b'{"rows": ' + b"[" * 100_000, "not valid JSON"),
+        (b'{"rows": [}', "not valid JSON"),
+        (b'{"rows": "\xe9"}', "not UTF-8"),
+        (b"{}", "no list 'rows'"),
+        (b'{"rows": [' + b"9" * 10_000 + b"]}", "not valid JSON"),
+    ],
+)
+def test_json_that_is_no_table(tmp_path, blob, expected):
+    path = tmp_path / "t.biom"
+    path.write_bytes(blob)
+    assert expected in refused(path)
+
+
+def replaced(name, **options):
+    def change(file):
+        del file[name]
+        file.create_dataset(name, **options)
+
+    return change
+
+
+def assigned(name, place, value):
+    def change(file):
+        file[name][place] = value
+
+    return change
+
+
+def deleted(name):
+    return lambda file: file.__delitem__(name)
+
+
+DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices", "indptr"))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (assigned(DATA, 1, 0.5), "0.5 at sample 's10', feature 'ACGA' is fractional"),
+        (assigned(DATA, 3, -1), "-1 at sample '007', feature 'GGTA' is negative"),
+        (assigned(DATA, 0, np.nan), "nan at sample 's10', feature 'ACGT' is not a finite number"),
+        (assigned(DATA, 0, 2.0**32), "above 4294967295"),
+        (assigned(INDICES, 1, 5), "indices holds 5, expected 0 to 4"),
+        (assigned(INDICES, 1, -1), "indices holds -1"),
+        (assigned(INDICES, 1, 1), "sample 's10', feature 'ACGT' has two counts"),
+        (assigned(INDPTR, 1, 6), "does not rise from 0 to 7"),
+        (assigned(INDPTR, 3, 6), "does not rise from 0 to 7"),
+        (assigned(INDPTR, 0, 1), "does not rise from 0 to 7"),
+        (replaced(INDPTR, data=[0, 7]), "indptr has 2 entries, expected 4"),
+        (replaced(INDPTR, data=np.array([0, 2**63, 3, 7], np.uint64)), "does not rise"),
+        (replaced(DATA, data=[1.0]), "1 counts and 7 indices"),
+        (replaced(DATA, data=[[1.0]]), "expected a list"),
+        (replaced(DATA, data=["a"] * 7), "expected a list"),
+        (replaced(INDICES, data=[0.0] * 7), "expected a list"),
+        (replaced(DATA, shape=(10**9,), dtype="f8", chunks=(1000,)), "claims 8000000000 bytes and stores 0"),
+        (replaced(DATA, shape=(2**40,), dtype="u1", chunks=(1000,)), "expected at most"),
+        (replaced("sample/ids", shape=(10**9,), dtype="S9", chunks=(1000,)), "claims 9000000000 bytes"),
+        (replaced("sample/ids", data=[1, 2, 3]), "sample/ids is"),
+        (replaced("sample/ids", data=[b"a", b"\xe9", b"c"]), "sample/ids[1] is not UTF-8"),
+        (replaced("sample/ids", data=[b"a", b"", b"c"]), "1 sample ids are empty, the first is sample 2"),
+        (replaced("sample/ids", data=[b"a", b"a", b"c"]), "1 sample ids occur more than once: 'a'"),
+        (replaced("sample/ids", data=[b"a", b"c"]), "attribute 'shape' is [5, 3], expected [5, 2]"),
+        (deleted("sample"), "no dataset 'sample/ids'"),
+        (deleted(DATA), "no dataset 'sample/matrix/data'"),
+        (lambda file: file.attrs.__setitem__("format-version", (3, 0)), "format-version is [3, 0]"),
+        (lambda file: file.attrs.__delitem__("shape"), "'shape' is []"),
+    ],
+)
+def test_bad_hdf5(tmp_path, change, expected):
+    path = save_hdf5(biom_table(), tmp_path / "t.biom")
+    with h5py.File(path, "r+") as file:
+        change(file)
+    assert expected in refused(path)
+
+
+def test_damaged_hdf5_is_an_input_error(tmp_path):
+    blob = save_hdf5(biom_table(), tmp_path / "t.biom").read_bytes()
+    path = tmp_path / "damaged.biom"
+    for length in (9, 100, len(blob) // 2, len(blob) - 100):
+        path.write_bytes(blob[:length])
+        assert "HDF5" in refused(path)
+
+
+def test_an_empty_biom_table(tmp_path):
+    message = refused(save_hdf5(biom.Table(np.zeros((0, 0)), [], []), tmp_path / "t.biom"))
+    assert "it has no samples" in message
+    assert "it has no features" in message
+
+
+def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:
+    """ "read" for a sound table, "refused" with a message that names the file, else what is wrong."""
+    path.write_bytes(blob)
+    try:
+        table = read_table(path, need_sequences=need_sequences)
+    except InputError as error:
+        return "refused" if str(path) in str(error) else f"refused without its name: {error}"
+    sound = table.counts.shape == (len(table.sample_ids), len(table.feature_ids)) and table.counts.nnz > 0
+    return "read" if sound else f"read as {table}"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats() | st.sampled_from(["A", "C", "", "sparse"]),
+    lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({"id": inner}),
+    max_leaves=8,
+)
+
+
+entry = st.fixed_dictionaries({"id": st.sampled_from(["A", "C", "\ud800", "", 1])}) | json_values
+
+
+triple = st.tuples(st.integers(-1, 2), st.integers(-1, 2), st.integers(-1, 3) | st.floats())
+
+
+json_tables = st.fixed_dictionaries(
+    {
+        "matrix_type": st.sampled_from(["sparse", "dense"]) | json_values,
+        "shape": st.lists(st.integers(0, 2), min_size=2, max_size=2) | json_values,
+        "rows": st.lists(entry, max_size=2) | json_values,
+        "columns": st.lists(entry, max_size=2) | json_values,
+        "data": st.lists(triple, max_size=3) | st.lists(st.lists(st.integers(0, 3), max_size=2)) | json_values,
+    }
+)
+
+
+@hypothesis_settings(max_examples=300)
+@given(document=json_tables, cut=st.integers(0, 3), need_sequences=st.booleans())
+def test_any_json_is_read_or_refused(tmp_path_factory, document, cut, need_sequences):
+    text = json.dumps(document)
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    assert read_or_refused(path, text[: len(text) - cut].encode(), need_sequences) in ("read", "refused")

@@ -1,0 +1,97 @@
+"""The classic tab-separated table: what is read, and what is refused with its line."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from aam.data.table import SampleTable, read_table
+from aam.errors import InputError
+
+
+def dense(table: SampleTable) -> np.ndarray:
+    return table.counts.toarray().astype(np.int64)
+
+
+def refused(path: Path, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        read_table(path, **options)
+    assert str(path) in str(caught.value) or "sequences" in options
+    return str(caught.value)
+
+
+TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TSV.format("0.5"), ["0.5 at line 4, sample 's2' is fractional", "normalised"]),
+        (TSV.format("-1"), ["-1 at line 4, sample 's2' is negative"]),
+        (TSV.format("nan"), ["nan at line 4, sample 's2' is not a finite number"]),
+        (TSV.format("inf"), ["inf at line 4, sample 's2' is not a finite number"]),
+        (TSV.format("4294967296"), ["sample 's2' is above 4294967295"]),
+        (TSV.format("x") + "TT\t\t1\n", ["line 4: sample 's2' has 'x'", "line 5: sample 's1' has ''"]),
+        (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
+        (TSV.format("1\t2"), ["line 4 has 4 columns, expected 3"]),
+        (TSV.format("1") + "\nTT\t1\t1\n", ["line 5 has 1 columns, expected 3"]),
+        (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
+        (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
+        (TSV.format("1").replace("s2", "s1"), ["1 sample ids occur more than once: 's1'"]),
+        (TSV.format("1").replace("s2", " "), ["1 sample ids are empty, the first is sample 2"]),
+        (TSV.format("1").replace("s2", "s\x07"), ["cannot be printed"]),
+        (TSV.format("1").replace("s2", "s\x00"), ["line 2: byte 0x00", "UTF-8"]),
+        (TSV.format("1").encode("utf-16"), ["UTF-16"]),
+        (TSV.format("1").replace("s2", "café").encode("latin-1"), ["line 2: byte 0xe9", "not UTF-8", "iconv"]),
+        ("#OTU ID\ts1\n", ["the table is empty, it has no features"]),
+        ("#OTU ID\nACGT\n", ["the table is empty, it has no samples"]),
+        ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
+        ("", ["the file is empty"]),
+        ("\n \n", ["the file is empty"]),
+        ("sample\tACGT\ns1\t1\n", ["line 1 begins with 'sample'", "#OTU ID", "features in rows"]),
+        (gzip.compress(b"x", mtime=0), ["gunzip"]),
+    ],
+)
+def test_bad_tsv(tmp_path, text, expected):
+    path = tmp_path / "t.tsv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    message = refused(path)
+    for part in expected:
+        assert part in message
+
+
+def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("#OTU ID\ts1\ts2\ts3\nACGT\t1.0\t0\t2e3\nGG\t0\t0.0\t 5\n")
+    assert dense(read_table(path)).tolist() == [[1, 0], [0, 0], [2000, 5]]
+
+
+def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:
+    """ "read" for a sound table, "refused" with a message that names the file, else what is wrong."""
+    path.write_bytes(blob)
+    try:
+        table = read_table(path, need_sequences=need_sequences)
+    except InputError as error:
+        return "refused" if str(path) in str(error) else f"refused without its name: {error}"
+    sound = table.counts.shape == (len(table.sample_ids), len(table.feature_ids)) and table.counts.nnz > 0
+    return "read" if sound else f"read as {table}"
+
+
+cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])
+
+
+tsv_lines = st.lists(st.lists(cells, max_size=4).map("\t".join), max_size=5)
+
+
+@hypothesis_settings(max_examples=300)
+@given(lines=tsv_lines, header=st.booleans(), tail=st.binary(max_size=8), need_sequences=st.booleans())
+def test_any_tsv_is_read_or_refused(tmp_path_factory, lines, header, tail, need_sequences):
+    text = "\n".join((["#OTU ID\ts1\ts2"] if header else []) + lines)
+    path = tmp_path_factory.getbasetemp() / "any.tsv"
+    assert read_or_refused(path, text.encode() + tail, need_sequences) in ("read", "refused")

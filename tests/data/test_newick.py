@@ -1,0 +1,180 @@
+"""Newick text and files: every tree as scikit-bio reads it, and faults with their place."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from skbio import TreeNode
+
+from aam.data.artifact import write_artifact
+from aam.data.newick import parse_newick, read_tree
+from aam.data.phylogeny import Phylogeny, midpoint_root, prune
+from aam.errors import InputError
+
+
+def random_newick(rng: np.random.Generator, tips: int, single: float = 0.1) -> str:
+    """A tree with polytomies and chains of single children, as Newick text without the final ';'."""
+    parts = [f"t{index}:{rng.integers(0, 9) / 4}" for index in range(tips)]
+    while len(parts) > 1 or rng.random() < single:
+        size = 1 if rng.random() < single else min(len(parts), int(rng.integers(2, 5)))
+        start = int(rng.integers(0, len(parts) - size + 1))
+        joined = f"({','.join(parts[start : start + size])}){rng.integers(100)}:{rng.integers(0, 9) / 4}"
+        parts[start : start + size] = [joined]
+    return parts[0]
+
+
+def skbio_tree(text: str) -> TreeNode:
+    return TreeNode.read(io.StringIO(text), format="newick", convert_underscores=False)
+
+
+def assert_same(tree: Phylogeny, expected: TreeNode) -> None:
+    nodes = list(expected.postorder())
+    index = {id(node): place for place, node in enumerate(nodes)}
+    tips = [node.name for node in nodes if node.is_tip()]
+    assert list(tree.tips) == tips
+    assert tree.parent.tolist() == [index.get(id(node.parent), -1) for node in nodes]
+    np.testing.assert_array_equal(tree.length[:-1], [np.nan if n.length is None else n.length for n in nodes[:-1]])
+    assert tree.length[-1] == (nodes[-1].length or 0.0)
+    for node, lo, hi in zip(nodes, tree.lo, tree.hi, strict=True):
+        assert tips[lo:hi] == [tip.name for tip in node.tips(include_self=True)]
+
+
+def depths(tree: Phylogeny) -> dict[str, float]:
+    """Distance of each tip from the root, by walking up from each."""
+    tip_nodes = [node for node in range(len(tree.parent)) if node not in set(tree.parent.tolist())]
+    result = {}
+    for name, tip in zip(tree.tips, tip_nodes, strict=True):
+        total, node = 0.0, tip
+        while tree.parent[node] >= 0:
+            total += tree.length[node]
+            node = tree.parent[node]
+        result[name] = total
+    return result
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_trees_equal_scikit_bio(seed):
+    text = random_newick(np.random.default_rng(seed), 2 + 3 * seed) + ";"
+    assert_same(parse_newick(text), skbio_tree(text))
+
+
+def test_labels_comments_and_blanks():
+    text = (
+        "\ufeff [&R] ( ( 'it''s (a, b);:[x]' :1e-3 ,\r\n\tACG_T_[c[nested]'s]:.5,é:2.)'in ner':+1E2"
+        "[end\n]\r\n,d:0)root:3 ;\r\n\n"
+    )
+    tree = parse_newick(text)
+    assert tree.tips == ("it's (a, b);:[x]", "ACG_T_", "é", "d")
+    assert tree.length.tolist() == [1e-3, 0.5, 2.0, 100.0, 0.0, 3.0]
+    assert tree.parent.tolist() == [3, 3, 3, 5, 5, -1]
+
+
+def test_missing_lengths_are_nan_but_for_the_root():
+    tree = parse_newick("((a,b:1):2,c:1);")
+    np.testing.assert_array_equal(tree.length, [np.nan, 1, 2, 1, 0])
+
+
+def test_one_tip_is_a_tree():
+    tree = parse_newick("a:2;")
+    assert (tree.tips, tree.parent.tolist(), tree.length.tolist()) == (("a",), [-1], [2.0])
+    assert midpoint_root(tree) is tree
+
+
+def test_a_hundred_thousand_levels():
+    levels = 100_000
+    tree = parse_newick("(" * levels + "a:1" + "".join(f",b{i}:1):1" for i in range(levels)) + ";")
+    assert len(tree.tips) == levels + 1
+    assert tree.parent[:4].tolist() == [2, 2, 4, 4]
+    assert tree.lo[tree.parent >= levels].max() <= levels
+    assert len(prune(tree, np.array([0, levels])).parent) == 3
+    rooted = midpoint_root(tree)
+    assert set(rooted.tips) == set(tree.tips)
+    assert abs(rooted.length[:-1].sum() - tree.length[:-1].sum()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no ';'"),
+        ("(a:1,b:1)", "no ';' at the end"),
+        ("(a:1,b:1);x", "text after ';' at character 11"),
+        ("(a:1,b:1);(c:1,d:1);", "text after ';' at character 11"),
+        ("((a:1,b:1);", "a '(' without its ')', before character 1"),
+        ("(a:1,b:1));", "a ')' without its '(', before character 10"),
+        ("a:1,b:1;", "',' outside all parentheses, before character 4"),
+        ("(a:1,:1);", "a tip without a name, before character 6"),
+        ("(a:1,);", "a tip without a name, before character 6"),
+        ("();", "a tip without a name, before character 2"),
+        (";", "a tip without a name, before character 1"),
+        ("('':1,a:1);", "a label that is empty"),
+        ("(a b:1,c:1);", "holds a blank, quote or ']'; put it in quotes, before character 5"),
+        ("(a'b:1,c':1);", "put it in quotes, before character 10"),
+        ("(a:1]:1,c:1);", "no finite number, before character 6"),
+        ("(a(b:1,c:1):1);", "a '(' where none can be; is a ',' missing?, before character 3"),
+        ("((b:1,c:1)(d:1,e:1):1);", "a '(' where none can be; is a ',' missing?, before character 11"),
+        ("(a:1:2,b:1);", "a second ':'"),
+        ("(a:,b:1);", "no finite number, before character 4"),
+        ("(a:nan,b:1);", "no finite number, before character 7"),
+        ("(a:inf,b:1);", "no finite number, before character 7"),
+        ("(a:1_0,b:1);", "no finite number, before character 7"),
+        ("(a:٣,b:1);", "no finite number, before character 5"),
+        ("(a:1e999,b:-1);", "2 branch lengths are negative or infinite, first 1e999 before character 9"),
+        ("(a:1,(b:1,a:1):1,b:2);", "2 tips are repeated ('a', 'b'), first before character 12"),
+        ("(a:1,[b:1);", "the comment that begins at character 6 is never closed"),
+        ("(a:1,'b:1);", "the quote at character 6 is never closed"),
+    ],
+)
+def test_bad_trees_name_the_place(text, message):
+    with pytest.raises(InputError) as caught:
+        parse_newick(text, "T.nwk")
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
+    assert all(problem.startswith("T.nwk: ") for problem in caught.value.problems)
+
+
+def test_all_problems_of_a_tree_in_one_message():
+    with pytest.raises(InputError) as caught:
+        parse_newick("(a:x,(b:1,):1);")
+    assert len(caught.value.problems) == 2
+
+
+def test_files_with_byte_order_mark_and_archives(tmp_path):
+    plain, archive = tmp_path / "t.nwk", tmp_path / "t.qza"
+    plain.write_bytes(b"\xef\xbb\xbf(a:1,\r\nb:2)\r\n;\r\n")
+    write_artifact(archive, "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2);\n"})
+    assert read_tree(plain).tips == read_tree(archive).tips == ("a", "b")
+
+
+def test_unrooted_archives_need_midpoint_rooting(tmp_path):
+    path = tmp_path / "t.qza"
+    write_artifact(path, "Phylogeny[Unrooted]", "NewickDirectoryFormat", {"tree.nwk": b"(a:1,b:2,c:3);"})
+    with pytest.raises(InputError, match="--midpoint-root"):
+        read_tree(path)
+    assert depths(read_tree(path, midpoint=True)) == {"a": 1.5, "b": 2.5, "c": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"(a:1,b:1,c:1);", "the root has 3 children, .*--midpoint-root"),
+        (b"((a,b:1):1,c);", "2 of 4 branches have no length, .*--midpoint-root"),
+        (b"(a\xff:1,b:1);", "byte 2 is no UTF-8"),
+        (None, "cannot be read"),
+    ],
+)
+def test_bad_files(tmp_path, content, message):
+    path = tmp_path / "t.nwk"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_tree(path)
+
+
+def test_midpoint_rooting_mends_a_polytomy_but_not_missing_lengths(tmp_path):
+    path = tmp_path / "t.nwk"
+    path.write_text("(a:1,b:1,c:1);")
+    assert len(read_tree(path, midpoint=True).tips) == 3
+    path.write_text("(a,b:1,c:1);")
+    with pytest.raises(InputError, match="no length"):
+        read_tree(path, midpoint=True)

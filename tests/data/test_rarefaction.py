@@ -1,0 +1,92 @@
+"""Rarefaction draws reads without replacement, each sample by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import biom
+import h5py
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.stats import hypergeom
+
+from aam.data.rarefaction import rarefied_row, rarefy
+from aam.data.table import make_table, read_table, select_samples
+from aam.runtime.rng import generator
+
+SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
+
+
+SAMPLES = ["s10", "007", "s1"]
+
+
+COUNTS = np.array([[0, 3, 0, 70000, 1], [5, 0, 0, 0, 2], [1, 1, 0, 0, 0]])
+
+
+def biom_table(counts=COUNTS, samples=SAMPLES, features=SEQUENCES) -> biom.Table:
+    return biom.Table(np.asarray(counts, float).T, list(features), list(samples), type="OTU table")
+
+
+def save_hdf5(table: biom.Table, path: Path) -> Path:
+    with h5py.File(path, "w") as file:
+        table.to_hdf5(file, "test")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "depth"),
+    [
+        ([10, 3, 0, 87], 20),
+        ([10, 3, 0, 87], 95),
+        ([150_000, 30_000, 1, 20_000], 50),
+        ([2**32 - 1, 2**31, 7, 2**30], 12),
+        ([10**9, 5 * 10**8, 0, 2], 10),
+    ],
+    ids=["shuffled", "nearly all", "marginal", "enumerated", "enumerated too"],
+)
+def test_each_count_is_hypergeometric(values, depth):
+    values = np.array(values, dtype=np.uint32)
+    total = int(values.sum(dtype=np.int64))
+    rng = generator(0, "test")
+    draws = np.array([rarefy(values, depth, rng) for _ in range(2000)])
+    assert (draws.sum(axis=1) == depth).all()
+    assert (draws >= 0).all()
+    assert (draws <= values.astype(np.int64)).all()
+    share = values / total
+    spread = np.sqrt(depth * share * (1 - share) * (total - depth) / (total - 1))
+    assert (np.abs(draws.mean(axis=0) - depth * share) <= 4 * spread / np.sqrt(2000) + 1e-4).all()
+    assert (np.abs(draws.std(axis=0) - spread) <= 0.06 * spread + 2e-2).all()
+    levels, found = np.unique(draws[:, 0], return_counts=True)
+    np.testing.assert_allclose(found / 2000, hypergeom.pmf(levels, total, int(values[0]), depth), atol=0.035)
+
+
+def test_a_draw_of_nearly_all_of_many_reads():
+    values = np.array([2**32 - 1, 1, 2**31], dtype=np.uint32)
+    total = int(values.sum(dtype=np.int64))
+    draw = rarefy(values, total - 5, generator(1))
+    assert draw.sum() == total - 5
+    assert (values - draw >= 0).all()
+
+
+def test_the_ends_of_rarefaction():
+    values = np.array([4, 0, 2], dtype=np.uint8)
+    assert rarefy(values, 6, generator(0)).tolist() == [4, 0, 2]
+    assert rarefy(values, 0, generator(0)).tolist() == [0, 0, 0]
+    for depth in (7, -1):
+        with pytest.raises(ValueError, match="is not between 0 and the 6 reads"):
+            rarefy(values, depth, generator(0))
+
+
+def test_a_sample_is_rarefied_by_itself(tmp_path):
+    table = read_table(save_hdf5(biom_table(), tmp_path / "t"))
+    columns, values = rarefied_row(table, 0, 500, seed=3, epoch=1)
+    assert values.sum() == 500
+    assert (values > 0).all()
+    assert (np.diff(columns) > 0).all()
+    again = rarefied_row(select_samples(table, ["s1", "s10"]), 1, 500, seed=3, epoch=1)
+    np.testing.assert_array_equal(columns, again[0])
+    np.testing.assert_array_equal(values, again[1])
+    many = make_table(csr_array(np.full((1, 300), 60, np.uint32)), ["s"], [f"f{i}" for i in range(300)])
+    draws = {rarefied_row(many, 0, 500, seed, epoch)[1].tobytes() for seed in (1, 2) for epoch in (1, 2)}
+    assert len(draws) == 4

@@ -1,0 +1,252 @@
+"""What is read for a study, which samples stay, and how deep they are rarefied."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aam.config import DataConfig
+from aam.data.distances import write_distances
+from aam.data.draw import draw_batch
+from aam.data.split import Split
+from aam.data.split_file import write_split
+from aam.data.study import Study
+from aam.data.study_inputs import load_study
+from aam.data.study_splits import make_splits
+from aam.data.table import make_table, write_biom
+from aam.errors import InputError
+
+DEPTH = 40
+
+
+@pytest.fixture
+def study(study_of, tiny) -> Study:
+    return study_of(**tiny(lengths=(20, 17)), depth=DEPTH)
+
+
+SEQUENCES = ["ACGTA", "ACGTC", "CCGTAAG", "GGGTA"]
+
+
+NEWICK = "((ACGTA:1,ACGTC:2):0.5,(CCGTAAG:1,(GGGTA:0.25,TTTTT:1):3):1);"
+
+
+COUNTS = np.array([[10, 0, 3, 0], [5, 5, 5, 5], [0, 0, 0, 2], [0, 30, 1, 0], [7, 7, 0, 0]])
+
+
+NAMES = ["e", "d", "c", "b", "a"]
+
+
+METADATA = "sample-id\tage\tsite\na\t1\tgut\nb\t2\tgut\nc\t3\toral\nd\t4\toral\ne\t5\toral\nf\t6\tskin\n"
+
+
+@pytest.fixture
+def files(tmp_path) -> dict[str, Path]:
+    from scipy.sparse import csr_array
+
+    table = make_table(csr_array(COUNTS.astype(np.uint32)), NAMES, SEQUENCES, SEQUENCES)
+    write_biom(table, tmp_path / "table.biom")
+    (tmp_path / "tree.nwk").write_text(NEWICK)
+    (tmp_path / "metadata.tsv").write_text(METADATA)
+    return {"table": tmp_path / "table.biom", "tree": tmp_path / "tree.nwk", "metadata": tmp_path / "metadata.tsv"}
+
+
+def load(files: dict[str, Path], *columns: str, classes: tuple[str, ...] = (), **config) -> Study:
+    return load_study(DataConfig(**{**files, **config}), config.pop("max_bp", 150), 0, columns, classes)
+
+
+def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
+    with caplog.at_level(logging.INFO, "aam"):
+        study = load(files, rarefy_depth=14)
+    assert study.table.sample_ids == ("d", "b", "a")
+    assert study.dropped == {"e": 13, "c": 2}
+    assert study.depth == 14
+    assert "2 of 5 samples have fewer than 14 reads and are left out: 'e', 'c'" in caplog.text
+    assert load(files, rarefy_depth=2).dropped == {}
+    with pytest.raises(InputError, match=r"no sample has 32 reads \(the deepest has 31\); lower --rarefy-depth"):
+        load(files, rarefy_depth=32)
+    with pytest.raises(InputError, match="--rarefy-depth is 0, expected 1 or more"):
+        load(files, rarefy_depth=0)
+
+
+@pytest.fixture
+def deep_files(tmp_path) -> dict[str, Path]:
+    """A table of 20 samples with 1001, 1002, ... 1020 reads: gut is the shallow half, oral the deep one."""
+    from scipy.sparse import csr_array
+
+    names = [f"s{row:02d}" for row in range(20)]
+    table = make_table(csr_array(np.arange(1001, 1021, dtype=np.uint32)[:, None]), names, ["ACGT"], ["ACGT"])
+    write_biom(table, tmp_path / "t.biom")
+    rows = [
+        f"{name}\t{'gut' if row < 10 else 'oral'}\t{row / 7:.3f}\t{row // 10}\t{row % 2}"
+        for row, name in enumerate(names)
+    ]
+    header = "sample-id\tsite\tage\tcase\tfold"
+    (tmp_path / "m.tsv").write_text("\n".join([header, *rows, ""]))
+    return {"table": tmp_path / "t.biom", "metadata": tmp_path / "m.tsv"}
+
+
+def test_the_depth_keeps_nine_tenths_of_every_class(deep_files, caplog):
+    """Overall 18 of 20 may stay, of gut 9 of 10."""
+    everything = {"validation_size": 0.0}
+    with caplog.at_level(logging.INFO, "aam"):
+        assert load(deep_files).depth == 1003
+        assert "rarefaction depth: 1003 reads, the largest that keeps 90 % of all samples" in caplog.text
+        assert load(deep_files, "site", classes=("site",), **everything).depth == 1002
+    assert "90 % of the 10 training samples of class 'gut' of 'site'; without class columns" in caplog.text
+    assert "dropped for too few reads, by 'site': 1 of 10 of 'gut'" in caplog.text
+    assert load(deep_files, "age", classes=("age",), **everything).depth == 1003, "numbers are no classes"
+    config = DataConfig(**deep_files, **everything)
+    assert load_study(config, 150, 0, ["case"], ["case"], classifier=True).depth == 1002
+
+
+@pytest.mark.parametrize(
+    "options", [{"test_size": 0.2}, {"split_column": "fold", "test_fold": "1"}, {"split": "split.tsv"}]
+)
+def test_labels_of_test_samples_do_not_dictate_the_depth(deep_files, tmp_path, options):
+    """Issue 15, point 13: whatever the test samples are called, the depth and the split stay."""
+    names = [f"s{row:02d}" for row in range(20)]
+    if "split" in options:
+        options = {"split": tmp_path / "split.tsv"}
+        subsets = tuple("test" if row < 4 else "train" for row in range(20))
+        write_split(options["split"], Split(tuple(names), subsets, ("",) * 20))
+    options["validation_size"] = 0.0
+    text = deep_files["metadata"].read_text()
+    study = load(deep_files, "site", classes=("site",), **options)
+    (split,) = make_splits(study, study.config, 0)
+    test = [name for name in names if name in split.ids("test")]
+    assert test
+    relabelled = [line.replace("gut", "x") if line[:3] in test else line for line in text.split("\n")]
+    deep_files["metadata"].write_text("\n".join(relabelled))
+    again = load(deep_files, "site", classes=("site",), **options)
+    assert again.depth == study.depth
+    assert make_splits(again, again.config, 0) == (split,)
+    assert load(deep_files, "site", classes=("site",), **(options | {"rarefy_depth": 1001})).depth == 1001
+
+
+def test_training_samples_named_by_the_caller_decide(deep_files):
+    config = DataConfig(**deep_files)
+    training = [f"s{row:02d}" for row in range(1, 20)]
+    assert load_study(config, 150, 0, ["site"], ["site"], training=training).depth == 1003, "nine of gut are too few"
+
+
+def test_the_longest_asv_of_the_table_is_accepted_unless_a_limit_is_given(tmp_path):
+    """Issue 15, point 19: 176-base reads were an error for the default --max-bp."""
+    from scipy.sparse import csr_array
+
+    sequences = ["ACGT" * 44, "ACGA" * 44]
+    write_biom(make_table(csr_array(np.full((3, 2), 900, np.uint32)), "abc", sequences, sequences), tmp_path / "t.biom")
+    config = DataConfig(table=tmp_path / "t.biom")
+    study = load_study(config, None, 0)
+    assert study.longest == 176
+    with pytest.raises(InputError, match="longer than --max-bp 150"):
+        load_study(config, 150, 0)
+    with pytest.raises(InputError, match="--trim: cuts ASVs to --max-bp, which is not given"):
+        load_study(dataclasses.replace(config, trim=True), None, 0)
+
+
+def test_tips_that_are_the_sequences_are_matched_where_ids_are_hashes(files, tmp_path):
+    """Issue 15, point 19: --sequences with hashed ids and a tree whose tips are the sequences."""
+    from scipy.sparse import csr_array
+
+    hashed = [hashlib.md5(sequence.encode()).hexdigest() for sequence in SEQUENCES]
+    write_biom(make_table(csr_array(COUNTS.astype(np.uint32)), NAMES, hashed), tmp_path / "hashed.biom")
+    fasta = tmp_path / "rep-seqs.fasta"
+    fasta.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in zip(hashed, SEQUENCES, strict=True)))
+    study = load(files, table=tmp_path / "hashed.biom", sequences=fasta, rarefy_depth=2)
+    named = load(files, rarefy_depth=2)
+    assert study.tree.tips == named.tree.tips
+    assert study.tips.tolist() == named.tips.tolist()
+    rows = np.arange(5)
+    assert torch.equal(draw_batch(study, rows, 0).distance, draw_batch(named, rows, 0).distance)
+    files["tree"].write_text("((x:1,y:2):0.5,z:1);")
+    with pytest.raises(InputError, match="4 of 4 features of the table have no tip in the tree by id or sequence"):
+        load(files, table=tmp_path / "hashed.biom", sequences=fasta, rarefy_depth=2)
+
+
+def test_samples_are_aligned_with_their_metadata(files):
+    study = load(files, "age", "site", rarefy_depth=2)
+    assert study.metadata.values("age", study.table.sample_ids) == ("5", "4", "3", "2", "1")
+    assert study.metric == "unifrac"
+    assert study.rows(["a", "e"]).tolist() == [4, 0]
+    files["metadata"].write_text(METADATA.replace("a\t1\tgut\n", "").replace("b\t2", "b\t"))
+    with pytest.raises(InputError, match="--missing drop") as caught:
+        load(files, "age", rarefy_depth=2)
+    assert "'a'" in str(caught.value)
+    assert "'b'" in str(caught.value)
+    assert load(files, "age", rarefy_depth=2, missing="drop").table.sample_ids == ("e", "d", "c")
+
+
+def test_tree_and_table_are_matched_and_pruned(files):
+    study = load(files, rarefy_depth=2)
+    assert study.tree.tips == ("ACGTA", "ACGTC", "CCGTAAG", "GGGTA")
+    assert study.tips.tolist() == [0, 1, 2, 3]
+    before = draw_batch(study, np.arange(5), 0).distance
+    files["tree"].write_text(NEWICK.replace("CCGTAAG:1,", ""))
+    with pytest.raises(InputError, match="--missing-tips drop"):
+        load(files, rarefy_depth=2)
+    partly = load(files, rarefy_depth=2, missing_tips="drop")
+    assert partly.tips.tolist() == [0, 1, -1, 2]
+    batch = draw_batch(partly, np.arange(5), 0)
+    assert 2 in batch.column.tolist(), "a feature without a tip remains an input"
+    assert not torch.equal(batch.distance, before)
+
+
+def test_no_tree_no_distance(files):
+    study = load({"table": files["table"]}, rarefy_depth=2)
+    assert study.metric is None
+    batch = draw_batch(study, np.arange(5), 0)
+    assert batch.distance is None
+    assert batch.target is None
+
+
+def test_a_precomputed_matrix_is_matched_by_its_ids(files, tmp_path):
+    """A permuted matrix gives the same distances (failure 5 of the predecessor)."""
+    ids = ["a", "b", "c", "d", "e", "other"]
+    upper = np.triu(np.arange(36.0).reshape(6, 6) / 100, 1)
+    values = upper + upper.T
+    order = [3, 5, 0, 2, 4, 1]
+    path = tmp_path / "distances.tsv"
+    write_distances(path, [ids[row] for row in order], [(slice(0, 6), slice(0, 6), values[order][:, order])])
+    study = load({"table": files["table"]}, rarefy_depth=2, unifrac_matrix=path)
+    batch = draw_batch(study, np.array([1, 3, 0]), 0)
+    rows = [ids.index(name) for name in batch.sample_ids]
+    np.testing.assert_allclose(batch.distance.numpy(), values[rows][:, rows], rtol=1e-6)
+    with pytest.raises(InputError, match="distances come from one of them"):
+        load(files, unifrac_matrix=path)
+
+
+def test_long_sequences_are_refused_or_trimmed(files):
+    config = {**files, "rarefy_depth": 2}
+    with pytest.raises(InputError, match=r"longer than --max-bp 6.*--trim"):
+        load_study(DataConfig(**config), 6, 0)
+    del config["tree"]
+    assert load_study(DataConfig(**config, trim=True), 4, 0).table.sequences == ("ACGT", "CCGT", "GGGT")
+
+
+def test_all_problems_come_at_once(files):
+    with pytest.raises(InputError) as caught:
+        load({"table": files["tree"], "metadata": files["metadata"]}, "agee", unifrac_matrix=Path("nowhere.h5"))
+    text = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) >= 3
+    assert str(files["tree"]) in text
+    assert "Did you mean 'age'" in text
+    assert "--unifrac-matrix: nowhere.h5 is no file" in text
+    with pytest.raises(InputError) as caught:
+        load({}, "age")
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["--table", "--metadata"]
+
+
+def test_hashed_ids_are_never_silent_padding(tmp_path):
+    """Failure 5 of the predecessor: it trained on nothing."""
+    from scipy.sparse import csr_array
+
+    table = make_table(csr_array(np.ones((2, 1), np.uint32)), ["a", "b"], ["d41d8cd98f00b204e9800998ecf8427e"])
+    write_biom(table, tmp_path / "t.biom")
+    with pytest.raises(InputError, match="--sequences"):
+        load({"table": tmp_path / "t.biom"})

@@ -1,0 +1,39 @@
+"""Splits of a study, by the options that ask for them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from aam.config import DataConfig
+from aam.data.metadata import Metadata
+from aam.data.study import Study
+from aam.data.study_splits import make_splits
+from aam.errors import InputError
+
+DEPTH = 40
+
+
+@pytest.fixture
+def study(study_of, tiny) -> Study:
+    return study_of(**tiny(lengths=(20, 17)), depth=DEPTH)
+
+
+def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):
+    ids = tuple(f"s{row}" for row in range(30))
+    columns = {"site": tuple("abbbbc" * 5), "age": tuple(map(str, range(30))), "fold": tuple("012" * 10)}
+    kinds = {"site": "categorical", "age": "numeric", "fold": "numeric"}
+    study = dataclasses.replace(study_of(**tiny(samples=30)), metadata=Metadata(ids, columns, kinds))
+    (split,) = make_splits(study, DataConfig(stratify="site", test_size=0.4, validation_size=0.0), 0)
+    assert sorted(columns["site"][ids.index(name)] for name in split.ids("test")) == ["a"] * 2 + ["b"] * 8 + ["c"] * 2
+    for one in make_splits(study, DataConfig(stratify="age", cv="6", validation_size=0.0), 1):
+        quintiles = sorted(int(name[1:]) // 6 for name in one.ids("test"))
+        assert quintiles == [0, 1, 2, 3, 4], "each sixth of the samples has one of each quintile"
+    assert [one.ids("test") for one in make_splits(study, DataConfig(stratify="site", cv="fold"), 0)] == [
+        tuple(sorted(ids[fold::3])) for fold in range(3)
+    ]
+    with pytest.raises(InputError, match="no column 'sit'"):
+        make_splits(study, DataConfig(stratify="sit"), 0)
+    with pytest.raises(InputError, match="--stratify site"):
+        make_splits(dataclasses.replace(study, metadata=None), DataConfig(stratify="site"), 0)
