@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -72,7 +71,7 @@ def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
     assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
     assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"
     assert max(largest_fitting_batch(steps, base + 10**9, max_size=12)) == 12
-    with pytest.raises(RunError, match="not even one sample fits into .*; raise --max-memory-fraction"):
+    with pytest.raises(RunError, match=r"not even one sample fits into .*; raise --max-memory-fraction"):
         largest_fitting_batch(steps, base + 1050)
 
 
