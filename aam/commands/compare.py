@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aam.config_commands import CompareConfig
-from aam.engine.run_record import RUN, Record, differences, flat, read_record
+from aam.engine.run_record import RUN, Record, differences, flatten, read_record
 from aam.errors import FAILED, FINISHED, InputError
 from aam.options import out_of_range
 from aam.runtime.files import file_digest, read_json
@@ -112,8 +112,8 @@ def _report(path: Path) -> dict[str, Any]:
     found = read_json(path)
     if not isinstance(found, dict) or not ({"cases", "platform", "stages"} & found.keys()):
         raise InputError(f"{path}: expected the JSON of aam doctor, aam bench or aam profile step")
-    lists = {k: v for k, v in flat(found).items() if isinstance(v, list) and all(isinstance(x, float) for x in v)}
-    return {**flat(found), **{f"{k}.{at}.losses": x for k, v in lists.items() for at, x in enumerate(v)}}
+    lists = {k: v for k, v in flatten(found).items() if isinstance(v, list) and all(isinstance(x, float) for x in v)}
+    return {**flatten(found), **{f"{k}.{at}.losses": x for k, v in lists.items() for at, x in enumerate(v)}}
 
 
 def compare(config: CompareConfig) -> int:

@@ -14,9 +14,9 @@ from typing import Any
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.data.duplicates import duplicates_across_subsets
-from aam.data.split import SUBSETS
+from aam.data.split import SUBSETS, Split
 from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import decided_before, describe
+from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, InputError
 from aam.evaluation.predictions import PredictionTable, joined, write_predictions
@@ -32,20 +32,26 @@ from aam.training.encoder_quality import evaluate_encoder
 from aam.training.fit import train_one
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, check_targets, labels_used, load_inputs
-from aam.training.memory_budget import budget_of, sized
+from aam.training.memory_budget import choose_batch_size, measure_budget
 from aam.training.saved_model import SavedModel, load_model, save_ensemble, save_model
 
 log = logging.getLogger("aam")
 
 
 def pretrain(config: PretrainConfig) -> int:
-    """Run `aam pretrain`: an encoder from a table and a tree, without labels; the exit status."""
-    own = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
-    return run(own, "pretrain")
+    """Run `aam pretrain`, which trains an encoder without labels; return the exit status."""
+    fine_tune = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
+    return run(fine_tune, "pretrain")
 
 
 def train(config: FineTuneConfig) -> int:
-    """Run `aam train`: a model of metadata columns; `InputError` where none is named. Returns the exit status."""
+    """Run `aam train`, which trains a model of metadata columns; return the exit status.
+
+    Raises
+    ------
+    InputError
+        No column is named.
+    """
     if not config.targets.metadata_column:
         raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
     return run(config, "train")
@@ -60,16 +66,21 @@ def _options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, 
     return options, {name: path for name, path in values.items() if isinstance(path, Path)}
 
 
-def _decided(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
-    """Attention, batch size and compiler as this machine, or the run before, settles them; all take the lead's."""
-    runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
-    before = decided_before(runtime) if world.is_main else json.loads(world.broadcast(b""))
-    decisions = decide_execution(runtime, prepared.device, model.head_width, before)
-    config, decisions["batch"] = sized(prepared.config, prepared.study, prepared.device, before)
-    budget = budget_of(config, prepared.study, prepared.device, before, world.size)
+def _make_decisions(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
+    """Decide on attention, batch size and compiler by this machine or the run that is resumed.
+
+    All ranks take the decisions of the main rank.
+    """
+    runtime = prepared.config.runtime
+    model = prepared.config.model
+    world = prepared.world
+    earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
+    decisions = decide_execution(runtime, prepared.device, model.head_width, earlier)
+    config, decisions["batch"] = choose_batch_size(prepared.config, prepared.study, prepared.device, earlier)
+    budget = measure_budget(config, prepared.study, prepared.device, earlier, world.size)
     decisions |= {} if budget is None else {"memory": budget._asdict()}
     if runtime.compile_model:
-        decisions["compile"] = compiler_for(model, runtime, prepared.device, before)
+        decisions["compile"] = compiler_for(model, runtime, prepared.device, earlier)
     if world.is_main:
         world.broadcast(json.dumps(decisions).encode())
     return dataclasses.replace(prepared, config=config, budget=budget), decisions
@@ -86,53 +97,75 @@ def run(config: FineTuneConfig, command: str) -> int:
         return launch(process_count(config.runtime), sys.argv[1:])
     with Signals() as signals, process_group(config.runtime) as world:
         prepared = load_inputs(config, world)
-        prepared, decisions = _decided(prepared)
-        study, ranks = prepared.study, 1 if config.runtime.pipeline else world.size
-        where = {"device": str(prepared.device), "ranks": ranks}
-        facts = {**where, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
+        prepared, decisions = _make_decisions(prepared)
+        study = prepared.study
+        ranks = 1 if config.runtime.pipeline else world.size
+        devices = {"device": str(prepared.device), "ranks": ranks}
+        facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
         about = describe(command, *_options_and_files(command, prepared.config), facts)
         check_targets(prepared)
         world.barrier()
-        with RunDirectory.opened(about, prepared.config.runtime, signals, world) as folder:
-            if folder.finished:
-                log.info("%s: finished already", folder.path)
+        with RunDirectory.open(about, prepared.config.runtime, signals, world) as directory:
+            if directory.finished:
+                log.info("%s: finished already", directory.path)
             else:
-                _train_all(prepared, folder, command)
+                _train_all(prepared, directory, command)
     return FINISHED
 
 
 def _train_all(prepared: Prepared, run: RunDirectory, command: str) -> None:
-    config, study, device, lead = prepared.config, prepared.study, prepared.device, run.world.is_main
+    """Train each split that is not trained yet, and write predictions and the report."""
+    config, study = prepared.config, prepared.study
     held_out: list[PredictionTable] = []
     tables: list[Table] = []
     models: dict[Path, SavedModel] = {}
-    warnings = [said for split in prepared.splits for said in duplicates_across_subsets(study.table, split)]
-    for said in warnings:
-        log.warning("warning: %s", said)
-    transductive, many = False, config.data.cv is not None
+    warnings = [message for split in prepared.splits for message in duplicates_across_subsets(study.table, split)]
+    for message in warnings:
+        log.warning("warning: %s", message)
+    transductive = False
     for split in prepared.splits:
-        folder = run.path / f"fold-{split.test_fold}" if many else run.path
-        title = f"{command} fold {split.test_fold}" if many else command
-        saved = load_model(folder / "model", device) if lead and run.is_trained(folder) else None
-        if not run.world.any(saved is not None):
-            saved = train_one(prepared, run, split, folder, title)
-        if saved is None or not lead:
+        saved = _trained_model(prepared, run, split, command)
+        if saved is None or not run.world.is_main:
             continue
-        models[folder] = saved
+        models[_split_folder(prepared, run, split)] = saved
         ids = split.held_out
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
-            passes, fold = config.targets.val_prediction_passes, split.test_fold
-            held_out.append(predict_rows(saved, study, ids, config.runtime, device, passes, fold))
+            passes = config.targets.val_prediction_passes
+            held_out.append(predict_rows(saved, study, ids, config.runtime, prepared.device, passes, split.test_fold))
         elif ids:
-            tables.extend(evaluate_encoder(saved, study, split, config.runtime, device))
-    if not lead:
+            tables.extend(evaluate_encoder(saved, study, split, config.runtime, prepared.device))
+    if not run.world.is_main:
         return
     targets = _results(prepared, run.path, held_out, models)
     if config.targets.ensemble:
         save_ensemble(run.path / "model", {folder.name: folder / "model" for folder in models})
-    sides = {str(side): len(prepared.splits[0].ids(side)) for side in SUBSETS}
-    results = ReportData(
+    results = _report_data(prepared, command, targets)
+    results = dataclasses.replace(results, tables=tuple(tables), warnings=tuple(warnings), transductive=transductive)
+    write_results(run.path, results)
+    log.info("all tables: %s", run.path / "report.html")
+
+
+def _split_folder(prepared: Prepared, run: RunDirectory, split: Split) -> Path:
+    return run.path if prepared.config.data.cv is None else run.path / f"fold-{split.test_fold}"
+
+
+def _trained_model(prepared: Prepared, run: RunDirectory, split: Split, command: str) -> SavedModel | None:
+    """Return the model of a split, trained unless it was before; ranks but the main one may get None."""
+    folder = _split_folder(prepared, run, split)
+    is_trained = run.world.is_main and run.is_trained(folder)
+    saved = load_model(folder / "model", prepared.device) if is_trained else None
+    if run.world.any(saved is not None):
+        return saved
+    title = command if prepared.config.data.cv is None else f"{command} fold {split.test_fold}"
+    return train_one(prepared, run, split, folder, title)
+
+
+def _report_data(prepared: Prepared, command: str, targets: tuple[TargetResult, ...]) -> ReportData:
+    """Return what the report says of the data, the split and the targets."""
+    config, study = prepared.config, prepared.study
+    sizes = {str(subset): len(prepared.splits[0].ids(subset)) for subset in SUBSETS}
+    return ReportData(
         title=f"aam {command}",
         task={"command": command, "targets": ", ".join(config.targets.metadata_column) or "none"},
         data={
@@ -142,31 +175,26 @@ def _train_all(prepared: Prepared, run: RunDirectory, command: str) -> None:
             "rarefaction depth": study.depth,
             "samples below the depth": len(study.dropped),
         },
-        split={"splits": len(prepared.splits), "held out": "test" if sides["test"] else "validation", **sides},
+        split={"splits": len(prepared.splits), "held out": "test" if sizes["test"] else "validation", **sizes},
         targets=targets,
-        tables=tuple(tables),
-        warnings=tuple(warnings),
-        transductive=transductive,
         configuration=to_dict(config),
     )
-    write_results(run.path, results)
-    log.info("all tables: %s", run.path / "report.html")
 
 
 def _results(
     prepared: Prepared, output: Path, held_out: Sequence[PredictionTable], models: Mapping[Path, SavedModel]
 ) -> tuple[TargetResult, ...]:
-    """Write predictions.tsv, give the models what makes intervals, and compare with baselines."""
+    """Write predictions.tsv, save the models with fitted intervals, and return the comparison with baselines."""
     config, study = prepared.config, prepared.study
     if not held_out or study.metadata is None:
         return ()
     by = tuple(filter(None, [config.targets.normalize_by]))
     columns = Columns(config.data.group_column, config.data.batch_column, by)
     table = joined(held_out)
-    # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
+    # Without a test subset early stopping has seen the held-out samples, so intervals would not hold for new ones.
     if all(split.ids("test") for split in prepared.splits):
         table, fitted = with_intervals(table, study.metadata, columns, config.runtime.seed)
-        intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
+        intervals = {name: dataclasses.asdict(conformal) for name, conformal in fitted.items()}
         for folder, saved in models.items() if intervals else ():
             save_model(folder / "model", dataclasses.replace(saved, notes={**saved.notes, "intervals": intervals}))
     elif table.values:

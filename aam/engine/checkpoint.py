@@ -1,4 +1,4 @@
-"""Checkpoints: written whole, verified when read, the newest found."""
+"""Checkpoints: saved all or nothing, verified when loaded, found, and removed when they are old."""
 
 from __future__ import annotations
 
@@ -27,37 +27,42 @@ log = logging.getLogger("aam")
 
 FORMAT = 2
 
-FACTS, TENSORS, SHARD = "state.json", "state.safetensors", "shard-{}.safetensors"
+# Files of a checkpoint.
+FACTS = "state.json"
+TENSORS = "state.safetensors"
+SHARD = "shard-{}.safetensors"
 
-STEP, DAMAGED = "step-", "damaged-"
+# Beginnings of the names of checkpoints.
+STEP = "step-"
+DAMAGED = "damaged-"
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors on the host; a disk that refuses is an `OSError`, as for every other file."""
+    """Write tensors to a safetensors file; a full disk raises `OSError`, as for all other files."""
     try:
         # Clones: safetensors refuses tensors that share memory.
         safetensors.torch.save_file({n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path)
     except safetensors.SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
-    # It writes for its owner alone; who may read the folder may read what is in it.
+    # safetensors lets only the owner read; all who may read the folder may read the file.
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """One moment of training: tensors by name, facts that JSON can hold, and texts that become files of their own."""
+    """The state of a run: tensors by name, facts that JSON can hold, and texts that are written as separate files."""
 
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
     texts: dict[str, str] = field(default_factory=dict)
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Return the tensors whose names begin with `prefix` and a dot, sorted by the rest of their names."""
+        """Return the tensors whose names begin with `prefix` and a dot, without it, sorted by name."""
         return {n[len(prefix) + 1 :]: self.tensors[n] for n in sorted(self.tensors) if n.startswith(f"{prefix}.")}
 
 
 def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False) -> None:
-    """Write a state to the folder `path`, whole or not at all; an `OSError` on one rank is one on all.
+    """Write a state to the folder `path`, all of it or nothing; an `OSError` on one rank is raised on all.
 
     The main rank writes, or with `sharded` each rank its own shards of the tensors.
     """
@@ -69,14 +74,14 @@ def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False)
         elif world.is_main:
             with atomic_folder(path) as folder:
                 write_tensors(tensors, folder / TENSORS)
-                _write_rest(folder, state, {})
+                _write_description(folder, state, {})
     except OSError as error:
         failed = error
     if world.any(failed is not None):
         raise failed or OSError(f"{path}: another rank could not write")
 
 
-def _write_rest(folder: Path, state: State, layout: dict[str, Any]) -> None:
+def _write_description(folder: Path, state: State, layout: dict[str, Any]) -> None:
     """Write everything but the tensors, the manifest last."""
     for name, text in state.texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -87,7 +92,9 @@ def _write_rest(folder: Path, state: State, layout: dict[str, Any]) -> None:
 
 def _save_shards(path: Path, state: State, world: World) -> None:
     """Write one file of each rank to a folder that the main rank makes, and renames when all are written."""
-    shards, folder, failed = local_shards(state.tensors, world), b"", None
+    shards = local_shards(state.tensors, world)
+    folder = b""
+    failed = None
     with contextlib.ExitStack() as stack:
         if world.is_main:
             try:
@@ -104,7 +111,7 @@ def _save_shards(path: Path, state: State, world: World) -> None:
             raise failed or OSError(f"{path}: another rank could not write")
         if world.is_main:
             shapes = {name: list(value.shape) for name, value in state.tensors.items()}
-            _write_rest(Path(os.fsdecode(folder)), state, {"shards": {"ranks": world.size, "shapes": shapes}})
+            _write_description(Path(os.fsdecode(folder)), state, {"shards": {"ranks": world.size, "shapes": shapes}})
 
 
 def load(path: Path) -> State:
@@ -146,7 +153,7 @@ def find_checkpoints(folder: Path) -> list[Path]:
 
 
 def load_latest(folder: Path) -> State | None:
-    """Return the newest whole checkpoint below `folder`; damaged ones are named, renamed and passed over."""
+    """Return the newest undamaged checkpoint below `folder`; damaged ones are logged and renamed."""
     for path in reversed(find_checkpoints(folder)):
         if (state := _load_or_rename(path)) is not None:
             return state
@@ -194,14 +201,16 @@ class CheckpointManager:
         OSError
             After a signal, when the state could not be saved; at other times that is logged and training goes on.
         """
-        signal_name, waited = self.signals.caught, time.monotonic() - self.last_save
-        is_due = self.world.is_main and waited >= 60 * self.runtime.checkpoint_minutes
+        signal_name = self.signals.caught
+        seconds = time.monotonic() - self.last_save
+        is_due = self.world.is_main and seconds >= 60 * self.runtime.checkpoint_minutes
         urgency = self.world.all_reduce_max(2 if signal_name else int(is_due))
         if not urgency:
             return
         if urgency > 1:
             signal_name = signal_name or ON_ANOTHER_RANK
-        path, state = self.folder / f"{STEP}{step}", make_state()
+        path = self.folder / f"{STEP}{step}"
+        state = make_state()
         try:
             save(path, state, self.world, self.runtime.fsdp_sharded_checkpoint)
         except OSError as error:

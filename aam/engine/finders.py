@@ -1,4 +1,4 @@
-"""Finders: the learning-rate range test, and the largest batch that fits, for any task."""
+"""Finders for any task: the learning-rate range test, and the largest batch that fits into memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aam.runtime.timing import stage
 
 @dataclass(eq=False)
 class StepRunner:
-    """Single steps of a task outside a run; `losses` are those of the steps so far."""
+    """Runs single steps of a task outside a run and keeps their losses."""
 
     task: Task
     optimizer: Optimizer
@@ -56,7 +56,8 @@ class StepRunner:
     def restored(self) -> Iterator[None]:
         """Put weights, optimizer, losses and random state back as they were, whatever happens inside."""
         weights, optimizer_state = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
-        losses, random = list(self.losses), random_state(self.device)
+        losses = list(self.losses)
+        random = random_state(self.device)
         try:
             yield
         finally:
@@ -75,13 +76,13 @@ def learning_rate_curve(runner: StepRunner, batches: Iterator[Any], steps: int) 
     curve: list[tuple[float, float]] = []
     with runner.restored():
         mean = 0.0
-        for at, rate in enumerate(np.geomspace(1e-6, 1.0, steps)):
+        for number, rate in enumerate(np.geomspace(1e-6, 1.0, steps)):
             for group in runner.optimizer.param_groups:
                 group["lr"] = float(rate)
-            runner.step(next(batches), at)
+            runner.step(next(batches), number)
             loss = float(runner.losses[-1])
             mean = 0.9 * mean + 0.1 * loss
-            smooth = mean / (1 - 0.9 ** (at + 1))
+            smooth = mean / (1 - 0.9 ** (number + 1))
             if not math.isfinite(loss) or (curve and smooth > 4 * min(value for _, value in curve)):
                 break
             curve.append((float(rate), smooth))
@@ -93,19 +94,19 @@ def suggested_learning_rate(curve: Sequence[tuple[float, float]]) -> float:
     return min(curve, key=lambda pair: pair[1])[0] / 3
 
 
-def largest_batch(peak: Callable[[int], int], limit: int, most: int, base: int = 0) -> dict[int, int]:
+def largest_batch(peak: Callable[[int], int], limit: int, max_size: int, base: int = 0) -> dict[int, int]:
     """Return the peak bytes of each batch size that was tried and stays below `limit`.
 
-    Sizes grow and are then bisected. A size is tried where the last two, continued, say that it fits, so that a
-    computer is not brought to its knees; where a device says that its memory is full, it is.
+    Sizes grow and are then bisected. A size is tried only where a line through the last two predicts that it fits,
+    so that the computer does not run out of memory. A size for which the device runs out of memory does not fit.
 
     Parameters
     ----------
     peak : callable
-        Runs steps on a batch of so many samples and returns the bytes held at most.
+        Runs steps on a batch of so many samples and returns the peak bytes.
     limit : int
         Bytes that may be held.
-    most : int
+    max_size : int
         The largest size to try.
     base : int
         Bytes held before.
@@ -116,9 +117,10 @@ def largest_batch(peak: Callable[[int], int], limit: int, most: int, base: int =
         Not even one sample fits.
     """
     fits: dict[int, int] = {}
-    low, high = 0, most + 1
+    low = 0
+    high = max_size + 1
     while high - low > max(1, low // 16):
-        size = min(max(2 * low, 1), high - 1) if high > most else (low + high) // 2
+        size = min(max(2 * low, 1), high - 1) if high > max_size else (low + high) // 2
         (smaller, smaller_bytes), (larger, larger_bytes) = [(0, base), (0, base), *sorted(fits.items())][-2:]
         expected = larger_bytes + (larger_bytes - smaller_bytes) / max(larger - smaller, 1) * (size - larger)
         try:

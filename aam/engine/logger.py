@@ -1,4 +1,4 @@
-"""The log of a run: metrics.jsonl, TensorBoard, and progress on the terminal."""
+"""The logger of a run: metrics.jsonl, TensorBoard, and progress on the terminal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,21 @@ log = logging.getLogger("aam")
 Record = dict[str, Any]
 
 METRICS = "metrics.jsonl"
+# Metrics of an epoch that the terminal shows.
 SHOWN = ("train_loss", "val_loss", "val_mae", "val_r2", "val_accuracy", "samples_per_s")
 
 
 class EventFile:
-    """TensorBoard's event file, written without a thread of its own, so that a full disk is an error here.
+    """An event file of TensorBoard, written without a thread, so that a full disk raises `OSError` here.
 
-    The format is that of ``tensorboard.compat.proto.event_pb2``; TensorBoard leaves out what files before say of
-    steps after `step`, where this one begins.
+    The format is that of ``tensorboard.compat.proto.event_pb2``.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of all event files of the run.
+    step : int
+        The step after which the file begins; TensorBoard then hides later steps of earlier files.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -47,17 +54,17 @@ class EventFile:
     def _add(self, **content: Any) -> None:
         self.records.write(Event(wall_time=time.time(), **content).SerializeToString())
 
-    def add(self, figures: dict[str, float], step: int) -> None:
-        """Write the figures of a step."""
-        for name, value in figures.items():
+    def add(self, metrics: dict[str, float], step: int) -> None:
+        """Write the metrics of a step."""
+        for name, value in metrics.items():
             self._add(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
         self.file.flush()
 
 
 class RunLogger:
-    """Takes the records of a training loop; a context manager that closes its files.
+    """Writes the records of a training loop; a context manager that closes its files.
 
-    What cannot be written, on a full disk, is kept, said once, and written when there is room again.
+    Records that cannot be written, on a full disk, are kept, logged once, and written when there is room again.
 
     Parameters
     ----------
@@ -78,11 +85,15 @@ class RunLogger:
     ) -> None:
         before = before or {"seconds": 0.0, "step": 0}
         folder.mkdir(parents=True, exist_ok=True)
-        self.path, self.lines, self.failed = folder / METRICS, text.splitlines(keepends=True), False
-        self.title, self.epochs, self.steps = title, epochs, before["step"]
+        self.path = folder / METRICS
+        self.lines = text.splitlines(keepends=True)
+        self.failed = False
+        self.title = title
+        self.epochs = epochs
+        self.steps = before["step"]
         self.started = time.perf_counter() - before["seconds"]
         self.board: EventFile | None = None
-        self._write("", whole=True)
+        self._write("", rewrite=True)
         try:
             self.board = EventFile(folder / "tensorboard", self.steps)
         except OSError as error:
@@ -118,11 +129,11 @@ class RunLogger:
 
     @property
     def text(self) -> str:
-        """Every record so far, as metrics.jsonl holds them."""
+        """All records so far, as metrics.jsonl holds them."""
         return "".join(self.lines)
 
     def record(self, record: Record) -> None:
-        """Take one record of the loop: ``event`` is ``step`` or ``epoch``; steps without figures only move the bar."""
+        """Write one record of the loop: ``event`` is ``step`` or ``epoch``; steps without metrics only move the bar."""
         if record["event"] == "step":
             self.steps = record["step"]
             self.progress.update(self.bar, completed=self.steps)
@@ -130,20 +141,21 @@ class RunLogger:
                 return
         record = {**record, "step": self.steps, "seconds": round(time.perf_counter() - self.started, 3)}
         self._write(json.dumps(record) + "\n")
-        self._show({f"{record['event']}/{n}": value for n, value in record.items() if isinstance(value, float)})
+        self._write_board({f"{record['event']}/{n}": value for n, value in record.items() if isinstance(value, float)})
         if record["event"] == "step":
             return
         if "samples_per_s" in record:
             self.progress.update(self.bar, rate=f"{record['samples_per_s']:.0f}")
-        figures = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
-        epoch, left = record["epoch"], self.epochs - record["epoch"]
-        rest = f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
-        log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, figures, rest)
+        metrics = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
+        epoch = record["epoch"]
+        left = self.epochs - epoch
+        time_left = f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
+        log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, metrics, time_left)
 
-    def _write(self, line: str, whole: bool = False) -> None:
+    def _write(self, line: str, rewrite: bool = False) -> None:
         self.lines += [line] if line else []
         try:
-            if self.failed or whole:
+            if self.failed or rewrite:
                 write_text(self.path, "".join(self.lines))
             else:
                 with self.path.open("a", encoding="utf-8") as file:
@@ -154,10 +166,10 @@ class RunLogger:
                 log.warning("%s: not written (%s); training goes on, and it is tried again", self.path, error)
             self.failed = True
 
-    def _show(self, figures: dict[str, float]) -> None:
+    def _write_board(self, metrics: dict[str, float]) -> None:
         try:
             if self.board is not None:
-                self.board.add(figures, self.steps)
+                self.board.add(metrics, self.steps)
         except OSError as error:
             log.warning("%s: TensorBoard's files are not written any more (%s)", self.path.parent, error)
             self.board = None

@@ -1,4 +1,4 @@
-"""Losses as sums over counts, which add up over batches and ranks."""
+"""Losses as sums and counts, which add up over batches and ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aam.runtime.distributed import World
 Terms = dict[str, tuple[Tensor, Tensor]]
 
 # Smallest count that a mean is divided by: weights of classes may add up to less than 1.
-LEAST = 1e-6
+MIN_COUNT = 1e-6
 
 
 def sum_terms(parts: Sequence[Terms]) -> Terms:
@@ -34,7 +34,7 @@ def total_loss(terms: Terms, weights: Mapping[str, float], counts: Mapping[str, 
     means = []
     for name, (total, count) in terms.items():
         divisor = count if counts is None else counts.get(name, count)
-        means.append(weights.get(name, 1.0) * total / divisor.clamp_min(LEAST))
+        means.append(weights.get(name, 1.0) * total / divisor.clamp_min(MIN_COUNT))
     return torch.stack(means).sum()
 
 
@@ -54,13 +54,13 @@ class RunningMeans:
             self.counts[name] = self.counts.get(name, 0) + count
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every sum and count by name, for a checkpoint."""
+        """Return all sums and counts by name, for a checkpoint."""
         pairs = {"sum": self.sums, "count": self.counts}
         return {f"{kind}.{name}": value for kind, values in pairs.items() for name, value in values.items()}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> RunningMeans:
-        """Return the means whose `tensors` these are."""
+        """Return the means that `tensors` were taken from."""
         means = cls()
         for name, value in tensors.items():
             kind, _, term = name.partition(".")
@@ -82,6 +82,6 @@ class RunningMeans:
 
     def read(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Return the mean of each term and, as ``loss``, their weighted sum."""
-        counted = [name for name in sorted(self.sums) if self.counts[name] > 0]
-        means = {name: float(self.sums[name] / self.counts[name].clamp_min(LEAST)) for name in counted}
+        names = [name for name in sorted(self.sums) if self.counts[name] > 0]
+        means = {name: float(self.sums[name] / self.counts[name].clamp_min(MIN_COUNT)) for name in names}
         return {"loss": sum((weights.get(name, 1.0) * value for name, value in means.items()), 0.0), **means}

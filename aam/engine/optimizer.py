@@ -61,13 +61,14 @@ def optimizer_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]
 
 
 def load_optimizer_state(optimizer: Optimizer, model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_state` gave, sharded as the parameters are."""
+    """Load a state that `optimizer_state` returned, sharded as the parameters are."""
     parameters = dict(model.named_parameters())
-    place = {p: at for at, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    grouped = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    position = {parameter: number for number, parameter in enumerate(grouped)}
     values: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, value in state.items():
         parameter_name, _, key = name.rpartition(":")
         parameter = parameters[parameter_name]
         like_parameter = value.shape == parameter.shape
-        values[place[parameter]][key] = shard_like(value, parameter) if like_parameter else value
+        values[position[parameter]][key] = shard_like(value, parameter) if like_parameter else value
     optimizer.load_state_dict({"state": dict(values), "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,4 +1,4 @@
-"""The directory of a run: created, locked, resumed, finished."""
+"""The directory of a run: created, locked, and resumed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aam.runtime.manifest import verify_manifest
 log = logging.getLogger("aam")
 
 
-# One of these stands in the folder of every run, evaluation and embedding.
+# Each folder of results of aam has at least one of these.
 RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
 
 HIDDEN = (LOCK, PARTIAL, REPLACED)
@@ -48,7 +48,7 @@ def check_output(folder: Path, overwrite: bool) -> None:
 
 
 def _remove_earlier_run(folder: Path, inputs: Record) -> None:
-    """Remove an earlier run, what shows that it is one last; `InputError` where an input would go with it."""
+    """Remove an earlier run, its results last; raise `InputError` where an input would be removed too."""
     inside = [entry["path"] for entry in inputs.values() if Path(entry["path"]).resolve().is_relative_to(folder)]
     if inside:
         raise InputError(f"--overwrite would delete what the run reads: {shown(inside)}; choose another --output-dir")
@@ -59,7 +59,7 @@ def _remove_earlier_run(folder: Path, inputs: Record) -> None:
 
 @dataclass(eq=False)
 class RunDirectory:
-    """The directory of a run while it lasts: what its run.json says, and whether it goes on from an earlier call."""
+    """The directory of a run while it lasts, with the content of its run.json, and whether the run is resumed."""
 
     path: Path
     about: Record
@@ -67,16 +67,14 @@ class RunDirectory:
     signals: Signals
     resumed: bool
     world: World = SINGLE
-    named: State | None = None
+    checkpoint: State | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def opened(
-        cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE
-    ) -> Iterator[RunDirectory]:
-        """Make the directory or, with ``--resume-from``, take up the one that is there, and hold it.
+    def open(cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE) -> Iterator[RunDirectory]:
+        """Create the directory or, with ``--resume-from``, open the existing one, and lock it.
 
-        The leading rank does; the others learn what it found.
+        The main rank does; the other ranks only learn whether the run is resumed.
 
         Raises
         ------
@@ -85,37 +83,39 @@ class RunDirectory:
         """
         if runtime.output_dir is None:
             raise InputError("--output-dir: not given")
-        path, chosen = runtime.output_dir.resolve(), runtime.resume_from
-        own = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
+        path = runtime.output_dir.resolve()
+        chosen = runtime.resume_from
+        resumes_here = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
         if not world.is_main:
             yield cls(path, about, runtime, signals, bool(world.broadcast(b"")), world)
             return
-        run = cls(path, about, runtime, signals, own and (path / RUN).is_file(), world)
+        run = cls(path, about, runtime, signals, resumes_here and (path / RUN).is_file(), world)
         if chosen not in (None, "auto"):
-            run.named = run._checked(Path(str(chosen)))
+            run.checkpoint = run._load_checkpoint(Path(str(chosen)))
         if not run.resumed:
             check_output(path, runtime.overwrite)
         path.mkdir(parents=True, exist_ok=True)
         with lock_folder(path):
             if run.resumed:
-                run._take_up()
+                run._resume()
             else:
                 _remove_earlier_run(path, about["inputs"])
                 write_text(path / RUN, json.dumps(about, indent=1) + "\n")
             world.broadcast(b"resumed" if run.resumed else b"")
             yield run
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
+        """Check that the earlier run was like this one, and add this call to its run.json."""
         before = read_record(self.path / RUN)
         check_same(before, self.about)
         remove_partial(self.path)
-        if not self._all_there():
+        if not self._is_complete():
             earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
-            again = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
-            write_text(self.path / RUN, json.dumps({**before, "resumed": again}, indent=1) + "\n")
+            resumed = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
+            write_text(self.path / RUN, json.dumps({**before, "resumed": resumed}, indent=1) + "\n")
 
-    def _checked(self, path: Path) -> State:
-        """The checkpoint `path`, if it is of a run like this."""
+    def _load_checkpoint(self, path: Path) -> State:
+        """Return the checkpoint `path`; raise `InputError` where it is not of a run like this."""
         try:
             state = load(path)
         except InputError as error:
@@ -128,16 +128,16 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether all that a run writes is there and whole, as the leading rank sees it; metrics.json comes last."""
-        return self.world.any(self.world.is_main and self._all_there())
+        """Whether all files of a run exist and are undamaged, as the main rank sees it; metrics.json comes last."""
+        return self.world.any(self.world.is_main and self._is_complete())
 
-    def _all_there(self) -> bool:
+    def _is_complete(self) -> bool:
         folders = [path.parent for path in self.path.rglob("split.tsv")]
-        whole = folders and all(self._whole(folder) for folder in folders)
-        return bool(self.resumed and (self.path / "metrics.json").is_file() and whole)
+        trained = folders and all(self._has_models(folder) for folder in folders)
+        return bool(self.resumed and (self.path / "metrics.json").is_file() and trained)
 
-    def _whole(self, folder: Path) -> bool:
-        """Whether both models of a fold are there and undamaged."""
+    def _has_models(self, folder: Path) -> bool:
+        """Return whether both models of a fold exist and are undamaged."""
         try:
             for name in ("last", "model"):
                 verify_manifest(folder / name)
@@ -148,19 +148,19 @@ class RunDirectory:
         return True
 
     def state(self, folder: Path) -> State | None:
-        """Where training in `folder`, the run's or that of a fold, stood, if it was begun; every rank must ask."""
-        return broadcast_state(self._state(folder) if self.world.is_main else None, self.world)
+        """Return the state to resume training in `folder` from, if any; all ranks must call it."""
+        return broadcast_state(self._find_state(folder) if self.world.is_main else None, self.world)
 
-    def _state(self, folder: Path) -> State | None:
-        if self.named is not None:
+    def _find_state(self, folder: Path) -> State | None:
+        if self.checkpoint is not None:
             if self.resumed:
                 remove_later(Path(str(self.runtime.resume_from)))
-            return self.named
+            return self.checkpoint
         return load_latest(folder / CHECKPOINTS) if self.resumed else None
 
     def is_trained(self, folder: Path) -> bool:
-        """Return whether the model of a fold was done before the run was interrupted; its checkpoints go."""
-        if not self.resumed or not self._whole(folder):
+        """Return whether a fold was trained before the run was interrupted; its checkpoints are then removed."""
+        if not self.resumed or not self._has_models(folder):
             return False
         remove(folder / CHECKPOINTS)
         return True

@@ -1,4 +1,4 @@
-"""run.json: what a run was, and how two runs differ."""
+"""run.json: the description of a run, and the differences between two runs."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ LAST_BITS = (
     "pipeline",
 )  # fmt: skip
 
+# Environment variable that names the container image.
 IMAGE = "AAM_IMAGE"
 
-RUN, CHECKPOINTS = "run.json", "checkpoints"
+# Names in the directory of a run.
+RUN = "run.json"
+CHECKPOINTS = "checkpoints"
 
 
 def _commit() -> str | None:
-    """The git commit of the code, with ``+`` where files differ from it; none outside a checkout."""
+    """Return the git commit of the code, with ``+`` where files differ from it; None outside a checkout."""
     root = Path(aam.__file__).parents[1]
     if not (root / ".git").exists():
         return os.environ.get("AAM_REVISION")
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=30)
-        return done.stdout.strip()
+        process = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=30)
+        return process.stdout.strip()
 
     try:
         changed = git("status", "--porcelain", "--untracked-files=no")
@@ -79,83 +82,93 @@ def describe(command: str, options: Record, files: Mapping[str, Path], facts: Re
 
 
 def _digest(path: Path) -> str:
-    """SHA-256 of a file; of a folder, of the manifests of the models in it."""
+    """Return the SHA-256 of a file, or of the manifests of the models in a folder."""
     if path.is_file():
         return file_digest(path)
     manifests = sorted(path.glob(MANIFEST)) or sorted(path.glob(f"**/model/{MANIFEST}"))
     return ",".join(file_digest(manifest) for manifest in manifests)
 
 
-def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested dicts as one, with dotted names."""
+def flatten(value: Any, name: str = "") -> dict[str, Any]:
+    """Return nested dicts as one dict with dotted names."""
     if not isinstance(value, dict):
         return {name: value}
-    return {k: v for key, inner in value.items() for k, v in flat(inner, f"{name}.{key}" if name else key).items()}
+    return {k: v for key, inner in value.items() for k, v in flatten(inner, f"{name}.{key}" if name else key).items()}
 
 
-def differences(one: Record, other: Record) -> dict[str, tuple[Any, Any]]:
-    """What two run.json say differently, but for times, places of inputs with the same content, and of output."""
-    a, b = flat(one), flat(other)
-    inputs = {**one["inputs"], **other["inputs"]}
+def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
+    """Return the values that differ between two run.json, by dotted name.
+
+    Times, paths of inputs with the same content, and paths of output are left out.
+    """
+    first_values, second_values = flatten(first), flatten(second)
+    inputs = {**first["inputs"], **second["inputs"]}
     left_out = {"started", "resumed", *(f"config.runtime.{name}" for name in HARMLESS)}
     left_out |= {f"inputs.{name}.path" for name in inputs}
     left_out |= {f"config.{part}.{name}" for name in inputs for part in ("data", "targets")}
-    names = [name for name in {**a, **b} if name not in left_out]
-    # As text, in which NaN is NaN.
-    return {name: (a.get(name), b.get(name)) for name in names if repr(a.get(name)) != repr(b.get(name))}
+    pairs = {
+        name: (first_values.get(name), second_values.get(name))
+        for name in {**first_values, **second_values}
+        if name not in left_out
+    }
+    # Compared as text, in which NaN equals NaN.
+    return {name: (value, other) for name, (value, other) in pairs.items() if repr(value) != repr(other)}
 
 
-def _batches(run: Record) -> tuple[int, int]:
-    """Samples of a batch on each device, and devices."""
+def _batch_sizes(run: Record) -> tuple[int, int]:
+    """Return the samples of a batch on each device, and the number of devices."""
     return run["config"]["train"]["batch_size"], run.get("ranks", 1)
 
 
 def check_same(before: Record, now: Record) -> None:
-    """Refuse to go on with a run where its meaning would change; log what may change its last bits.
+    """Refuse to resume a run whose meaning would change; log changes that may alter its last bits.
 
     Raises
     ------
     InputError
-        Names every option and input that is not as it was.
+        Options or inputs differ; the message lists them all.
     """
     problems = []
-    found = differences(before, now)
-    (was, had), (is_, has) = _batches(before), _batches(now)
-    if had != has:
-        found.pop("config.train.batch_size", None)
-    if had != has and was * had != is_ * has:
-        same = f"give {was * had / has:g}, so that all together take as many samples"
-        problems.append(f"--batch-size was {was} on each of {had} devices and is {is_} on each of {has}; {same}")
-    for name, (was, is_) in found.items():
-        where, _, option = name.rpartition(".")
-        meant = where.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
-        if meant and not (where == "config.runtime" and option in LAST_BITS):
-            problems.append(f"{name} was {was!r} and is {is_!r}; give what it was, or choose another --output-dir")
+    changes = differences(before, now)
+    old_size, old_devices = _batch_sizes(before)
+    size, devices = _batch_sizes(now)
+    if old_devices != devices:
+        changes.pop("config.train.batch_size", None)
+    if old_devices != devices and old_size * old_devices != size * devices:
+        advice = f"give {old_size * old_devices / devices:g}, so that all together take as many samples"
+        problems.append(
+            f"--batch-size was {old_size} on each of {old_devices} devices and is {size} on each of {devices}; {advice}"
+        )
+    for name, (old, new) in changes.items():
+        section, _, option = name.rpartition(".")
+        changes_meaning = section.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
+        if changes_meaning and not (section == "config.runtime" and option in LAST_BITS):
+            problems.append(f"{name} was {old!r} and is {new!r}; give what it was, or choose another --output-dir")
         else:
-            log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", name, was, is_)
+            log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", name, old, new)
     if problems:
         raise InputError(*problems)
 
 
 def read_record(path: Path) -> Record:
-    """A run.json; `InputError` where it is not one."""
-    found = read_json(path)
+    """Read a run.json; raise `InputError` where it is not one."""
+    record = read_json(path)
     if not (
-        isinstance(found, dict) and isinstance(found.get("inputs"), dict) and isinstance(found.get("config"), dict)
+        isinstance(record, dict) and isinstance(record.get("inputs"), dict) and isinstance(record.get("config"), dict)
     ):
         raise InputError(f"{path}: not the {RUN} of a run; expected its config and inputs")
-    return found
+    return record
 
 
-def decided_before(runtime: RunConfig) -> Record:
-    """What the run that is gone on with decided of its machine; empty where there is none, or none that can be read."""
+def earlier_decisions(runtime: RunConfig) -> Record:
+    """Return the decisions of the run that is resumed; empty where there is none, or none that can be read."""
     chosen = runtime.resume_from
     if chosen is None or runtime.output_dir is None:
         return {}
     try:
-        found = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS)
+        content = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS)
     except InputError:
         return {}
-    record = found if chosen == "auto" else found.get("run") if isinstance(found, dict) else None
+    record = content if chosen == "auto" else content.get("run") if isinstance(content, dict) else None
     decisions = record.get("decisions") if isinstance(record, dict) else None
     return decisions if isinstance(decisions, dict) else {}

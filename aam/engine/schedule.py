@@ -1,4 +1,4 @@
-"""The learning rate of each step."""
+"""The learning-rate schedule: the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from aam.engine.options import TrainingOptions
 
 
 def warmup_steps(config: TrainingOptions, total: int) -> int:
-    """Steps of warm-up: as asked, or a tenth of the run up to 1,000; always shorter than the run."""
-    asked = min(1000, total // 10) if config.warmup_steps is None else config.warmup_steps
-    return min(asked, max(total - 1, 0))
+    """Return the steps of warm-up: as set, or a tenth of the run up to 1,000; always shorter than the run."""
+    steps = min(1000, total // 10) if config.warmup_steps is None else config.warmup_steps
+    return min(steps, max(total - 1, 0))
 
 
 def _cosine(share: float) -> float:
-    """From 1 at 0 to 0 at 1 along half a cosine; past the end it stays."""
+    """Return half a cosine, from 1 at `share` 0 to 0 at 1 and beyond."""
     return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
 
 
 def learning_rate(config: TrainingOptions, step: int, total: int, epoch_steps: int = 1, plateaus: int = 0) -> float:
-    """Learning rate of `step` (from 0) in a run of `total` steps; past the end it stays at its last value.
+    """Return the learning rate of `step` (from 0) in a run of `total` steps; past the end it stays constant.
 
     ``cosine_restarts`` is that of Loshchilov and Hutter (2017), with periods in epochs of `epoch_steps`; ``onecycle``
     that of Smith and Topin (2019) with torch's proportions; ``plateau`` lowers the rate `plateaus` times.

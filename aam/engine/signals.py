@@ -1,4 +1,4 @@
-"""Signals of a scheduler or a person, turned into an orderly end."""
+"""Signals of a scheduler or a user: training saves its state after the step and ends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ ON_ANOTHER_RANK = "a signal to another rank"
 
 
 class Signals:
-    """Turns the first warning of a scheduler or a person into an orderly end; the second ends the process at once.
+    """Handles the signals that warn a process; the first one ends it in an orderly way, the second one at once.
 
-    What comes within `GRACE` seconds of the first is part of it: schedulers warn a process and its group.
+    A second signal within `GRACE` seconds is ignored: schedulers signal a process and its group.
 
-    Entered once it is heard, and `CallAgain` is raised where the process is; entered again, by the training loop,
-    the signal only leaves its name in `caught`, to be seen at the end of the step. Child processes ignore it.
+    A context manager that can be entered twice. Entered once, a signal raises `CallAgain` where the process is.
+    Entered again, by the training loop, a signal only sets `caught` to its name, which is read at the end of the
+    step. Child processes ignore it.
     """
 
     GRACE = 2.0
@@ -33,7 +34,7 @@ class Signals:
         self.depth += 1
         if self.depth == 1:
             self._process = os.getpid()
-            self._before = {one: signal.signal(one, self._catch) for one in WARNINGS}
+            self._handlers = {number: signal.signal(number, self._catch) for number in WARNINGS}
         return self
 
     def __exit__(
@@ -41,11 +42,11 @@ class Signals:
     ) -> None:
         self.depth -= 1
         if self.depth == 0:
-            for one, before in self._before.items():
-                signal.signal(one, before)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
 
     def raise_if_requested(self, world: World = SINGLE) -> None:
-        """Raise `CallAgain` where a signal came, to any rank, during training that ended by itself."""
+        """Raise `CallAgain` on all ranks where any rank caught a signal."""
         if world.any(bool(self.caught)):
             raise CallAgain(f"{self.caught or ON_ANOTHER_RANK} came, what is trained is saved")
 

@@ -36,12 +36,13 @@ def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[
     """Return what each loss counts in all batches of a step on all ranks; None where one batch counts its own."""
     shared = world.size > 1 and task.splits_batches
     counts = [] if len(window) == 1 and not shared else [task.loss_counts(micro.data) for micro in window]
-    known = [batch_counts for batch_counts in counts if batch_counts is not None]
-    if not known:
+    given_counts = [batch_counts for batch_counts in counts if batch_counts is not None]
+    if not given_counts:
         return None
     zero = torch.zeros((), device=task.device)
     sums = [
-        torch.stack([batch_counts.get(name, zero).to(zero) for batch_counts in known]).sum() for name in task.loss_names
+        torch.stack([batch_counts.get(name, zero).to(zero) for batch_counts in given_counts]).sum()
+        for name in task.loss_names
     ]
     return dict(zip(task.loss_names, world.all_reduce_sum(torch.stack(sums)) if shared else sums, strict=True))
 
@@ -76,10 +77,10 @@ def train_step(
         scaler.unscale_(optimizer)
         norm = full_tensor(nn.utils.get_total_norm([p.grad for p in network.parameters() if p.grad is not None]))
         nn.utils.clip_grads_with_norm_(network.parameters(), max_grad_norm, norm)
-    lost = world.all_reduce_sum((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
-    nonfinite = lost | ~torch.isfinite(norm)
-    # As torch's GradScaler does it: fused optimizers leave out the step on the device.
+    nonfinite_loss = world.all_reduce_sum((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
+    nonfinite = nonfinite_loss | ~torch.isfinite(norm)
+    # As in torch's GradScaler: fused optimizers skip the step on the device.
     optimizer.grad_scale, optimizer.found_inf = None, nonfinite.float()  # type: ignore[attr-defined]
     with stage("optimizer"), stage("step"):
         optimizer.step()
-    return StepOutcome(sum_terms(terms), lost | scaler.update_scale(nonfinite))
+    return StepOutcome(sum_terms(terms), nonfinite_loss | scaler.update_scale(nonfinite))

@@ -1,4 +1,4 @@
-"""The task: what the engine trains, and everything that the engine asks of it."""
+"""The task: the interface between the engine and what it trains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Task:
     Attributes
     ----------
     model : nn.Module
-        What is saved, averaged and restored.
+        Its weights are saved, averaged and restored.
     batches_per_epoch : int
         Batches that `batches` yields for an epoch, before accumulation.
     device : torch.device
@@ -52,7 +52,7 @@ class Task:
 
     @property
     def network(self) -> nn.Module:
-        """The module that a step runs: the model, or what a task has put around it."""
+        """The module that a step runs: the model, or a wrapper of it."""
         return self.model
 
     def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Any]]:
@@ -97,12 +97,12 @@ class Task:
         return 1.0
 
     def describe_batch(self, batch: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return tensors and facts that are kept of a batch whose loss was not finite."""
+        """Return tensors and facts that describe a batch whose loss was not finite."""
         return {}, {}
 
     def state(self) -> dict[str, Any]:
-        """Return facts of the task that a checkpoint keeps, as JSON can hold them."""
+        """Return the facts of the task that a checkpoint keeps, as values of JSON."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take back what `state` gave."""
+        """Load the facts that `state` returned."""

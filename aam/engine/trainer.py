@@ -1,4 +1,4 @@
-"""The trainer: epochs of steps, validation, early stopping, and all that is needed to resume."""
+"""The trainer: epochs of steps, validation, early stopping, and the state to resume from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_SKIPPED_STEPS = 10
 
 @dataclass
 class Progress:
-    """Where a run stands, beside weights and optimizer; epoch 0 is before training.
+    """The progress of a run, beside weights and optimizer; epoch 0 is before training.
 
     `position` counts the batches done in the epoch, `samples` their samples, `seconds` their time, `skipped` the
     latest steps in a row that were not finite, `stale` the validations since the best one, `plateaus` how often the
@@ -63,7 +63,7 @@ class Progress:
 
 
 class PendingStep(NamedTuple):
-    """A step whose outcome the host has not read yet, and where it stood."""
+    """A step whose outcome the host has not read yet, with its place in the run."""
 
     window: Sequence[MicroBatch]
     outcome: StepOutcome
@@ -109,21 +109,24 @@ class Trainer:
     after_step: Callable[[Trainer], object] = id
 
     def __post_init__(self) -> None:
-        self.model, self.device = self.task.model, self.task.device
+        self.model = self.task.model
+        self.device = self.task.device
         self.network = parallelize(self.task.network, self.runtime, self.world)
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = make_optimizer(self.model, self.options, self.task.learning_rate_factor)
         self.epoch_steps = epoch_steps(self.task, self.options)
         self.total_steps = total_steps(self.task, self.options)
         self.average = copy.deepcopy(self.model.state_dict()) if self.options.ema_decay > 0 else {}
-        self.progress, self.resumed = Progress(), False
+        self.progress = Progress()
+        self.resumed = False
         self.pending: PendingStep | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.last_weights: dict[str, Tensor] = {}
-        self.epoch_means, self.recent_means = RunningMeans(), RunningMeans()
+        self.epoch_means = RunningMeans()
+        self.recent_means = RunningMeans()
 
     def state(self) -> State:
-        """Return all that `restore` needs for the rest of the run to be as if it had never stopped.
+        """Return everything that `restore` needs to continue the run bit for bit.
 
         Every rank must call it.
         """
@@ -140,19 +143,19 @@ class Trainer:
         return State(tensors, {**facts, "task": self.task.state()})
 
     def restore(self, state: State) -> None:
-        """Stand where `state` was taken."""
-        weights, self.best_weights, self.average = (
-            self._sharded(state.part(kind)) for kind in ("model", "best", "average")
-        )
-        self.model.load_state_dict(weights)
+        """Continue from `state`."""
+        self.model.load_state_dict(self._shard(state.part("model")))
+        self.best_weights = self._shard(state.part("best"))
+        self.average = self._shard(state.part("average"))
         if self.world.is_main:
             self.epoch_means = RunningMeans.from_tensors(state.part("epoch_means"), self.device)
             self.recent_means = RunningMeans.from_tensors(state.part("recent_means"), self.device)
         load_optimizer_state(self.optimizer, self.model, state.part("optimizer"))
         self.scaler.load_state_dict(state.facts.get("scale", {}))
         self.task.restore(state.facts.get("task", {}))
-        self.progress, self.resumed = Progress(**state.facts["progress"]), True
-        # A rank that the run did not have before goes on as it began.
+        self.progress = Progress(**state.facts["progress"])
+        self.resumed = True
+        # A rank that the run did not have before keeps its initial random state.
         if random := state.part(f"random{self.world.rank}"):
             set_random_state(random, self.device)
 
@@ -160,7 +163,7 @@ class Trainer:
         """Train until the last epoch or until patience runs out, then load the best weights."""
         patience = self.options.patience
         if self.task.validates_first and not self.resumed:
-            self._judge(self._validate())
+            self._record_epoch(self._validate())
         with Watchdog(log.warning) as self.watch:
             while self.progress.epoch < self.options.epochs and not (0 < patience <= self.progress.stale):
                 metrics = self._train_epoch()
@@ -168,40 +171,41 @@ class Trainer:
                     self.progress, epoch=self.progress.epoch + 1, position=0, samples=0, seconds=0.0
                 )
                 self.epoch_means = RunningMeans()
-                self._judge(metrics)
+                self._record_epoch(metrics)
         last = self.average or self.model.state_dict()
         self.last_weights = {name: full_tensor(value).clone() for name, value in last.items()}
         self.best_weights = {name: full_tensor(value).clone() for name, value in (self.best_weights or last).items()}
-        self.model.load_state_dict(self._sharded(self.best_weights))
+        self.model.load_state_dict(self._shard(self.best_weights))
 
-    def _sharded(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        own = self.model.state_dict()
-        return {name: shard_like(value, own[name]) for name, value in weights.items()}
+    def _shard(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        sharded = self.model.state_dict()
+        return {name: shard_like(value, sharded[name]) for name, value in weights.items()}
 
     def _train_epoch(self) -> Metrics:
         self.model.train()
-        progress, started = self.progress, time.perf_counter() - self.progress.seconds
+        progress = self.progress
+        started = time.perf_counter() - progress.seconds
         self.task.start_epoch(progress.epoch, self.optimizer)
         batches = iter(self.task.batches(progress.epoch, progress.position))
-        while drawn := list(itertools.islice(batches, self.options.gradient_accumulation_steps)):
+        while step_batches := list(itertools.islice(batches, self.options.gradient_accumulation_steps)):
             self.watch.heartbeat("a step")
-            rate = self._take_step(drawn)
+            rate = self._take_step(step_batches)
             progress.seconds = time.perf_counter() - started
             self._record_step(rate)
             self.after_step(self)
             self.watch.heartbeat("the next batch")
         self._read_pending()
         self.watch.end_epoch(f"epoch {progress.epoch + 1}")
-        metrics = {f"train_{name}": value for name, value in self._read(self.epoch_means).items()}
+        metrics = {f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()}
         metrics["samples_per_s"] = progress.samples / progress.seconds
         return {**metrics, **self.world.communication_metrics(), **self._validate()}
 
-    def _take_step(self, drawn: Sequence[Sequence[Any]]) -> float:
-        """Take one step on the batches `drawn`, each in parts; return its learning rate."""
-        progress, per_step = self.progress, self.options.gradient_accumulation_steps
+    def _take_step(self, step_batches: Sequence[Sequence[Any]]) -> float:
+        """Take one step on batches, each in parts; return its learning rate."""
+        progress = self.progress
         window = []
-        for at, parts in enumerate(drawn):
-            number = progress.step * per_step + at
+        for position, parts in enumerate(step_batches):
+            number = progress.step * self.options.gradient_accumulation_steps + position
             window += [MicroBatch(self.task.prepare(part, number), number, n) for n, part in enumerate(parts)]
         rate = learning_rate(self.options, progress.step, self.total_steps, self.epoch_steps, progress.plateaus)
         for group in self.optimizer.param_groups:
@@ -219,14 +223,14 @@ class Trainer:
         place = {"step": progress.step, "epoch": progress.epoch, "position": progress.position}
         self.pending = PendingStep(window, outcome, place)
         progress.step += 1
-        progress.position += len(drawn)
+        progress.position += len(step_batches)
         progress.samples += sum(self.task.samples(micro.data) for micro in window)
         return rate
 
     def _all_reduce(self, means: RunningMeans) -> RunningMeans:
         return means.all_reduce(self.task.loss_names, self.world)
 
-    def _read(self, means: RunningMeans) -> Metrics:
+    def _read_means(self, means: RunningMeans) -> Metrics:
         return self._all_reduce(means).read(self.task.loss_weights)
 
     def _record_step(self, rate: float) -> None:
@@ -234,7 +238,7 @@ class Trainer:
         record: Record = {"event": "step", "step": self.progress.step, "lr": rate}
         if self.progress.step % LOG_STEPS == 0:
             self._read_pending()
-            record |= {f"train_{name}": value for name, value in self._read(self.recent_means).items()}
+            record |= {f"train_{name}": value for name, value in self._read_means(self.recent_means).items()}
             self.recent_means = RunningMeans()
         self.on_record(record)
 
@@ -254,10 +258,9 @@ class Trainer:
             return
         self.progress.skipped += 1
         losses = {name: f"{float(total / count):g}" for name, (total, count) in pending.outcome.terms.items()}
-        kept = self._keep_batches(pending, losses)
-        problem = (
-            f"step {pending.place['step']}: loss or gradient are not finite ({losses}); its batch is kept in {kept}"
-        )
+        kept_folder = self._keep_batches(pending, losses)
+        step = pending.place["step"]
+        problem = f"step {step}: loss or gradient are not finite ({losses}); its batch is kept in {kept_folder}"
         if self.options.nonfinite == "stop" or self.progress.skipped >= MAX_SKIPPED_STEPS:
             advice = f"lower --lr {self.options.lr}, or pass --nonfinite skip for a rare one"
             raise RunError(f"{problem}, the weights are as before it; {advice}")
@@ -284,7 +287,7 @@ class Trainer:
                 value.lerp_(weights[name], 1 - self.options.ema_decay)
 
     def _validate(self) -> Metrics:
-        """Return metrics of the validation samples, with the averaged weights where there are such."""
+        """Return metrics of the validation samples, with averaged weights where an average is kept."""
         if not self.average:
             return self._validate_weights()
         weights = copy.deepcopy(self.model.state_dict())
@@ -298,9 +301,10 @@ class Trainer:
         with torch.no_grad():
             return self.task.validate(self.network)
 
-    def _judge(self, metrics: Metrics) -> None:
+    def _record_epoch(self, metrics: Metrics) -> None:
         """Compare an epoch with the best so far and record it."""
-        progress, key = self.progress, self.task.best_metric
+        progress = self.progress
+        key = self.task.best_metric
         # Without validation the last epoch is the best.
         score = metrics.get(key, -float(progress.epoch))
         score = -score if self.task.higher_is_better and key in metrics else score

@@ -1,1 +1,1 @@
-"""Losses, the loop, checkpoints and everything that runs a model."""
+"""The microbiome task on the engine: inputs, losses, masks, warm start, saved models and inference."""

@@ -1,4 +1,4 @@
-"""The network of one split, before training: made or resumed, warm or from nothing, frozen or not."""
+"""The network of one split before training: new, resumed or from a pretrained encoder, and its task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aam.training.linear_start import fit_heads
 from aam.training.pipeline import PipelineTask
 from aam.training.saved_model import load_model
 from aam.training.task import AmpliconTask
-from aam.training.warm_start import freeze_base, take_weights
+from aam.training.warm_start import freeze_base, load_matching_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,28 +45,31 @@ class Built:
 
 def build(prepared: Prepared, split: Split, state: State | None, compiler: str | None) -> Built:
     """Return the network for one split, from `state` where a run is resumed."""
-    config, device = prepared.config, prepared.device
+    config = prepared.config
+    device = prepared.device
     split = labels_used(prepared, split)
-    train_ids, validation_ids = split.ids("train"), split.ids("validation")
+    train_ids = split.ids("train")
+    validation_ids = split.ids("validation")
     study, targets, covariates = supervise(prepared, train_ids)
     heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
     with stage("model creation"):
         network = Aam(config.model, study.depth, heads)
     rows = {"train": study.rows(train_ids), "validation": study.rows(validation_ids)}
-    seen = {*train_ids, *validation_ids}
+    seen_samples = {*train_ids, *validation_ids}
     source = encoder_folder(config, split.test_fold)
     if source is not None:
         encoder = load_model(source, torch.device("cpu"))
         same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        take_weights(network, encoder.network, source, same_targets)
-        seen |= set(encoder.notes["seen_samples"])
+        load_matching_weights(network, encoder.network, source, same_targets)
+        seen_samples |= set(encoder.notes["seen_samples"])
     elif state is None:
         network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
     network.to(device)
     if state is not None:
         network.load_state_dict(state.part("model"))
-    frozen, is_new = config.targets.freeze_base, state is None and bool(targets.specs)
+    frozen = config.targets.freeze_base
+    is_new = state is None and bool(targets.specs)
     asvs = encode_table(network, study, device, config.runtime) if frozen or is_new else None
     if is_new and asvs is not None:
         fit_heads(network, study, (rows["train"], rows["validation"]), asvs, device, config)
@@ -74,12 +77,12 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         freeze_base(network)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     network.compile_encoders(compiler)
-    return Built(network, heads, study, targets, covariates, rows, frozenset(seen), asvs if frozen else None)
+    return Built(network, heads, study, targets, covariates, rows, frozenset(seen_samples), asvs if frozen else None)
 
 
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:
     """Return the task that trains a network on its split."""
     config = prepared.config
-    kind = PipelineTask if config.runtime.pipeline else AmpliconTask
+    task_class = PipelineTask if config.runtime.pipeline else AmpliconTask
     loaders = make_loaders(prepared, built.study, built.rows, built.asvs is None, built.heads.metric is not None)
-    return kind(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)
+    return task_class(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)

@@ -1,4 +1,4 @@
-"""Which compiler of torch works on this machine."""
+"""The compiler of torch that works on this machine."""
 
 from __future__ import annotations
 
@@ -27,92 +27,103 @@ from aam.runtime.verdicts import cached_verdict
 log = logging.getLogger("aam")
 
 
-# From the most to the least that torch.compile does; the last is none.
+# From the most to the least that torch.compile does.
 COMPILERS = ("inductor", "aot_eager")
 
 EAGER = "eager"
 
 COMPILE_SECONDS = 240.0
 
-# In bf16 the order of sums shows.
+# Largest relative difference from eager: in bf16 the order of sums shows.
 COMPILE_TOLERANCE = 5e-2
 
 
 def try_compiler() -> None:
-    """Run in a process of its own: compile the network that standard input describes, forward and backward."""
-    asked = json.load(sys.stdin)
-    model, runtime = from_dict(ModelConfig(), asked["model"], ""), from_dict(RuntimeConfig(), asked["runtime"], "")
+    """Compile the network that standard input describes, and run it forward and backward.
+
+    Runs in a separate process, which it ends with a message where the result differs from eager execution.
+    """
+    request = json.load(sys.stdin)
+    model = from_dict(ModelConfig(), request["model"], "")
+    runtime = from_dict(RuntimeConfig(), request["runtime"], "")
     device = prepare_device(runtime)
-    network, batch = fixed_network(model).to(device).train(), fixed_batch().to(device)
+    network = fixed_network(model).to(device).train()
+    batch = fixed_batch().to(device)
     with autocast(runtime, device), routed(device):
         expected = network(batch).samples.double()
         network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)
-        network.compile_encoders(asked["compiler"])
-        found = network(batch).samples.double()
-    found.sum().backward()
-    error = float((found - expected).abs().max() / expected.abs().max())
+        network.compile_encoders(request["compiler"])
+        compiled = network(batch).samples.double()
+    compiled.sum().backward()
+    error = float((compiled - expected).abs().max() / expected.abs().max())
     if not error < COMPILE_TOLERANCE:
         sys.exit(f"off by {error:.3g} against eager")
 
 
-def _tried(compiler: str, model: ModelConfig, runtime: RuntimeConfig) -> str:
+def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig) -> str:
+    """Return ``right`` where a compiler works for such a network, else what went wrong.
+
+    It runs in a separate process for at most `COMPILE_SECONDS`, so that neither a crash nor a hang ends this one.
+    """
     names = [item.name for item in dataclasses.fields(RuntimeConfig)]
     plain = RuntimeConfig(**{name: getattr(runtime, name) for name in names})
-    asked = {"model": to_dict(model), "runtime": to_dict(plain), "compiler": compiler}
+    request = {"model": to_dict(model), "runtime": to_dict(plain), "compiler": compiler}
     command = [sys.executable, "-c", "from aam.training.compilation import try_compiler; try_compiler()"]
     path = os.pathsep.join(filter(None, (str(Path(aam.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     try:
-        done = subprocess.run(
-            command, input=json.dumps(asked), capture_output=True, text=True, timeout=COMPILE_SECONDS,
+        process = subprocess.run(
+            command, input=json.dumps(request), capture_output=True, text=True, timeout=COMPILE_SECONDS,
             env={**os.environ, "PYTHONPATH": path},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"not done within {COMPILE_SECONDS:.0f} s"
-    if done.returncode == 0:
+    if process.returncode == 0:
         return "right"
-    said = [line.strip() for line in done.stderr.splitlines() if "rror" in line or "off by" in line]
-    return (said or [f"its process ended with status {done.returncode}"])[-1][:300]
+    messages = [line.strip() for line in process.stderr.splitlines() if "rror" in line or "off by" in line]
+    return (messages or [f"its process ended with status {process.returncode}"])[-1][:300]
 
 
 def compile_verdict(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, anew: bool = False) -> Facts:
-    """Which compiler of torch works here for such a network: ``backend``, and what each that was ``tried`` said.
+    """Return the compiler that works here for such a network as ``backend``, and the outcome of each as ``tried``.
 
-    Each is tried in a process of its own, for at most `COMPILE_SECONDS`, so that neither a crash nor one that hangs
-    costs the run. Unless `anew`, what this machine found out earlier is taken over.
+    A verdict that this machine reached earlier is used again, unless `anew`.
     """
 
-    def make() -> Facts:
+    def try_all() -> Facts:
         tried: dict[str, str] = {}
         for compiler in COMPILERS:
-            tried[compiler] = _tried(compiler, model, runtime)
+            tried[compiler] = try_in_subprocess(compiler, model, runtime)
             if tried[compiler] == "right":
                 return {"backend": compiler, "tried": tried}
         return {"backend": EAGER, "tried": tried}
 
-    of: Facts = {
+    key: Facts = {
         "device": device_name(device),
         "torch": torch.__version__,
         "precision": str(resolve_precision(runtime, device)),
     }
-    of["model"] = to_dict(model)
-    return cached_verdict("compile", of, make, _is_verdict, anew)
+    key["model"] = to_dict(model)
+    return cached_verdict("compile", key, try_all, _is_verdict, anew)
 
 
-def _is_verdict(found: Any) -> bool:
-    """Whether this, read from a file, is one."""
-    named = isinstance(found, dict) and found.get("backend") in (*COMPILERS, EAGER)
-    return named and isinstance(found.get("tried"), dict)
+def _is_verdict(value: Any) -> bool:
+    """Return whether a value that was read from a file is a verdict."""
+    has_backend = isinstance(value, dict) and value.get("backend") in (*COMPILERS, EAGER)
+    return has_backend and isinstance(value.get("tried"), dict)
 
 
-def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, before: Facts) -> Facts:
-    """The verdict for a run with ``--compile-model``, as `before` where the run goes on; says what failed."""
-    verdict: Facts = before.get("compile", {})
+def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, earlier: Facts) -> Facts:
+    """Return the verdict for a run with ``--compile-model``, and log the compilers that fail.
+
+    `earlier` are the decisions of the run that is resumed; a verdict among them is used again.
+    """
+    verdict: Facts = earlier.get("compile", {})
     if not _is_verdict(verdict):
         verdict = compile_verdict(model, runtime, device)
-    for name, said in verdict["tried"].items():
-        if said != "right":
-            log.warning("torch.compile with %s fails here (%s)", name, said)
+    for name, outcome in verdict["tried"].items():
+        if outcome != "right":
+            log.warning("torch.compile with %s fails here (%s)", name, outcome)
     log.info("torch.compile: %s", verdict["backend"])
-    # Should a shape fail later all the same, its frame runs as it is.
+    # Where a shape fails later all the same, its frame runs uncompiled.
     torch._dynamo.config.suppress_errors = True
     return verdict

@@ -39,7 +39,7 @@ def _distance_figures(
     batch, head = draw_batch(study, rows, EVALUATION), saved.network.distance
     if head is None or batch.distance is None:
         raise ValueError("the model has no UniFrac head, or the study no distances")
-    predicted = run_model(saved.network, study, rows, device, config).ordered(batch.sample_ids)
+    predicted = run_model(saved.network, study, rows, device, config).reorder(batch.sample_ids)
     with torch.inference_mode():
         vectors = head.vectors(torch.from_numpy(predicted.samples).float().to(device))
         distances = head(vectors, vectors).double().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Training on one split: built, fitted with logs and checkpoints, and saved."""
+"""Training on one split: build the network, fit it with logs and checkpoints, and save the models."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ def fit(task: AmpliconTask, run: RunDirectory, folder: Path, state: State | None
     """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return its trainer."""
     config, world = task.config, run.world
     manager = CheckpointManager(folder / CHECKPOINTS, config.runtime, run.signals, world)
-    before, text = (None, "") if state is None else (state.facts["logger"], state.texts.get(METRICS, ""))
+    logger_state = None if state is None else state.facts["logger"]
+    text = "" if state is None else state.texts.get(METRICS, "")
     steps = total_steps(task, config.train)
-    logger = RunLogger(folder, title, steps, config.train.epochs, before, text) if world.is_main else None
+    logger = RunLogger(folder, title, steps, config.train.epochs, logger_state, text) if world.is_main else None
 
     def full_state(trainer: Trainer) -> State:
         state = trainer.state()
@@ -85,7 +86,7 @@ def save(prepared: Prepared, run: RunDirectory, built: Built, trainer: Trainer, 
         "command": run.about["command"],
         "best_epoch": trainer.progress.best_epoch,
     }
-    # Another network: that which was trained may be in shards.
+    # A new network: the trained one may be sharded.
     network = Aam(config.model, study.depth, built.heads).to(prepared.device)
     saved = SavedModel(
         network, config.data, config.model, built.heads, study.depth, study.seed, built.targets, profile, notes,

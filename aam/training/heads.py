@@ -17,7 +17,7 @@ SCALE_SAMPLES = 256
 
 
 def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
-    """Mean and standard deviation of the distance, or of Faith PD, in one draw of the training samples."""
+    """Return mean and standard deviation of the distance, or of Faith PD, in one rarefaction of training samples."""
     batch = draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, tokens=False)
     values = batch.faith_pd
     if batch.distance is not None:
@@ -31,7 +31,7 @@ def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
 def head_config(
     config: FineTuneConfig, study: Study, targets: Targets, covariates: Covariates, train_ids: Sequence[str]
 ) -> HeadConfig:
-    """The heads that `config` asks for, with what the training samples say of distances and targets."""
+    """Return the heads that `config` asks for, scaled by the distances and targets of the training samples."""
     metric = study.metric if config.train.penalty > 0 else None
     names = config.covariates.categorical_columns
     return HeadConfig(

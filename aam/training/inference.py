@@ -1,4 +1,4 @@
-"""Running a trained model, every ASV encoded once."""
+"""Predictions of a trained model, which encodes each ASV once."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class AsvVectors:
 
     vectors: Tensor
 
-    def of(self, batch: Batch) -> Tensor:
-        """Those of the batch's distinct ASVs, ``[U, D]``."""
+    def select(self, batch: Batch) -> Tensor:
+        """Return the vectors of the batch's distinct ASVs, ``[U, D]``."""
         if batch.column is None:
             raise ValueError("the batch does not say which columns of the table its ASVs are")
         return self.vectors[batch.column]
 
 
 def encode_table(model: Aam, study: Study, device: torch.device, config: RuntimeConfig) -> AsvVectors:
-    """Encode every ASV of the table once, those of one length together so that nothing is padded."""
+    """Return the vectors of all ASVs of the table, encoded once each, in order of length so that padding is rare."""
     order = torch.from_numpy(np.argsort(study.lengths, kind="stable"))
     lengths = torch.from_numpy(study.lengths)[order]
     vectors = torch.empty(len(order), model.asv.position.shape[1], device=device)
@@ -53,11 +53,11 @@ def encode_table(model: Aam, study: Study, device: torch.device, config: Runtime
     model.eval()
     with torch.inference_mode(), autocast(config, device), routed(device):
         for start in range(0, len(order), at_once):
-            chosen = order[start : start + at_once]
-            shortest, longest = int(lengths[start]), int(lengths[start + len(chosen) - 1])
-            tokens = study.tokens[chosen, :longest].to(device)
+            columns = order[start : start + at_once]
+            shortest, longest = int(lengths[start]), int(lengths[start + len(columns) - 1])
+            tokens = study.tokens[columns, :longest].to(device)
             _, encoded = model.asv(tokens, shortest < longest)
-            vectors[chosen.to(device)] = encoded.float()
+            vectors[columns.to(device)] = encoded.float()
     return AsvVectors(vectors)
 
 
@@ -76,8 +76,8 @@ class Predicted:
     quantiles: Array
 
     @staticmethod
-    def joined(parts: Sequence[Predicted]) -> Predicted:
-        """One after the other."""
+    def concatenate(parts: Sequence[Predicted]) -> Predicted:
+        """Return the samples of all parts, in their order."""
         return Predicted(
             sum((part.sample_ids for part in parts), ()),
             np.concatenate([part.target for part in parts]),
@@ -85,29 +85,29 @@ class Predicted:
             *(np.concatenate([getattr(p, name) for p in parts]) for name in ("samples", "read", "quantiles")),
         )
 
-    def of_all(self, world: World, study: Study) -> Predicted:
-        """Those of all ranks."""
+    def all_gather(self, world: World, study: Study) -> Predicted:
+        """Return the predictions of all ranks, on each rank."""
         if world.size == 1:
             return self
         rows = np.concatenate(world.all_gather_arrays(study.rows(self.sample_ids)))
-        own = (self.target, self.samples, self.read, self.quantiles, *self.probabilities)
+        arrays = (self.target, self.samples, self.read, self.quantiles, *self.probabilities)
         target, samples, read, quantiles, *probabilities = (
-            np.concatenate(world.all_gather_arrays(values)) for values in own
+            np.concatenate(world.all_gather_arrays(values)) for values in arrays
         )
         names = tuple(study.table.sample_ids[row] for row in rows)
         return Predicted(names, target, tuple(probabilities), samples, read, quantiles)
 
-    def ordered(self, sample_ids: Sequence[str]) -> Predicted:
-        """In the order of `sample_ids`."""
-        place = {name: row for row, name in enumerate(self.sample_ids)}
-        rows = np.array([place[name] for name in sample_ids], np.int64)
+    def reorder(self, sample_ids: Sequence[str]) -> Predicted:
+        """Return the predictions in the order of `sample_ids`."""
+        row_of = {name: row for row, name in enumerate(self.sample_ids)}
+        rows = np.array([row_of[name] for name in sample_ids], np.int64)
         probabilities = tuple(column[rows] for column in self.probabilities)
-        others = (values[rows] for values in (self.samples, self.read, self.quantiles))
-        return Predicted(tuple(sample_ids), self.target[rows], probabilities, *others)
+        reordered = (values[rows] for values in (self.samples, self.read, self.quantiles))
+        return Predicted(tuple(sample_ids), self.target[rows], probabilities, *reordered)
 
 
 def collect(outputs: Outputs, batch: Batch) -> Predicted:
-    """The predictions of one batch on the host, in float64."""
+    """Return the predictions of one batch on the host, in float64."""
 
     def host(values: Tensor) -> Array:
         return values.detach().double().cpu().numpy()
@@ -122,14 +122,14 @@ def collect(outputs: Outputs, batch: Batch) -> Predicted:
 def mean_scores(
     target: npt.NDArray[np.float32] | None, label: Rows | None, rows: Rows, predicted: Predicted
 ) -> dict[str, float]:
-    """The figures that choose an epoch, each the mean over the columns that have it, in transformed units.
+    """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
 
     `target` [N, T] and `label` [N, K] are those of a study, `rows` those of the samples that were predicted.
     """
     collected: dict[str, list[float]] = {}
     for truth, values in () if target is None else zip(target[rows].T, predicted.target.T, strict=True):
-        known = np.isfinite(truth)
-        scores = regression_metrics(truth[known], values[known])
+        present = np.isfinite(truth)
+        scores = regression_metrics(truth[present], values[present])
         for name in ("mae", "r2"):
             collected.setdefault(name, []).append(scores[name])
     for classes, shares in () if label is None else zip(label[rows].T, predicted.probabilities, strict=True):
@@ -145,21 +145,35 @@ def run_model(
     rows: npt.NDArray[np.int64],
     device: torch.device,
     config: RuntimeConfig,
-    draw: int = EVALUATION,
+    rarefaction: int = EVALUATION,
     asvs: AsvVectors | None = None,
 ) -> Predicted:
-    """Predict the samples at `rows` from one rarefied draw; every distinct ASV is encoded once."""
+    """Predict the samples at `rows` from one rarefaction.
+
+    Parameters
+    ----------
+    model : Aam
+    study : Study
+    rows : int64 [n]
+        Rows of the table; predictions are in their order.
+    device : torch.device
+    config : RuntimeConfig
+    rarefaction : int
+        Number of the rarefaction; the fixed one of evaluation unless given.
+    asvs : AsvVectors, optional
+        Vectors of all ASVs of the table; encoded here unless given.
+    """
     asvs = encode_table(model, study, device, config) if asvs is None else asvs
     loader = Loader(study, rows, SAMPLES_AT_ONCE, workers=config.num_workers, tokens=False, distances=False)
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device), routed(device):
-        for batch in loader.epoch(draw):
+        for batch in loader.epoch(rarefaction):
             moved = batch.to(device)
             with stage("forward"):
-                outputs = model(moved, None, asvs.of(moved))
+                outputs = model(moved, None, asvs.select(moved))
             parts.append(collect(outputs, moved))
-    return Predicted.joined(parts).ordered([study.table.sample_ids[row] for row in rows])
+    return Predicted.concatenate(parts).reorder([study.table.sample_ids[row] for row in rows])
 
 
 def predict_rows(
@@ -171,24 +185,26 @@ def predict_rows(
     passes: int,
     fold: str = "",
 ) -> PredictionTable:
-    """Predict samples of `study` from `passes` rarefied draws each; every ASV is encoded once.
+    """Predict samples of `study` from `passes` rarefactions each; every ASV is encoded once.
 
-    Numbers are means over the draws, spreads their standard deviation, probabilities their mean; intervals are there
-    where the model holds what makes them.
+    Numbers are means over the rarefactions, spreads their standard deviation, probabilities their mean; intervals are
+    added where the model holds fitted ones.
     """
     study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     rows = study.rows(sample_ids)
     asvs = encode_table(saved.network, study, device, config)
-    draws = [
+    rarefactions = [
         run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs) for number in range(passes)
     ]
 
-    def own(target: Array) -> Array:
+    def decode(target: Array) -> Array:
         return saved.targets.decode(target, study.metadata, sample_ids)
 
-    numbers = np.stack([own(draw.target) for draw in draws])
-    levels = range(draws[0].quantiles.shape[1])
-    spread = [np.mean([own(draw.quantiles[:, level]) for draw in draws], axis=0) for level in levels]
+    numbers = np.stack([decode(predicted.target) for predicted in rarefactions])
+    levels = range(rarefactions[0].quantiles.shape[1])
+    quantiles = [
+        np.mean([decode(predicted.quantiles[:, level]) for predicted in rarefactions], axis=0) for level in levels
+    ]
     numeric = [spec.name for spec in saved.targets.numeric]
     classes = [spec.name for spec in saved.targets.classes]
     table = PredictionTable(
@@ -197,12 +213,13 @@ def predict_rows(
         values={name: numbers.mean(axis=0)[:, column] for column, name in enumerate(numeric)},
         spreads={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)} if passes > 1 else {},
         probabilities={
-            name: np.mean([draw.probabilities[column] for draw in draws], axis=0) for column, name in enumerate(classes)
+            name: np.mean([predicted.probabilities[column] for predicted in rarefactions], axis=0)
+            for column, name in enumerate(classes)
         },
         notes=("",) * len(sample_ids),
         folds=(fold,) * len(sample_ids),
         quantiles={
-            spec.name: np.stack([values[:, column] for values in spread], axis=1)
+            spec.name: np.stack([values[:, column] for values in quantiles], axis=1)
             for column, spec in enumerate(saved.targets.numeric)
             if spec.quantiles
         },

@@ -1,4 +1,4 @@
-"""Inputs of a run: read, checked and divided."""
+"""Inputs of a run: read, checked, split, and given to loaders."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Prepared:
 
 def _check_options(config: FineTuneConfig, world: World) -> None:
     """Refuse, together, options that contradict each other or lie outside their range."""
-    data, model, problems = config.data, config.model, Problems()
+    data = config.data
+    model = config.model
+    problems = Problems()
     problems.found += [*out_of_range(config), *contradictions(config), *split_option_problems(data)]
     problems.found += stage_problems(config, world)
     for name, value in {**vars(data), **vars(config.targets)}.items():
@@ -84,7 +86,7 @@ def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
 
 
 def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
-    """Read every input of a run and divide the samples.
+    """Read every input of a run and split the samples.
 
     Raises
     ------
@@ -96,9 +98,9 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     targets = config.targets
     if targets.metadata_column and not targets.count_prediction:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
-    first = encoder_folder(config, "*")
-    if first is not None:
-        config = _with_encoder(config, load_model(first, device), first)
+    encoder = encoder_folder(config, "*")
+    if encoder is not None:
+        config = _with_encoder(config, load_model(encoder, device), encoder)
     data = config.data
     columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *split_columns(data)]
     study = load_study(
@@ -109,12 +111,12 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
 
 
 def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
-    """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that were asked otherwise."""
-    asked, default, saved = (to_dict(model) for model in (config.model, ModelConfig(), encoder.model))
+    """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that contradict them."""
+    default, saved = to_dict(ModelConfig()), to_dict(encoder.model)
     problems = [
         f"--{name.replace('_', '-')} is {value}, and the encoder of --pretrained-encoder {folder} has {saved[name]}; "
         "leave the option out, or pretrain again"
-        for name, value in asked.items()
+        for name, value in to_dict(config.model).items()
         if value not in (default[name], saved[name])
     ]
     if problems:
@@ -126,8 +128,8 @@ def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> 
 def labelled(sample_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
     """Return those of some samples whose labels are used by ``--label-share``, in sorted order."""
     order = generator(config.runtime.seed, "labels").permutation(len(sample_ids))
-    used = max(min(2, len(order)), round(config.targets.label_share * len(order)))
-    return tuple(sample_ids[at] for at in sorted(order[:used]))
+    size = max(min(2, len(order)), round(config.targets.label_share * len(order)))
+    return tuple(sample_ids[position] for position in sorted(order[:size]))
 
 
 def labels_used(prepared: Prepared, split: Split) -> Split:
@@ -147,7 +149,8 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
 
 def check_targets(prepared: Prepared) -> None:
     """Raise `InputError` for targets, subsets and encoders that cannot be learned from, before anything is written."""
-    problems, ranks = Problems(), prepared.world.size
+    problems = Problems()
+    ranks = prepared.world.size
     for split in prepared.splits:
         problems.found += [
             f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; take fewer devices"
@@ -192,5 +195,5 @@ def make_loaders(
         withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
         world=prepared.world, budget=prepared.budget,
     )  # fmt: skip
-    held_out = dataclasses.replace(train, rows=rows["validation"], shuffle=False, budget=None)
-    return train, dataclasses.replace(held_out, shallow=0.0, withheld=Withheld())
+    validation = dataclasses.replace(train, rows=rows["validation"], shuffle=False, budget=None)
+    return train, dataclasses.replace(validation, shallow=0.0, withheld=Withheld())

@@ -1,4 +1,4 @@
-"""The linear part of target heads, fitted before training starts, by the loss that each column is asked to have."""
+"""The linear part of target heads, fitted before training starts, by the loss that each column trains with."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge)
     spread = max(float(np.std(y)), 1e-6)
     width, penalty = ROUNDING * spread, start.alpha / (2 * spread)
     residual = y - start.predict(x)
-    begin = np.append(start.coef_, start.intercept_ + np.quantile(residual, level))
+    initial = np.append(start.coef_, start.intercept_ + np.quantile(residual, level))
 
     def objective(parameters: Array) -> tuple[float, Array]:
         error = y - x @ parameters[:-1] - parameters[-1]
@@ -96,21 +96,21 @@ def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge)
         slope = weight * (scaled / 2 + level - 0.5)
         return float(loss), np.append(penalty * parameters[:-1] - slope @ x, -slope.sum())
 
-    best = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
+    best = minimize(objective, initial, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
     return best[None, :-1], best[-1:]
 
 
 def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, weight: Array, classes: int) -> Linear:
     """Return a logistic regression; held-out samples choose the penalty by their likelihoods."""
     present = np.unique(y)
-    inside = np.isin(held_y, present)
-    true = np.searchsorted(present, held_y[inside])
+    scored = np.isin(held_y, present)
+    true_class = np.searchsorted(present, held_y[scored])
 
     def errors(model: LogisticRegression) -> Array:
-        if not len(true):
+        if not len(true_class):
             return np.zeros(0)
-        chosen = model.predict_proba(held_x[inside])[np.arange(len(true)), true]
-        return np.asarray(-np.log(np.maximum(chosen, 1e-12)))
+        likelihood = model.predict_proba(held_x[scored])[np.arange(len(true_class)), true_class]
+        return np.asarray(-np.log(np.maximum(likelihood, 1e-12)))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -148,19 +148,20 @@ def fit_heads(
 
     `rows` are those of the training and of the validation samples; the latter only choose the penalty.
     """
-    (train, validation), runtime = rows, config.runtime
+    train, validation = rows
+    runtime = config.runtime
     sample_weight = np.ones(len(train)) if study.weight is None else study.weight[train].astype(float)
     sample_weight = np.tile(sample_weight, RAREFACTIONS)
     groups = np.tile(_groups(study, train), RAREFACTIONS)
 
-    def read(chosen: Rows) -> Array:
-        runs = [run_model(network, study, chosen, device, runtime, number, asvs) for number in range(RAREFACTIONS)]
+    def sample_vectors(rows: Rows) -> Array:
+        runs = [run_model(network, study, rows, device, runtime, number, asvs) for number in range(RAREFACTIONS)]
         return np.concatenate([run.read for run in runs])
 
-    vectors = read(train)
-    held_vectors = read(validation) if len(validation) else vectors[:0]
+    vectors = sample_vectors(train)
+    held_vectors = sample_vectors(validation) if len(validation) else vectors[:0]
 
-    def inputs_of(head: Readout) -> HeadInputs:
+    def head_inputs(head: Readout) -> HeadInputs:
         with torch.inference_mode():
             x, held_x = (
                 head.features(torch.from_numpy(values).float().to(device)).double().cpu().numpy()
@@ -171,18 +172,23 @@ def fit_heads(
 
     if network.target is not None and study.target is not None:
         targets = study.target[train], study.target[validation]
-        _fit_numbers(network.target, targets, sample_weight, inputs_of(network.target), network.losses, config.targets)
+        _fit_numbers(
+            network.target, targets, sample_weight, head_inputs(network.target), network.losses, config.targets
+        )
     for column, head in enumerate(network.labels):
         if study.label is None or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
-        inputs = inputs_of(head)
-        label, held_label = (np.tile(study.label[chosen, column], RAREFACTIONS) for chosen in (train, validation))
-        known, held, classes = label >= 0, held_label >= 0, head.linear.out_features
-        (of_class,) = class_weights(config.targets.class_weights, study.label[train][:, [column]], [classes])
-        weight = sample_weight if of_class is None else sample_weight * of_class.double().numpy()[label]
+        inputs = head_inputs(head)
+        label, held_label = (np.tile(study.label[subset, column], RAREFACTIONS) for subset in (train, validation))
+        labelled = label >= 0
+        held_labelled = held_label >= 0
+        classes = head.linear.out_features
+        (class_weight,) = class_weights(config.targets.class_weights, study.label[train][:, [column]], [classes])
+        weight = sample_weight if class_weight is None else sample_weight * class_weight.double().numpy()[label]
         model = _logistic(
-            inputs.train[known], label[known], inputs.validation[held], held_label[held], weight[known], classes
-        )
+            inputs.train[labelled], label[labelled], inputs.validation[held_labelled], held_label[held_labelled],
+            weight[labelled], classes,
+        )  # fmt: skip
         _write_layer(head.linear, slice(None), model, inputs)
 
 
@@ -202,16 +208,17 @@ def _fit_numbers(
             )
             for values in targets
         )
-        known, held = np.isfinite(y), np.isfinite(held_y)
-        x, y, known_weight = inputs.train[known], y[known], weight[known]
-        ridge = _ridge(x, y, inputs.validation[held], held_y[held], known_weight)
+        present = np.isfinite(y)
+        held_present = np.isfinite(held_y)
+        x, y, present_weight = inputs.train[present], y[present], weight[present]
+        ridge = _ridge(x, y, inputs.validation[held_present], held_y[held_present], present_weight)
         model: Linear = ridge.coef_[None], np.array([ridge.intercept_])
         level = _level(losses[column] if losses else options.loss_type, options)
         if level is not None:
-            model = pinball_ridge(x, y, known_weight, level, ridge)
+            model = pinball_ridge(x, y, present_weight, level, ridge)
         _write_layer(head.linear, slice(column, column + 1), model, inputs)
         if head.steps is not None:
-            residual = _out_of_fold_residuals(x, y, known_weight, inputs.groups[known], ridge)
+            residual = _out_of_fold_residuals(x, y, present_weight, inputs.groups[present], ridge)
             gaps = np.maximum(np.diff(np.quantile(residual, head.levels)), 1e-3)
             biases = head.steps.bias.detach().view(len(gaps), -1)
             biases[:, column] = torch.from_numpy(np.log(np.expm1(gaps))).to(biases)

@@ -15,46 +15,68 @@ from aam.data.batch import Batch
 from aam.engine.losses import Terms
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
+from aam.runtime.shapes import Bool, Float, Int64
 
+# Weights [classes] of each class column, None where all classes weigh alike.
 ClassWeights = tuple[Tensor | None, ...]
+# A loss as sum and count, both on the device.
+Term = tuple[Tensor, Tensor]
 
-Array = npt.NDArray[np.int64]
 
+def _pairs(distance: Float[Tensor, "B all_B"], first: int) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]]:
+    """Return rows and columns of the pairs of samples, each pair once.
 
-def _pairs(distance: Tensor, first: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the pairs in ``[B, B]``, or in the rows of it from `first` on, each pair once."""
+    The rows of `distance` are the samples of this rank, which start at its column `first`.
+    """
     rows, columns = torch.triu_indices(len(distance), distance.shape[1], 1 + first, device=distance.device)
     return rows, columns
 
 
-def unifrac_loss(predicted: Tensor, distance: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
-    """Squared error over the pairs of samples, those of rows from `first` on; counts finite pairs."""
+def unifrac_loss(predicted: Float[Tensor, "B all_B"], distance: Float[Tensor, "B all_B"], first: int = 0) -> Term:
+    """Return the squared error over pairs of samples; counts pairs with a finite distance.
+
+    Parameters
+    ----------
+    predicted, distance : float [B, all_B]
+        Distances of the samples of this rank to those of all ranks.
+    first : int
+        Column of the first sample of this rank.
+    """
     pairs = _pairs(distance, first)
     return target_loss(predicted[pairs], distance[pairs], "mse")
 
 
-def _full(logits: Tensor) -> Tensor:
-    """In float32 at least."""
+def _at_least_float32(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _masked_sum(values: Tensor, keep: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    kept = torch.where(keep, values, torch.zeros_like(values))
-    return (kept.sum(), keep.sum()) if weight is None else ((kept * weight).sum(), (keep * weight).sum())
+def _masked_sum(
+    values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"], weight: Float[Tensor, "B 1"] | None = None
+) -> Term:
+    """Return the weighted sum of the values where `mask` is set, and the sum of their weights."""
+    masked = torch.where(mask, values, torch.zeros_like(values))
+    return (masked.sum(), mask.sum()) if weight is None else ((masked * weight).sum(), (mask * weight).sum())
 
 
 def target_loss(
-    predicted: Tensor, target: Tensor, kind: str, over: float = 1.0, under: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """Error of numeric targets ``[B, T]`` in transformed units; missing ones (NaN) do not count.
+    predicted: Float[Tensor, "*shape"],
+    target: Float[Tensor, "*shape"],
+    kind: str,
+    over: float = 1.0,
+    under: float = 1.0,
+) -> Term:
+    """Return the error of numeric targets, such as ``[B, T]``, in transformed units; missing ones (NaN) do not count.
 
-    ``asymmetric`` is ``over * relu(predicted - target) + under * relu(target - predicted)``.
+    `kind` is ``mse``, ``mae``, ``huber`` or ``asymmetric``, which is ``over * relu(predicted - target) + under *
+    relu(target - predicted)``.
     """
     return _masked_sum(_errors(predicted, target, kind, over, under), torch.isfinite(target))
 
 
-def _errors(predicted: Tensor, target: Tensor, kind: str, over: float, under: float) -> Tensor:
-    """Each error, 0 where the target is missing: a NaN under torch.where would still reach the gradient."""
+def _errors(
+    predicted: Float[Tensor, "*shape"], target: Float[Tensor, "*shape"], kind: str, over: float, under: float
+) -> Float[Tensor, "*shape"]:
+    """Return each error, 0 where the target is missing: a NaN under torch.where would still reach the gradient."""
     truth = torch.where(torch.isfinite(target), target, predicted.detach())
     if kind == "huber":
         return F.huber_loss(predicted, truth, reduction="none")
@@ -63,39 +85,45 @@ def _errors(predicted: Tensor, target: Tensor, kind: str, over: float, under: fl
     return (predicted - truth).abs() if kind == "mae" else (predicted - truth).square()
 
 
-def quantile_errors(predicted: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
-    """Pinball error of each target ``[B]``, the mean over its quantiles ``[B, Q]`` (Koenker and Bassett 1978)."""
+def quantile_errors(
+    predicted: Float[Tensor, "B Q"], target: Float[Tensor, " B"], levels: Sequence[float]
+) -> Float[Tensor, " B"]:
+    """Return the pinball error of each target, the mean over its quantiles (Koenker and Bassett 1978)."""
     truth = torch.where(torch.isfinite(target)[:, None], target[:, None], predicted.detach())
     level, error = torch.tensor(levels, device=target.device), truth - predicted
     return torch.maximum(level * error, (level - 1) * error).mean(dim=1)
 
 
-def _column_errors(outputs: Outputs, target: Tensor, config: TargetConfig, losses: Sequence[str]) -> Tensor:
-    """Errors ``[B, T]``, each column by its own loss."""
+def _column_errors(
+    outputs: Outputs, target: Float[Tensor, "B T"], config: TargetConfig, losses: Sequence[str]
+) -> Float[Tensor, "B T"]:
+    """Return the errors of numeric targets, each column by its own loss."""
     if outputs.target is None:
         raise ValueError("the model has no numeric targets")
     columns = []
     for column, kind in enumerate(losses or [config.loss_type] * target.shape[1]):
-        truth, ratio = target[:, column], (config.over_penalty, config.under_penalty)
+        truth = target[:, column]
         if kind == "quantile" and outputs.quantiles is not None:
             columns.append(quantile_errors(outputs.quantiles[:, :, column], truth, config.quantiles))
         else:
-            columns.append(_errors(outputs.target[:, column], truth, kind, *ratio))
+            errors = _errors(outputs.target[:, column], truth, kind, config.over_penalty, config.under_penalty)
+            columns.append(errors)
     return torch.stack(columns, dim=1)
 
 
-def _count_loss(log_share: Tensor, batch: Batch, hidden: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+def _count_loss(log_share: Float[Tensor, "B S"], batch: Batch, hidden: Bool[Tensor, "B S"], depth: int) -> Term:
+    """Return the Huber error of the logarithms of withheld counts' shares of `depth` reads; counts withheld counts."""
     truth = torch.log(batch.counts.clamp_min(1) / depth).to(log_share)
     return _masked_sum(F.huber_loss(log_share, truth, reduction="none"), hidden)
 
 
-def class_weights(asked: Sequence[str], labels: Array, sizes: Sequence[int]) -> ClassWeights:
-    """Weights ``[K]`` of the classes of each class column, none where all count alike.
+def class_weights(setting: Sequence[str], labels: npt.NDArray[np.int64], sizes: Sequence[int]) -> ClassWeights:
+    """Return the weights ``[classes]`` of each class column, None where all classes weigh alike.
 
     Parameters
     ----------
-    asked : sequence of str
-        Nothing; ``balanced``, which is samples / (classes * samples of the class); or a number for each class.
+    setting : sequence of str
+        Empty; ``balanced``, which is samples / (classes * samples of the class); or a number for each class.
     labels : int64 [n, columns]
         Those of the training samples, -1 where missing.
     sizes : sequence of int
@@ -106,35 +134,41 @@ def class_weights(asked: Sequence[str], labels: Array, sizes: Sequence[int]) -> 
     InputError
         Numbers that are not one for each class, above 0 and finite.
     """
-    if not asked:
+    if not setting:
         return (None,) * len(sizes)
-    if tuple(asked) == ("balanced",):
-        counts = [np.bincount(column[column >= 0], minlength=k) for column, k in zip(labels.T, sizes, strict=True)]
+    if tuple(setting) == ("balanced",):
+        counts = [
+            np.bincount(column[column >= 0], minlength=size) for column, size in zip(labels.T, sizes, strict=True)
+        ]
         return tuple(torch.from_numpy(c.sum() / (len(c) * np.maximum(c, 1))).float() for c in counts)
     try:
-        weights = [float(word) for word in asked]
+        weights = [float(word) for word in setting]
     except ValueError:
         weights = []
     if not (list(sizes) == [len(weights)] and all(0 < weight < np.inf for weight in weights)):
         expected = f"balanced, or {' and '.join(map(str, sizes)) or 'no'} numbers above 0 for one column of classes"
-        raise InputError(f"--class-weights is {' '.join(asked)}, expected {expected}")
+        raise InputError(f"--class-weights is {' '.join(setting)}, expected {expected}")
     return (torch.tensor(weights),)
 
 
-def _known_weights(label: Tensor, weight: Tensor | None, sample: Tensor | None) -> Tensor:
-    """The weight of each sample whose label is known, by its class and its own; 0 of others."""
-    known = (label >= 0).float() if sample is None else (label >= 0) * sample
-    return known if weight is None else known * weight.to(label.device)[label.clamp_min(0)]
+def _label_weights(
+    label: Int64[Tensor, " B"],
+    class_weight: Float[Tensor, " classes"] | None,
+    sample_weight: Float[Tensor, " B"] | None,
+) -> Float[Tensor, " B"]:
+    """Return the weight of each sample by its class and its own weight; 0 where the label is missing."""
+    weights = (label >= 0).float() if sample_weight is None else (label >= 0) * sample_weight
+    return weights if class_weight is None else weights * class_weight.to(label.device)[label.clamp_min(0)]
 
 
-def _sample_weights(batch: Batch) -> Tensor | None:
+def _sample_weights(batch: Batch) -> Float[Tensor, "B 1"] | None:
     return None if batch.weight is None else batch.weight[:, None]
 
 
-def nucleotide_loss(logits: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy of masked bases from `logits` ``[masked, 4]``; counts masked bases."""
+def nucleotide_loss(logits: Float[Tensor, "masked 4"], batch: Batch, masks: Masks) -> Term:
+    """Return the cross-entropy of masked bases; counts masked bases."""
     truth = batch.tokens[masks.rows][masks.where].long() - 1
-    return F.cross_entropy(_full(logits), truth, reduction="sum"), masks.where.sum()
+    return F.cross_entropy(_at_least_float32(logits), truth, reduction="sum"), masks.where.sum()
 
 
 def loss_terms(
@@ -146,10 +180,23 @@ def loss_terms(
     weights: ClassWeights = (),
     losses: Sequence[str] = (),
 ) -> Terms:
-    """Every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``.
+    """Return every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``.
 
-    `weights` are those of the classes, `losses` those of the numeric columns (unset: ``targets.loss_type`` of all).
+    Parameters
+    ----------
+    outputs : Outputs
+    batch : Batch
+    masks : Masks or None
+    targets : TargetConfig
+    depth : int
+        Reads of a sample after rarefaction.
+    weights : ClassWeights
+        Weights of the classes of each class column.
+    losses : sequence of str
+        Loss of each numeric column; empty: ``targets.loss_type`` for all.
 
+    Notes
+    -----
     The UniFrac loss is in units of the distance's variance, `outputs.spread` squared, so that it weighs alike for
     every metric: 1 is what a constant prediction reaches.
     """
@@ -171,9 +218,9 @@ def loss_terms(
     if batch.label is not None:
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
-            counted = _known_weights(label, weights[column] if weights else None, batch.weight)
-            error = F.cross_entropy(_full(logits), label, ignore_index=-1, reduction="none")
-            terms[f"label{column}"] = (error * counted).sum(), counted.sum()
+            sample_weights = _label_weights(label, weights[column] if weights else None, batch.weight)
+            error = F.cross_entropy(_at_least_float32(logits), label, ignore_index=-1, reduction="none")
+            terms[f"label{column}"] = (error * sample_weights).sum(), sample_weights.sum()
     return terms
 
 
@@ -189,23 +236,23 @@ def penalties(train: TrainConfig, targets: TargetConfig, columns: int) -> dict[s
 
 
 def loss_names(columns: int) -> tuple[str, ...]:
-    """Every loss that there may be with so many class columns."""
-    return "unifrac", "nucleotide", "count", "target", *(f"label{at}" for at in range(columns))
+    """Return the names of all losses that there may be with so many class columns."""
+    return "unifrac", "nucleotide", "count", "target", *(f"label{column}" for column in range(columns))
 
 
 def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
-    """The counts of `loss_terms` for a batch, known before the network has run; terms that have none are missing."""
-    found: dict[str, Tensor] = {}
+    """Return the counts of `loss_terms` for a batch before the network has run, by the name of the loss."""
+    counts: dict[str, Tensor] = {}
     if batch.distance is not None:
-        found["unifrac"] = torch.isfinite(batch.distance[_pairs(batch.distance, batch.first)]).sum()
+        counts["unifrac"] = torch.isfinite(batch.distance[_pairs(batch.distance, batch.first)]).sum()
     elif batch.faith_pd is not None:
-        found["unifrac"] = torch.isfinite(batch.faith_pd).sum()
+        counts["unifrac"] = torch.isfinite(batch.faith_pd).sum()
     if masks is not None:
-        found["nucleotide"] = masks.where.sum()
-        found |= {} if masks.counts is None else {"count": masks.counts.sum()}
+        counts["nucleotide"] = masks.where.sum()
+        counts |= {} if masks.counts is None else {"count": masks.counts.sum()}
     if batch.target is not None:
-        found["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), _sample_weights(batch))[1]
+        counts["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), _sample_weights(batch))[1]
     if batch.label is not None:
         for column, labels in enumerate(batch.label.T):
-            found[f"label{column}"] = _known_weights(labels, weights[column] if weights else None, batch.weight).sum()
-    return found
+            counts[f"label{column}"] = _label_weights(labels, weights[column] if weights else None, batch.weight).sum()
+    return counts

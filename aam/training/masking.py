@@ -1,4 +1,4 @@
-"""Masks of a step: nucleotides and counts that are withheld from the network."""
+"""Masks of a step: the nucleotides and counts that are withheld from the network."""
 
 from __future__ import annotations
 
@@ -14,67 +14,82 @@ from aam.data.tokens import MASK, PAD
 from aam.model.aam import Masks
 from aam.model.asv import N_BASES
 from aam.runtime.rng import GOLDEN, splitmix64
+from aam.runtime.shapes import Bool, Float32, Int64, UInt8
 
+# Bases of a span.
 SPAN = 6
 
 
-def uniform(x: Tensor) -> Tensor:
-    """Uniform numbers in [0, 1) named by the int64 `x`."""
-    return ((splitmix64(x) >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
+def uniform(keys: Int64[Tensor, "*shape"]) -> Float32[Tensor, "*shape"]:
+    """Return uniform random numbers in [0, 1), each a function of its key."""
+    return ((splitmix64(keys) >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
 
 
-def _text_keys(texts: Sequence[str], device: torch.device) -> Tensor:
+def _text_keys(texts: Sequence[str], device: torch.device) -> Int64[Tensor, " texts"]:
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
-    return torch.tensor([int.from_bytes(d, "little", signed=True) for d in digests], device=device)
+    return torch.tensor([int.from_bytes(digest, "little", signed=True) for digest in digests], device=device)
 
 
-def _positions(keys: Tensor, tokens: Tensor, config: TrainConfig, patch: int) -> Tensor:
-    """Masked positions ``bool [M, L]`` of `tokens`: random bases, spans, or whole patches."""
+def _masked_positions(
+    keys: Int64[Tensor, " M"], tokens: UInt8[Tensor, "M L"], config: TrainConfig, patch: int
+) -> Bool[Tensor, "M L"]:
+    """Return the masked positions of `tokens`: random bases, spans, or all bases of random patches."""
     index = torch.arange(tokens.shape[1], device=tokens.device)
     if config.nuc_mask_strategy == "patch":
         index = index // patch
-    draw = uniform(keys[:, None] + (index + 1) * GOLDEN)
+    random = uniform(keys[:, None] + (index + 1) * GOLDEN)
     if config.nuc_mask_strategy == "span":
-        start = draw < 1 - (1 - config.nuc_mask_ratio) ** (1 / SPAN)
-        reach = start.cumsum(dim=1)
-        before = torch.nn.functional.pad(reach, (SPAN, 0))[:, : tokens.shape[1]]
-        where: Tensor = reach > before
+        start = random < 1 - (1 - config.nuc_mask_ratio) ** (1 / SPAN)
+        started = start.cumsum(dim=1)
+        started_before = torch.nn.functional.pad(started, (SPAN, 0))[:, : tokens.shape[1]]
+        where: Tensor = started > started_before
     else:
-        where = draw < config.nuc_mask_ratio
+        where = random < config.nuc_mask_ratio
     return where & (tokens > PAD) & (tokens <= N_BASES)
 
 
 def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
-    """The masks of one step, the same whatever the batch's layout, rank or worker.
+    """Return the masks of one step, which do not depend on the layout of the batch, rank or worker.
 
     Parameters
     ----------
     batch : Batch
-        One without sequences is not masked.
+        Without sequences it is not masked.
     config : TrainConfig
         Ratios and strategy; a loss whose penalty is 0 needs no mask.
     patch : int
         Bases per token of the model's stem.
     seed, step : int
-        Name of the draw; validation uses one fixed step.
+        Seed of the random numbers; validation uses one fixed step.
+
+    Returns
+    -------
+    Masks or None
+        None where nothing is masked.
+
+    Raises
+    ------
+    ValueError
+        The batch has no keys of its ASVs.
     """
-    nucleotides, counts = config.nuc_penalty > 0, config.count_penalty > 0
-    if not (nucleotides or counts) or not batch.tokens.shape[1]:
+    mask_nucleotides = config.nuc_penalty > 0
+    mask_counts = config.count_penalty > 0
+    if not (mask_nucleotides or mask_counts) or not batch.tokens.shape[1]:
         return None
     device = batch.tokens.device
     if batch.key is None:
-        raise ValueError("the batch does not name its ASVs")
+        raise ValueError("the batch has no keys of its ASVs")
     keys = batch.key + _text_keys([f"{seed}/{step}"], device)
     hidden = None
-    if counts:
+    if mask_counts:
         samples = _text_keys(batch.sample_ids, device)
-        draw = uniform(splitmix64(keys)[batch.asv] + samples[:, None])
-        hidden = (draw < config.count_mask_ratio) & (batch.counts > 0)
-    if not nucleotides:
-        none = batch.tokens[:0, :0]
-        return Masks(torch.zeros(0, dtype=torch.int64, device=device), none, none.bool(), hidden)
+        random = uniform(splitmix64(keys)[batch.asv] + samples[:, None])
+        hidden = (random < config.count_mask_ratio) & (batch.counts > 0)
+    if not mask_nucleotides:
+        empty = batch.tokens[:0, :0]
+        return Masks(torch.zeros(0, dtype=torch.int64, device=device), empty, empty.bool(), hidden)
     keys = keys[batch.asvs_of_rank]
     rows = (uniform(keys) < config.nuc_mask_asvs).nonzero().squeeze(1)
     tokens = batch.tokens[rows]
-    where = _positions(keys[rows], tokens, config, patch)
+    where = _masked_positions(keys[rows], tokens, config, patch)
     return Masks(rows, tokens.masked_fill(where, MASK), where, hidden)

@@ -22,39 +22,61 @@ from aam.training.steps import PretrainingSteps, steps_of
 
 log = logging.getLogger("aam")
 
+ADVICE = "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
-LOWER = "raise --max-memory-fraction, lower --asv-chunk-size or --token-limit, or pass --gradient-checkpointing"
 
-
-def _peak(steps: PretrainingSteps, size: int) -> int:
-    """Bytes at most during two steps, the optimizer's included, on the batch of an epoch that has the most ASVs."""
+def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
+    """Return the peak bytes of two steps on the batch of `size` samples that has the most ASVs in an epoch."""
     loader = dataclasses.replace(steps.loader, batch_size=size)
     # Samples differ far more than rarefactions do, so the expected number of ASVs says which batch is largest.
     largest = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
-    return _most(steps, loader.draw(largest, 0))
+    return _step_peak(steps, loader.draw(largest, 0))
 
 
-def _most(steps: PretrainingSteps, batch: Batch) -> int:
-    """Bytes at most during two steps on `batch`."""
+def _step_peak(steps: PretrainingSteps, batch: Batch) -> int:
+    """Return the peak bytes of two steps on `batch`, those of the optimizer included."""
     reset_peak(steps.device)
     for number in range(2):
         steps.step(batch, number)
     return peak_memory(steps.device)
 
 
-def largest_fitting_batch(steps: PretrainingSteps, limit: int, most: int | None = None) -> dict[int, int]:
-    """Return the peak bytes of each batch size, at most `most` and the samples there are, that stays below `limit`."""
-    most = min(most or len(steps.loader.rows), len(steps.loader.rows))
+def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | None = None) -> dict[int, int]:
+    """Return the peak bytes of each batch size that was tried and stays below `limit`.
+
+    Parameters
+    ----------
+    steps : PretrainingSteps
+        Left as they were.
+    limit : int
+        Bytes that may be held.
+    max_size : int, optional
+        Largest size to try; unset: all samples that there are.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
+    """
+    max_size = min(max_size or len(steps.loader.rows), len(steps.loader.rows))
     base = resident_memory() if steps.device.type == "cpu" else 0
     with steps.restored():
         try:
-            return largest_batch(lambda size: _peak(steps, size), limit, most, base)
+            return largest_batch(lambda size: _epoch_peak(steps, size), limit, max_size, base)
         except RunError as error:
-            raise RunError(f"{error}; {LOWER}") from None
+            raise RunError(f"{error}; {ADVICE}") from None
 
 
-def memory_model(steps: PretrainingSteps, limit: int) -> Budget:
-    """What a step needs by the size of its batch, from steps on ever larger batches, as long as `limit` allows.
+def _fit_budget(measurements: list[tuple[float, ...]], limit: int) -> Budget:
+    """Return the non-negative least-squares fit of peak bytes to rows of 1, tokens, slots and peak bytes."""
+    values = np.array(measurements)
+    scale = values.max(0)
+    fitted = nnls(values[:, :3] / scale[:3], values[:, 3] / scale[3])[0] * scale[3] / scale[:3]
+    return Budget._make([*fitted.tolist(), limit])
+
+
+def fit_memory_model(steps: PretrainingSteps, limit: int) -> Budget:
+    """Return the bytes of a step by the size of its batch, measured on ever larger batches within `limit` bytes.
 
     Half of them hold the samples of the most ASVs, whose distinct ASVs and slots grow together; half hold one sample
     again and again, so that the slots grow alone.
@@ -66,76 +88,109 @@ def memory_model(steps: PretrainingSteps, limit: int) -> Budget:
     """
     loader = steps.loader
     richest = np.argsort(-loader.study.richness, kind="stable")
-    tried: list[tuple[float, ...]] = []
+    measurements: list[tuple[float, ...]] = []
     with steps.restored():
-        # The first steps fill what stays: the optimizer's state and the libraries' own.
-        found = Budget(_most(steps, loader.draw(richest[-1:], 0)), 0, 0, limit)
+        # The first steps fill what stays: the state of the optimizer and of the libraries.
+        budget = Budget(_step_peak(steps, loader.draw(richest[-1:], 0)), 0, 0, limit)
         for size in (1 << power for power in range(loader.batch_size.bit_length())):
             for rows in (richest[:size], np.repeat(richest[:1], size)):
                 batch = loader.draw(rows, 0)
-                if found.allows(batch):
-                    tried.append((1.0, batch.tokens.numel(), batch.asv.numel(), _most(steps, batch)))
-                    seen = np.array(tried)
-                    scale = seen.max(0)
-                    fitted = nnls(seen[:, :3] / scale[:3], seen[:, 3] / scale[3])[0] * scale[3] / scale[:3]
-                    found = Budget._make([*fitted.tolist(), limit])
-    if not tried or not found.allows(loader.draw(richest[:1], 0)):
-        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {LOWER}")
-    return found
+                if budget.allows(batch):
+                    measurements.append((1.0, batch.tokens.numel(), batch.asv.numel(), _step_peak(steps, batch)))
+                    budget = _fit_budget(measurements, limit)
+    if not measurements or not budget.allows(loader.draw(richest[:1], 0)):
+        raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {ADVICE}")
+    return budget
 
 
-def budget_of(
-    config: FineTuneConfig, study: Study, device: torch.device, before: Facts, processes: int
+def measure_budget(
+    config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts, processes: int
 ) -> Budget | None:
-    """With ``--max-memory-fraction`` what a step needs and may take, as `before` where the run goes on.
+    """Return what a step needs and may take with ``--max-memory-fraction``, else None.
 
-    On a CPU all `processes` share the memory. Raises `RunError` where not even one sample fits.
+    Parameters
+    ----------
+    config : FineTuneConfig
+    study : Study
+    device : torch.device
+    earlier : Facts
+        Decisions of the run that is resumed; a budget among them is used again.
+    processes : int
+        On a CPU all of them share the memory.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
     """
-    train, known = config.train, before.get("memory", {})
+    train = config.train
+    values = earlier.get("memory", {})
     if train.max_memory_fraction is None or train.auto_batch_size:
         return None
-    if known.keys() != set(Budget._fields) or any(type(value) not in (int, float) for value in known.values()):
+    if values.keys() != set(Budget._fields) or any(type(value) not in (int, float) for value in values.values()):
         share = train.max_memory_fraction / (processes if device.type == "cpu" else 1)
-        known = memory_model(steps_of(config, study, device), memory_limit(device, share))._asdict()
-    found = Budget(**known)
+        values = fit_memory_model(steps_of(config, study, device), memory_limit(device, share))._asdict()
+    budget = Budget(**values)
     rows = np.argsort(-study.richness, kind="stable")[: train.batch_size]
-    parts = len(Loader(study, rows, train.batch_size, distances=False, budget=found).cut(rows, 0))
-    said = f"{found.base / 1e9:.2f} GB + {found.token:.0f} bytes a base + {found.slot:.0f} bytes an ASV of a sample"
-    log.info("a step takes %s, at most %.2f GB; the largest batch comes in parts: %d", said, found.most / 1e9, parts)
-    return found
+    parts = len(Loader(study, rows, train.batch_size, distances=False, budget=budget).cut(rows, 0))
+    formula = (
+        f"{budget.base / 1e9:.2f} GB + {budget.token:.0f} bytes a base + {budget.slot:.0f} bytes an ASV of a sample"
+    )
+    limit = f"{budget.most / 1e9:.2f} GB"
+    log.info("a step takes %s, at most %s; the largest batch comes in parts: %d", formula, limit, parts)
+    return budget
 
 
-def sizes(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
-    """Batch size and accumulation: the effective batch is kept, with batches of at most `fitting` samples.
+def _effective_batch_size(config: TrainConfig) -> int:
+    return config.target_effective_batch_size or config.batch_size * config.gradient_accumulation_steps
 
-    Raises `InputError` where the effective batch that is asked for is no multiple of the batch size.
+
+def split_batch(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
+    """Return batch size and accumulation that keep the effective batch, with at most `fitting` samples in a batch.
+
+    Raises
+    ------
+    InputError
+        ``--target-effective-batch-size`` is no multiple of the batch size.
     """
-    effective = config.target_effective_batch_size or config.batch_size * config.gradient_accumulation_steps
+    effective = _effective_batch_size(config)
     if fitting is None:
         if effective % config.batch_size:
             raise InputError(
                 f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {config.batch_size}"
             )
         return config.batch_size, effective // config.batch_size
-    size = max(one for one in range(1, min(fitting, effective) + 1) if effective % one == 0)
-    return size, effective // size
+    batch_size = max(size for size in range(1, min(fitting, effective) + 1) if effective % size == 0)
+    return batch_size, effective // batch_size
 
 
-def sized(config: FineTuneConfig, study: Study, device: torch.device, before: Facts) -> tuple[FineTuneConfig, Facts]:
-    """The configuration with its batch size and accumulation, and what decided them; said where they change."""
-    train, names = config.train, ["batch_size", "gradient_accumulation_steps"]
-    effective = train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
-    fitting, found = None, before.get("batch", {})
-    known = (
-        isinstance(found, dict) and [*found] == names and all(type(each) is int and each > 0 for each in found.values())
+def choose_batch_size(
+    config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts
+) -> tuple[FineTuneConfig, Facts]:
+    """Return the configuration with its batch size and accumulation, and both by name.
+
+    With ``--auto-batch-size`` they are those of the run that is resumed, whose decisions are `earlier`, where its
+    effective batch is the same; otherwise the largest batch that fits is searched for.
+    """
+    train = config.train
+    names = ["batch_size", "gradient_accumulation_steps"]
+    effective = _effective_batch_size(train)
+    fitting = None
+    sizes = earlier.get("batch", {})
+    valid = (
+        isinstance(sizes, dict)
+        and [*sizes] == names
+        and all(type(size) is int and size > 0 for size in sizes.values())
+        and math.prod(sizes.values()) == effective
     )
-    if not train.auto_batch_size or not known or math.prod(found.values()) != effective:
+    if not train.auto_batch_size or not valid:
         if train.auto_batch_size:
-            limit, steps = memory_limit(device, train.max_memory_fraction), steps_of(config, study, device)
+            limit = memory_limit(device, train.max_memory_fraction)
+            steps = steps_of(config, study, device)
             fitting = max(largest_fitting_batch(steps, limit, effective))
             # All samples there are.
             fitting = effective if fitting == len(steps.loader.rows) else fitting
-        found = dict(zip(names, sizes(train, fitting), strict=True))
+        sizes = dict(zip(names, split_batch(train, fitting), strict=True))
     if train.auto_batch_size:
-        log.info("batches of %d, %d for each step of %d samples", *found.values(), effective)
-    return dataclasses.replace(config, train=dataclasses.replace(train, **found)), found
+        log.info("batches of %d, %d for each step of %d samples", *sizes.values(), effective)
+    return dataclasses.replace(config, train=dataclasses.replace(train, **sizes)), sizes

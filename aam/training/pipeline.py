@@ -1,4 +1,4 @@
-"""`--pipeline`: one model on two devices."""
+"""Pipeline parallelism (`--pipeline`): one model in two stages on two devices."""
 
 from __future__ import annotations
 
@@ -33,31 +33,34 @@ from aam.training.task import AmpliconTask, MaskedBatch
 log = logging.getLogger("aam")
 
 
-# The last stage is that of the leading rank, which has the losses.
+# The main rank has the losses, so its stage is the last.
 LAST, FIRST = 0, 1
 
-# Parts of the batch's ASVs: the second stage begins when the first is done with one of them.
+# Parts of the ASVs of a batch: the last stage starts when the first has finished one of them.
 CHUNKS = 8
 
 TIMINGS = 3
 
 
 def stage_problems(config: FineTuneConfig, world: World) -> list[str]:
-    """Why the model cannot be cut in two, if it cannot."""
+    """Return the reasons why the model cannot be cut in two stages."""
     if not config.runtime.pipeline:
         return []
-    found, runtime = [], config.runtime
+    problems = []
+    runtime = config.runtime
     if world.size != 2:
-        found.append(f"--pipeline: {world.size} processes, expected 2; start two, or pass --data-parallel as well")
+        problems.append(f"--pipeline: {world.size} processes, expected 2; start two, or pass --data-parallel as well")
     if runtime.fsdp or runtime.fsdp_sharded_checkpoint:
-        found.append("--pipeline and --fsdp: both given; the stages keep whole weights, take one of them")
+        problems.append("--pipeline and --fsdp: both given; the stages keep whole weights, take one of them")
     if config.targets.freeze_base or config.targets.unfreeze_epochs:
-        found.append("--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages")
-    return found
+        problems.append(
+            "--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages"
+        )
+    return problems
 
 
 class FirstStageOutputs(NamedTuple):
-    """What the first stage computes: logits of masked bases, and the zero whose gradient the last stage sends."""
+    """Outputs of the first stage: logits of masked bases, and the zero whose gradient the last stage sends."""
 
     nucleotides: Tensor | None
     sent: Tensor
@@ -65,37 +68,37 @@ class FirstStageOutputs(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Link:
-    """Tensors to and from the other stage, in order, without waiting before they are needed."""
+    """Sends tensors to the other stage and receives its own, in order and asynchronously."""
 
     world: World
-    given: list[tuple[Any, Tensor]] = dataclasses.field(default_factory=list)
+    sent: list[tuple[Any, Tensor]] = dataclasses.field(default_factory=list)
     expected: deque[tuple[Any, Tensor]] = dataclasses.field(default_factory=deque)
 
     def send(self, value: Tensor) -> None:
-        """Give `value` to the other, which expects one of its shape."""
+        """Start to send `value` to the other stage, which must expect one of its shape."""
         value = value.contiguous()
-        self.given.append((dist.isend(value, 1 - self.world.rank), value))
+        self.sent.append((dist.isend(value, 1 - self.world.rank), value))
         self.world.bytes_sent["hidden states"] += value.nbytes
 
     def expect(self, value: Tensor) -> None:
-        """The next to come has this shape; its memory is taken for it."""
+        """Start to receive the next tensor into the memory of `value`."""
         self.expected.append((dist.irecv(value, 1 - self.world.rank), value))
 
-    def take(self) -> Tensor:
-        """The next that comes."""
+    def receive(self) -> Tensor:
+        """Wait for the next tensor that was expected, and return it."""
         work, value = self.expected.popleft()
         work.wait()
         return value
 
-    def settle(self) -> None:
-        """Wait until the other has all that was given."""
-        for work, _ in self.given:
+    def wait_sent(self) -> None:
+        """Wait until the other stage has received everything that was sent."""
+        for work, _ in self.sent:
             work.wait()
-        self.given.clear()
+        self.sent.clear()
 
 
-class _Sent(torch.autograd.Function):
-    """Hidden states go to the last stage; the gradient of the zero that stands for them comes from there."""
+class _SendHidden(torch.autograd.Function):
+    """Sends hidden states to the last stage, and returns a zero whose gradient comes from there."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, link: Link) -> Tensor:
@@ -105,16 +108,16 @@ class _Sent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.link.take(), None
+        return ctx.link.receive(), None
 
 
-class _Received(torch.autograd.Function):
-    """Hidden states come from the first stage; their gradient goes there."""
+class _ReceiveHidden(torch.autograd.Function):
+    """Receives hidden states from the first stage, and sends their gradient back."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, link: Link) -> Tensor:
         ctx.link = link
-        return link.take()
+        return link.receive()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -142,120 +145,128 @@ class Staged(nn.Module):
         if not self.model.training:
             return self.model(batch, masks, asvs)  # type: ignore[no-any-return]
         if not self.facts:
-            self.facts.update(self._plan(batch, masks))
-        self.link.settle()
+            self.facts.update(self._make_plan(batch, masks))
+        self.link.wait_sent()
         self.world.work.append(self._work(batch, masks))
-        return self._first(batch, masks) if self.world.rank == FIRST else self._last(batch, masks)
+        return self._first_stage(batch, masks) if self.world.rank == FIRST else self._last_stage(batch, masks)
 
     def _chunks(self, tokens: Tensor) -> list[tuple[Tensor, int]]:
-        """Parts of the ASVs, and how many blocks the first stage does of each."""
-        cut, parts = self.facts["blocks"], tokens.split(self._at_once(-(-len(tokens) // CHUNKS)))
-        return [(part, int(cut * (at + 1)) - int(cut * at)) for at, part in enumerate(parts)]
+        """Return parts of the ASVs, each with the number of blocks that the first stage runs on it."""
+        blocks = self.facts["blocks"]
+        parts = tokens.split(self._limit_chunk(-(-len(tokens) // CHUNKS)))
+        return [(part, int(blocks * (number + 1)) - int(blocks * number)) for number, part in enumerate(parts)]
 
     def _work(self, batch: Batch, masks: Masks | None) -> int:
-        """Tokens that the blocks of this stage read, once for each block."""
-        asv, copies = self.model.asv, 0 if masks is None else len(masks.tokens)
-        layers, patches = len(asv.stack.blocks), -(-batch.tokens.shape[1] // asv.patch)
+        """Return the tokens that the blocks of this stage read, once for each block."""
+        asv = self.model.asv
+        copies = 0 if masks is None else len(masks.tokens)
+        layers = len(asv.stack.blocks)
+        patches = -(-batch.tokens.shape[1] // asv.patch)
         begun = sum(len(tokens) * blocks for tokens, blocks in self._chunks(batch.tokens))
         if self.world.rank == FIRST:
             return patches * (begun + layers * copies)
         return patches * (layers * len(batch.tokens) - begun) + layers * sum(batch.sizes)
 
-    def _at_once(self, most: int) -> int:
-        return min(most, self.model.asv_chunk or most)
+    def _limit_chunk(self, size: int) -> int:
+        return min(size, self.model.asv_chunk or size)
 
     def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        again = self.model.recompute_chunks and torch.is_grad_enabled()
-        return checkpoint(function, *arguments, use_reentrant=False) if again else function(*arguments)
+        recompute = self.model.recompute_chunks and torch.is_grad_enabled()
+        return checkpoint(function, *arguments, use_reentrant=False) if recompute else function(*arguments)
 
-    def _first(self, batch: Batch, masks: Masks | None) -> FirstStageOutputs:
-        begun, zeros = [], []
+    def _first_stage(self, batch: Batch, masks: Masks | None) -> FirstStageOutputs:
+        hidden_states = []
+        zeros = []
         for tokens, blocks in self._chunks(batch.tokens):
-            begun.append(self._run(self.model.asv.begin, tokens, batch.padded, blocks))
-            zeros.append(_Sent.apply(begun[-1], self.link))  # type: ignore[no-untyped-call]
-        # Made after what is sent, so that its backward comes before the gradients do.
+            hidden_states.append(self._run(self.model.asv.begin, tokens, batch.padded, blocks))
+            zeros.append(_SendHidden.apply(hidden_states[-1], self.link))  # type: ignore[no-untyped-call]
+        # After the hidden states are sent, so that its backward runs before their gradients come.
         nucleotides = None if masks is None else self._nucleotides(batch, masks)
-        for hidden in reversed(begun):
+        for hidden in reversed(hidden_states):
             self.link.expect(torch.empty_like(hidden))
         return FirstStageOutputs(nucleotides, torch.stack(zeros).sum())
 
     def _nucleotides(self, batch: Batch, masks: Masks) -> Tensor | None:
-        asv, length = self.model.asv, masks.tokens.shape[1]
+        asv = self.model.asv
+        length = masks.tokens.shape[1]
         if not length:
             return None
-        parts = masks.tokens.split(max(self._at_once(len(masks.tokens)), 1))
-        read = [self._run(asv.begin, part, batch.padded, len(asv.stack.blocks)) for part in parts]
-        return asv.nucleotide_logits(asv.stack.norm(torch.cat(read)), length)[masks.where]
+        parts = masks.tokens.split(max(self._limit_chunk(len(masks.tokens)), 1))
+        encoded = [self._run(asv.begin, part, batch.padded, len(asv.stack.blocks)) for part in parts]
+        return asv.nucleotide_logits(asv.stack.norm(torch.cat(encoded)), length)[masks.where]
 
-    def _last(self, batch: Batch, masks: Masks | None) -> Outputs:
-        asv, chunks = self.model.asv, self._chunks(batch.tokens)
+    def _last_stage(self, batch: Batch, masks: Masks | None) -> Outputs:
+        asv = self.model.asv
+        chunks = self._chunks(batch.tokens)
         patches = -(-batch.tokens.shape[1] // asv.patch)
         for tokens, _ in chunks:
             self.link.expect(asv.position.new_empty(len(tokens), patches, asv.position.shape[1]))
         anchor = asv.position.new_zeros((), requires_grad=True)
         vectors = []
         for tokens, blocks in chunks:
-            hidden = _Received.apply(anchor, self.link)  # type: ignore[no-untyped-call]
+            hidden = _ReceiveHidden.apply(anchor, self.link)  # type: ignore[no-untyped-call]
             vectors.append(self._run(asv.end, hidden, tokens, batch.padded, blocks)[1])
         return self.model(batch, masks, torch.cat(vectors))  # type: ignore[no-any-return]
 
-    def _plan(self, batch: Batch, masks: Masks | None) -> dict[str, Any]:
-        """Where the cut is, by what the leading rank measures, and who does what."""
-        found = json.dumps(self._balanced(batch, masks) if self.world.is_main else {}).encode()
-        facts: dict[str, Any] = json.loads(self.world.broadcast(found))
+    def _make_plan(self, batch: Batch, masks: Masks | None) -> dict[str, Any]:
+        """Return where the model is cut, as the main rank measures it, and the device of each stage."""
+        balance = json.dumps(self._measure_balance(batch, masks) if self.world.is_main else {}).encode()
+        facts: dict[str, Any] = json.loads(self.world.broadcast(balance))
         name = np.frombuffer(device_name(batch.counts.device).encode(), np.uint8)
-        last, first = (own.tobytes().decode() for own in self.world.all_gather_arrays(name))
+        last, first = (array.tobytes().decode() for array in self.world.all_gather_arrays(name))
         facts["devices"] = {"last": f"rank {LAST}, {last}", "first": f"rank {FIRST}, {first}"}
         shares = f"{facts['shares']['first']:.0%} of the work, the last one {facts['shares']['last']:.0%}"
         log.info("pipeline: the first stage does %g blocks of each ASV, %s", facts["blocks"], shares)
         return facts
 
-    def _balanced(self, batch: Batch, masks: Masks | None) -> dict[str, Any]:
-        """Blocks of the first stage, and the shares of both, from the seconds of forward and backward."""
-        asv, tokens = self.model.asv, batch.tokens[: self._at_once(-(-len(batch.tokens) // CHUNKS))]
-        layers, batches = len(asv.stack.blocks), len(batch.tokens) / len(tokens)
-        timed = functools.partial(_timed, module=self.model, device=tokens.device)
-        whole = timed(lambda: asv(tokens, batch.padded)[1])
-        stem = timed(lambda: asv.begin(tokens, batch.padded, 0))
-        block = max((timed(lambda: asv.begin(tokens, batch.padded, layers)) - stem) / layers, 1e-9)
+    def _measure_balance(self, batch: Batch, masks: Masks | None) -> dict[str, Any]:
+        """Return blocks of the first stage, and the shares of both, from seconds of forward and backward passes."""
+        asv = self.model.asv
+        tokens = batch.tokens[: self._limit_chunk(-(-len(batch.tokens) // CHUNKS))]
+        layers = len(asv.stack.blocks)
+        chunks = len(batch.tokens) / len(tokens)
+        time_pass = functools.partial(_time_pass, module=self.model, device=tokens.device)
+        encoder = time_pass(lambda: asv(tokens, batch.padded)[1])
+        stem = time_pass(lambda: asv.begin(tokens, batch.padded, 0))
+        block = max((time_pass(lambda: asv.begin(tokens, batch.padded, layers)) - stem) / layers, 1e-9)
         vectors = asv.position.new_zeros(len(batch.tokens), asv.position.shape[1], requires_grad=True)
-        samples = timed(lambda: _every(self.model(batch, masks, vectors)))
+        samples = time_pass(lambda: _sum_outputs(self.model(batch, masks, vectors)))
         copies = 0 if masks is None else len(masks.tokens) / len(tokens) * (stem + layers * block)
         # The samples wait for both halves of all ASVs; only more masked copies than samples make it less than half.
-        share = min(max(0.5 - (copies - samples) / (2 * batches * whole), 0.0), 0.5)
-        blocks = min(max((share * whole - stem) / block, 0.0), float(layers))
+        share = min(max(0.5 - (copies - samples) / (2 * chunks * encoder), 0.0), 0.5)
+        blocks = min(max((share * encoder - stem) / block, 0.0), float(layers))
         blocks = round(blocks * CHUNKS) / CHUNKS
-        first = batches * (stem + blocks * block) + copies
-        total = batches * whole + copies + samples
+        first = chunks * (stem + blocks * block) + copies
+        total = chunks * encoder + copies + samples
         shares = {"first": first / total, "last": 1 - first / total}
         return {"blocks": blocks, "shares": shares, "seconds": {"stem": stem, "block": block, "samples": samples}}
 
 
-def _every(outputs: Outputs) -> Tensor:
-    """One number that depends on all outputs."""
+def _sum_outputs(outputs: Outputs) -> Tensor:
+    """Return one number that depends on all outputs."""
     values = (getattr(outputs, field.name) for field in dataclasses.fields(outputs))
     return torch.stack([value.sum() for value in values if isinstance(value, Tensor)]).sum()
 
 
-def _timed(work: Callable[[], Tensor], module: nn.Module, device: torch.device) -> float:
-    """Seconds of a forward and backward pass, the shortest of some."""
+def _time_pass(forward: Callable[[], Tensor], module: nn.Module, device: torch.device) -> float:
+    """Return the seconds of a forward and backward pass, the shortest of `TIMINGS`."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
 
-    def once() -> None:
-        torch.autograd.grad(work().sum(), parameters, allow_unused=True)
+    def run_once() -> None:
+        torch.autograd.grad(forward().sum(), parameters, allow_unused=True)
 
-    return min(seconds(once, device) for _ in range(TIMINGS))
+    return min(seconds(run_once, device) for _ in range(TIMINGS))
 
 
 class PipelineTask(AmpliconTask):
-    """The microbiome task on two ranks that share the work on each batch; both draw the same whole batches."""
+    """The microbiome task on two ranks that share the work on each batch; both draw the same batches."""
 
     splits_batches = False
 
     def __init__(self, model: Aam, config: FineTuneConfig, train: Loader, validation: Loader, device: torch.device, *,
                  asvs: AsvVectors | None = None, world: World = SINGLE) -> None:  # fmt: skip
-        whole = dataclasses.replace(train, world=SINGLE, distances=train.distances and world.rank == LAST)
-        super().__init__(model, config, whole, validation, device, asvs, world)
+        undivided = dataclasses.replace(train, world=SINGLE, distances=train.distances and world.rank == LAST)
+        super().__init__(model, config, undivided, validation, device, asvs, world)
         self.facts: dict[str, Any] = {}
         self.stages = Staged(model, world, self.facts)
 

@@ -1,4 +1,4 @@
-"""Saved models: the folder that `aam predict` needs, written, verified and read."""
+"""Saved models: the folders that `aam predict` reads, written, verified and loaded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RETRAIN = (
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What `aam predict` needs: the network, how its input is drawn, its targets and its training ASVs."""
+    """A trained network with what `aam predict` needs: options of its input, its targets and its training ASVs."""
 
     network: Aam
     data: DataConfig
@@ -55,7 +55,7 @@ class SavedModel:
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
-    """Write `saved` to the folder `path`, whole or not at all."""
+    """Write `saved` to the folder `path`, all of it or nothing."""
     description = {
         "format": FORMAT,
         "version": aam.__version__,
@@ -119,7 +119,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
 
 
 def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
-    """Write copies of model folders, by name, into the folder `path`, whole or not at all."""
+    """Write copies of model folders, by name, into the folder `path`, all of them or none."""
     with atomic_folder(path) as folder:
         for name, source in members.items():
             shutil.copytree(source, folder / name)
@@ -127,8 +127,8 @@ def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
 
 
 def _members(path: Path) -> list[Path]:
-    """The model folders that an ensemble holds, in the order of their names."""
-    return sorted(found.parent for found in path.glob(f"*/{DESCRIPTION}"))
+    """Return the model folders that an ensemble holds, in the order of their names."""
+    return sorted(file.parent for file in path.glob(f"*/{DESCRIPTION}"))
 
 
 def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
@@ -140,19 +140,23 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         As `load_model`, or the models draw their input in different ways or predict different targets.
     """
     folders: list[Path] = []
-    for given in paths:
-        path = given / "model" if (given / "model" / MANIFEST).is_file() else given
+    for folder in paths:
+        path = folder / "model" if (folder / "model" / MANIFEST).is_file() else folder
         if members := _members(path):
             verify_manifest(path)
         folders += members or [path]
     models = [load_model(folder, device) for folder in folders]
 
-    def meant(saved: SavedModel) -> tuple[object, ...]:
+    def input_and_targets(saved: SavedModel) -> tuple[object, ...]:
         targets = [(spec.name, spec.kind) for spec in saved.targets.specs]
         return saved.depth, saved.model.max_bp, saved.data.token_limit, saved.data.asv_sampling, targets
 
-    first, names = meant(models[0]), ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
+    first = input_and_targets(models[0])
+    names = ("--rarefy-depth", "--max-bp", "--token-limit", "--asv-sampling", "targets")
     for folder, saved in zip(folders, models, strict=True):
-        if apart := [name for name, one, other in zip(names, first, meant(saved), strict=True) if one != other]:
-            raise InputError(f"--model: {folder} and {folders[0]} differ in {shown(apart)}; predict with each alone")
+        values = zip(names, first, input_and_targets(saved), strict=True)
+        if differing := [name for name, expected, value in values if expected != value]:
+            raise InputError(
+                f"--model: {folder} and {folders[0]} differ in {shown(differing)}; predict with each alone"
+            )
     return models

@@ -79,11 +79,11 @@ class AmpliconTask(Task):
 
     @property
     def batches_per_epoch(self) -> int:  # type: ignore[override]
-        """Batches of an epoch, over all ranks together."""
+        """The number of batches of an epoch, on all ranks together."""
         return len(self.train)
 
     def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Batch]]:
-        """Yield the batches of an epoch, each in the parts that memory asks for."""
+        """Yield the batches of an epoch, each in the parts that fit into memory."""
         return self.train.windows(epoch, skip)
 
     @stage("losses")
@@ -92,9 +92,9 @@ class AmpliconTask(Task):
         return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
 
     def prepare(self, batch: Batch, number: int) -> MaskedBatch:
-        """Return the batch on the device, with its masks and known ASV vectors."""
+        """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV vectors."""
         moved = batch.to(self.device)
-        return MaskedBatch(moved, self.masks(moved, number), None if self.asvs is None else self.asvs.of(moved))
+        return MaskedBatch(moved, self.masks(moved, number), None if self.asvs is None else self.asvs.select(moved))
 
     def run(self, network: nn.Module, prepared: MaskedBatch) -> tuple[Outputs, Terms]:
         """Return the outputs of one batch, and every loss of them as ``name -> (sum, count)``."""
@@ -124,11 +124,11 @@ class AmpliconTask(Task):
         return prepared.batch.work(self.config.model.patch)
 
     def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
-        """Unfreeze what may learn from this epoch on."""
+        """Unfreeze the parameters that are trained from this epoch on."""
         unfreeze(self.model, optimizer, self.config.targets.unfreeze_epochs, epoch)
 
     def learning_rate_factor(self, name: str) -> float:
-        """Return the factor of what reads categories, 1 for all other parameters."""
+        """Return the factor of parameters that read categories, 1 for all others."""
         categorical = self.config.covariates.categorical_lr
         return 1.0 if categorical is None or not name.startswith(CONDITIONED) else categorical / self.config.train.lr
 
@@ -150,21 +150,21 @@ class AmpliconTask(Task):
             if prepared.masks is not None or not supervised:
                 _, terms = self.run(network, prepared)
             if supervised:
-                # Targets are judged as they are predicted, with no count withheld.
-                outputs, judged = self.run(network, prepared._replace(masks=None))
+                # Targets are scored as they are predicted, with no count withheld.
+                outputs, target_terms = self.run(network, prepared._replace(masks=None))
                 parts.append(collect(outputs, prepared.batch))
-                terms |= judged
+                terms |= target_terms
             means.add(terms)
         reduced = means.all_reduce(self.loss_names, self.world)
         metrics = {f"val_{name}": value for name, value in reduced.read(self.loss_weights).items()}
         if parts:
-            metrics |= self._scores(Predicted.joined(parts))
+            metrics |= self._scores(Predicted.concatenate(parts))
             metrics["val_loss"] = sum(v for n, v in metrics.items() if n.startswith(("val_target", "val_label")))
         return metrics
 
     def _scores(self, predicted: Predicted) -> Metrics:
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
-        gathered = predicted.of_all(self.world, study)
+        gathered = predicted.all_gather(self.world, study)
         scores = mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
         return {f"val_{name}": value for name, value in scores.items()}

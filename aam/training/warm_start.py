@@ -1,4 +1,4 @@
-"""Starting from a pretrained encoder: weights taken over, frozen, and unfrozen."""
+"""Warm start from a pretrained encoder: which weights are loaded, frozen and unfrozen."""
 
 from __future__ import annotations
 
@@ -19,36 +19,50 @@ NEW_PARTS = ("target", "labels", "covariates")
 CONDITIONED = ("covariates", "target.factors", "target.offsets")
 
 
-def take_weights(network: Aam, start: Aam, source: Path, alike: bool) -> None:
-    """Copy what fits from `start`, and say what was loaded, what is new and what was ignored.
+def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets: bool) -> None:
+    """Copy the weights of `encoder` that match in name and shape, and log which were loaded, new and ignored.
 
-    What reads covariates and targets is taken only where both are `alike`. Raises `InputError` where nothing fits.
+    Parameters
+    ----------
+    network : Aam
+        Gets the weights.
+    encoder : Aam
+    source : Path
+        Folder of the encoder, for messages.
+    same_targets : bool
+        Whether both have the same targets and covariates; only then the parts that read those are copied too.
+
+    Raises
+    ------
+    InputError
+        No weight matches.
     """
-    have, own = start.state_dict(), network.state_dict()
-    have = {name: value for name, value in have.items() if alike or not name.startswith(NEW_PARTS)}
-    loaded = [name for name in own if name in have and own[name].shape == have[name].shape]
+    encoder_weights = encoder.state_dict()
+    weights = network.state_dict()
+    usable = {n: value for n, value in encoder_weights.items() if same_targets or not n.startswith(NEW_PARTS)}
+    loaded = [name for name in weights if name in usable and weights[name].shape == usable[name].shape]
     if not loaded:
         raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")
-    network.load_state_dict({**own, **{name: have[name] for name in loaded}})
-    parts = {"loaded": loaded, "new": own.keys() - set(loaded), "ignored": start.state_dict().keys() - set(loaded)}
+    network.load_state_dict({**weights, **{name: usable[name] for name in loaded}})
+    parts = {"loaded": loaded, "new": weights.keys() - set(loaded), "ignored": encoder_weights.keys() - set(loaded)}
     for title, names in parts.items():
         heads = sorted({name.split(".")[0] for name in names})
         log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
 
 
 def freeze_base(network: Aam) -> None:
-    """Let only the target heads learn."""
+    """Freeze everything but the target heads."""
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name.startswith(NEW_PARTS))
 
 
 def unfreeze(network: Aam, optimizer: Optimizer, epochs: int, epoch: int) -> None:
-    """Let learn what may in `epoch`: for `epochs` the new heads alone, then the sample encoder too, then everything.
+    """Unfreeze by `epoch`: the new heads alone for `epochs`, then the sample encoder too, then everything.
 
     Gradual unfreezing (Howard and Ruder 2018), in three stages; nothing is changed where `epochs` is 0.
     """
     if epochs and epoch <= 2 * epochs:
         parts = (NEW_PARTS, (*NEW_PARTS, "sample"), ("",))[epoch // epochs]
-        learning = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for name, parameter in network.named_parameters():
-            parameter.requires_grad_(name.startswith(parts) and id(parameter) in learning)
+            parameter.requires_grad_(name.startswith(parts) and id(parameter) in optimized)

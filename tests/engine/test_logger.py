@@ -24,10 +24,10 @@ def epoch(number: int) -> dict:
 
 
 def test_records_are_lines_and_scalars(tmp_path, caplog):
-    with RunLogger(tmp_path, "pretrain", 20, 2) as journal:
-        journal.report({"event": "step", "step": 9, "lr": 0.1})
-        journal.report(step(10))
-        journal.report(epoch(1))
+    with RunLogger(tmp_path, "pretrain", 20, 2) as logger:
+        logger.record({"event": "step", "step": 9, "lr": 0.1})
+        logger.record(step(10))
+        logger.record(epoch(1))
     assert [(record["event"], record["step"]) for record in records(tmp_path)] == [("step", 10), ("epoch", 10)]
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
@@ -36,25 +36,25 @@ def test_records_are_lines_and_scalars(tmp_path, caplog):
 
 
 def test_what_came_after_the_checkpoint_is_cut_off(tmp_path):
-    with RunLogger(tmp_path, "pretrain", 40, 4) as journal:
-        journal.report(step(10))
-        facts = json.loads(json.dumps(journal.facts()))
-        journal.report(step(20))
-        journal.report(epoch(1))
+    with RunLogger(tmp_path, "pretrain", 40, 4) as logger:
+        logger.record(step(10))
+        state, text = json.loads(json.dumps(logger.state())), logger.text
+        logger.record(step(20))
+        logger.record(epoch(1))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"event": "st')
-    with RunLogger(tmp_path, "pretrain", 40, 4, facts) as journal:
-        journal.report(step(11))
+    with RunLogger(tmp_path, "pretrain", 40, 4, state, text) as logger:
+        logger.record(step(11))
     assert [record["step"] for record in records(tmp_path)] == [10, 11]
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
     assert [event.step for event in board.Scalars("step/train_loss")] == [10, 11]
-    assert records(tmp_path)[1]["seconds"] >= facts["seconds"]
+    assert records(tmp_path)[1]["seconds"] >= state["seconds"]
 
 
 def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch, caplog):
-    with RunLogger(tmp_path, "pretrain", 20, 2) as journal:
-        journal.report(step(10))
+    with RunLogger(tmp_path, "pretrain", 20, 2) as logger:
+        logger.record(step(10))
         opening = Path.open
 
         def full(self: Path, *arguments: object, **options: object):
@@ -64,8 +64,8 @@ def test_lines_that_could_not_be_written_are_written_later(tmp_path, monkeypatch
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "open", full)
-            journal.report(epoch(1))
+            logger.record(epoch(1))
         assert "training goes on, and it is tried again" in caplog.text
         assert len(records(tmp_path)) == 1
-        journal.report(step(20))
+        logger.record(step(20))
     assert [record["event"] for record in records(tmp_path)] == ["step", "epoch", "step"]

@@ -16,39 +16,10 @@ from safetensors.torch import load_file
 
 from aam.engine.checkpoint import load, save
 from aam.engine.losses import Terms
-from aam.engine.optimizer import load_optimizer_state, make_optimizer, optimizer_state
-from aam.engine.options import RunConfig, TrainingOptions
-from aam.engine.task import Metrics, Task
+from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
-
-
-class Doubling(Task):
-    """A two-layer model learns to double random numbers."""
-
-    def __init__(self, seed: int = 0, size: int = 16) -> None:
-        torch.manual_seed(seed)
-        self.model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
-        self.batches_per_epoch, self.loss_names, self.size = 5, ("error",), size
-
-    def batches(self, epoch: int, skip: int):
-        for number in range(skip, self.batches_per_epoch):
-            yield [torch.randn(self.size, 3, generator=torch.Generator().manual_seed(100 * epoch + number))]
-
-    def losses(self, network: torch.nn.Module, batch: torch.Tensor) -> Terms:
-        return {"error": ((network(batch) - 2 * batch).square().sum(), torch.tensor(batch.numel()))}
-
-    def validate(self, network: torch.nn.Module) -> Metrics:
-        ((batch,), *_) = self.batches(999, 0)
-        return {"val_loss": float(self.losses(network, batch)["error"][0])}
-
-
-def options(**changes) -> TrainingOptions:
-    return TrainingOptions(**{"epochs": 6, "lr": 0.02, "patience": 0, **changes})
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+from tests.engine.conftest import Doubling, options, same
 
 
 def test_training_lowers_the_loss_and_keeps_the_best():
@@ -108,24 +79,13 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
     assert (tmp_path / "nonfinite" / "batch-0").is_dir()
 
 
-def test_the_state_of_an_optimizer_has_the_names_of_parameters():
-    task = Doubling()
-    trainer = Trainer(task, options(epochs=1), RunConfig())
-    trainer.fit()
-    state = optimizer_state(trainer.optimizer, task.model)
-    assert set(state) == {f"{n}:{k}" for n in task.model.state_dict() for k in ("step", "exp_avg", "exp_avg_sq")}
-    fresh = make_optimizer(task.model, options())
-    load_optimizer_state(fresh, task.model, state)
-    assert same(optimizer_state(fresh, task.model), state)
-
-
 RANKS = """
 import json, sys
 import torch
 from pathlib import Path
 from safetensors.torch import save_file
 sys.path.insert(0, sys.argv[1])
-from test_trainer import Doubling, options
+from conftest import Doubling, options
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.runtime.process_group import process_group

@@ -16,6 +16,8 @@ import torch
 
 from aam.commands.compare import TIMES
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parent / "ranks.py"
 ROOT = SCRIPT.parents[2]
 ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")

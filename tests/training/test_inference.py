@@ -39,7 +39,7 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("stem", ["patch", "nucleotide"])
 def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
     model, rows = model_of(HEADS, asv_stem=stem), np.array([7, 0, 4, 3])
-    found = run_model(model, study, rows, CPU, PLAIN, draw=5)
+    found = run_model(model, study, rows, CPU, PLAIN, rarefaction=5)
     assert found.sample_ids == ("s7", "s0", "s4", "s3")
     batch = draw_batch(study, rows, 5)
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
         np.zeros((4, 0, 0)),
     )
     assert expected.target.std() > 0.05
-    assert not different(found, expected.ordered(found.sample_ids))
+    assert not different(found, expected.reorder(found.sample_ids))
     for probabilities in found.probabilities:
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
 
@@ -66,13 +66,13 @@ def test_the_table_is_encoded_in_any_chunks(study, model_of):
     for size in (None, 1, 5, 24, 100):
         vectors = encode_table(model, study, CPU, RuntimeConfig(asv_chunk_size=size))
         assert vectors.vectors.shape == (24, 16)
-        torch.testing.assert_close(vectors.of(batch), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(vectors.select(batch), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_vectors_need_columns():
     batch = Batch(torch.ones(1, 4, dtype=torch.uint8), torch.zeros(1, 1).long(), torch.ones(1, 1), sizes=(1,))
     with pytest.raises(ValueError, match="columns"):
-        AsvVectors(torch.zeros(1, 16)).of(batch)
+        AsvVectors(torch.zeros(1, 16)).select(batch)
 
 
 def test_no_order_changes_a_prediction(study, study_of, tiny, model_of):
@@ -87,7 +87,7 @@ def test_no_order_changes_a_prediction(study, study_of, tiny, model_of):
     expected = run_model(model, study, np.arange(9), CPU, PLAIN)
     assert np.ptp(expected.samples, axis=0).max() > 0.1
     found = run_model(model, shuffled, asked, CPU, PLAIN)
-    assert not different(found, expected.ordered(found.sample_ids))
+    assert not different(found, expected.reorder(found.sample_ids))
 
 
 def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny, model_of):
@@ -95,7 +95,7 @@ def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny
     made, model = tiny(lengths=LENGTHS), model_of(HEADS)
     together = run_model(model, study, np.arange(9), CPU, PLAIN)
     for row in range(9):
-        expected = together.ordered([f"s{row}"])
+        expected = together.reorder([f"s{row}"])
         assert not different(run_model(model, study, np.array([row]), CPU, PLAIN), expected)
         own = np.flatnonzero(made["counts"][row])
         sequences = [made["sequences"][column] for column in own]

@@ -1,4 +1,4 @@
-"""Finders and profiles: sizes that fit, memory of a step, learning rates, what is restored; the doctor's network."""
+"""Memory of a step: batch sizes that fit, and batches in parts; profiles, and the network of the doctor."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from aam.cli.main import main
-from aam.commands.profile import learning_rates, read_rocprof, suggested
+from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.batch import Budget
 from aam.data.simulate import SimulateConfig, simulate
@@ -24,8 +23,8 @@ from aam.model.reference import activations
 from aam.runtime.memory import memory_limit, resident_memory
 from aam.runtime.rng import random_state
 from aam.training import memory_budget
-from aam.training.memory_budget import largest_batch, memory_model, sizes
-from aam.training.steps import Steps, make_steps, restored
+from aam.training.memory_budget import fit_memory_model, largest_fitting_batch, split_batch
+from aam.training.steps import PretrainingSteps, make_steps
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -39,7 +38,7 @@ def study(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def steps(study) -> Steps:
+def steps(study) -> PretrainingSteps:
     config = FineTuneConfig(
         data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
         model=ModelConfig(embedding_dim=16, attention_heads=2, attention_layers=1),
@@ -49,99 +48,63 @@ def steps(study) -> Steps:
     return make_steps(config)
 
 
-def everything(steps: Steps) -> dict[str, torch.Tensor]:
+def snapshot(steps: PretrainingSteps) -> dict[str, torch.Tensor]:
     """Copies of weights, optimizer state and random numbers."""
-    found = {f"model.{name}": value for name, value in steps.model.state_dict().items()}
-    for at, moments in steps.optimizer.state_dict()["state"].items():
-        found |= {f"optimizer.{at}.{name}": value for name, value in moments.items()}
-    return copy.deepcopy(found | random_state(CPU))
+    tensors = {f"model.{name}": value for name, value in steps.model.state_dict().items()}
+    for number, values in steps.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{number}.{name}": value for name, value in values.items()}
+    return copy.deepcopy(tensors | random_state(CPU))
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_what_is_tried_leaves_nothing_behind_even_when_it_fails(steps):
-    steps.take(2, 0)
-    before, losses, loader = everything(steps), len(steps.losses), steps.loader
-
-    def fail() -> None:
-        with restored(steps):
-            steps.loader = replace(steps.loader, batch_size=3)
-            steps.take(2, 0)
-            torch.rand(3)
-            assert not same(before, everything(steps))
-            raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        fail()
-    assert same(before, everything(steps))
-    assert (len(steps.losses), steps.loader) == (losses, loader)
-    assert all(parameter.grad is None for parameter in steps.model.parameters())
-
-
 # --- the largest batch ---------------------------------------------------------------------------------------
 
 
-def test_the_largest_batch_is_found_by_growth_and_bisection(steps, monkeypatch):
+def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
     """Memory is simulated: 1,000 bytes and 100 for each sample, above what the process holds."""
-    tried, base = [], resident_memory()
+    base = resident_memory()
     monkeypatch.setattr(memory_budget, "resident_memory", lambda: base)
-
-    def peak(steps: Steps, size: int) -> int:
-        tried.append(size)
-        return base + 1000 + 100 * size
-
-    monkeypatch.setattr(memory_budget, "_peak", peak)
-    fits = largest_batch(steps, base + 1000 + 100 * 23)
-    assert 22 <= max(fits) <= 23
-    assert tried[:5] == [1, 2, 4, 8, 16]
-    assert max(tried) <= 23, "nothing that does not fit is tried where memory grows as it did"
-    assert max(largest_batch(steps, base + 10**9)) == 36, "all samples there are"
-    assert max(largest_batch(steps, base + 10**9, most=12)) == 12
-    with pytest.raises(RunError, match="not even one sample fits into"):
-        largest_batch(steps, base + 1050)
+    monkeypatch.setattr(memory_budget, "_epoch_peak", lambda steps, size: base + 1000 + 100 * size)
+    assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
+    assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"
+    assert max(largest_fitting_batch(steps, base + 10**9, max_size=12)) == 12
+    with pytest.raises(RunError, match=r"not even one sample fits into .*; raise --max-memory-fraction"):
+        largest_fitting_batch(steps, base + 1050)
 
 
-def test_a_device_that_is_full_is_full_and_other_errors_are_told(steps, monkeypatch):
-    def full(steps: Steps, size: int) -> int:
-        if size > 5:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return 1
-
-    monkeypatch.setattr(memory_budget, "_peak", full)
-    before = everything(steps)
-    assert max(largest_batch(steps, 10**15)) == 5
-    monkeypatch.setattr(Steps, "step", lambda *_: 1 / 0)
-    monkeypatch.undo()
-    monkeypatch.setattr(Steps, "step", lambda *_: 1 / 0)
+def test_an_error_of_a_step_is_raised_and_leaves_nothing_behind(steps, monkeypatch):
+    before = snapshot(steps)
+    monkeypatch.setattr(PretrainingSteps, "step", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        largest_batch(steps, 10**15)
-    assert same(before, everything(steps))
+        largest_fitting_batch(steps, 10**15)
+    assert same(before, snapshot(steps))
 
 
 def test_real_steps_are_measured(steps):
-    before = everything(steps)
-    fits = largest_batch(steps, memory_limit(CPU, 1.0), most=4)
+    before = snapshot(steps)
+    fits = largest_fitting_batch(steps, memory_limit(CPU, 1.0), max_size=4)
     assert list(fits) == [1, 2, 4]
     assert all(peak > 1e7 for peak in fits.values())
-    assert same(before, everything(steps))
+    assert same(before, snapshot(steps))
 
 
 def test_the_effective_batch_is_kept():
-    assert sizes(TrainConfig(batch_size=64), None) == (64, 1)
-    assert sizes(TrainConfig(batch_size=64), 1000) == (64, 1)
-    assert sizes(TrainConfig(batch_size=64), 50) == (32, 2)
-    assert sizes(TrainConfig(batch_size=16, gradient_accumulation_steps=3), 30) == (24, 2)
-    assert sizes(TrainConfig(batch_size=7), 3) == (1, 7)
-    assert sizes(TrainConfig(batch_size=16, target_effective_batch_size=64), None) == (16, 4)
-    assert sizes(TrainConfig(batch_size=16, target_effective_batch_size=64), 40) == (32, 2)
+    assert split_batch(TrainConfig(batch_size=64), None) == (64, 1)
+    assert split_batch(TrainConfig(batch_size=64), 1000) == (64, 1)
+    assert split_batch(TrainConfig(batch_size=64), 50) == (32, 2)
+    assert split_batch(TrainConfig(batch_size=16, gradient_accumulation_steps=3), 30) == (24, 2)
+    assert split_batch(TrainConfig(batch_size=7), 3) == (1, 7)
+    assert split_batch(TrainConfig(batch_size=16, target_effective_batch_size=64), None) == (16, 4)
+    assert split_batch(TrainConfig(batch_size=16, target_effective_batch_size=64), 40) == (32, 2)
     with pytest.raises(InputError, match="--target-effective-batch-size is 40, expected a multiple of --batch-size 16"):
-        sizes(TrainConfig(batch_size=16, target_effective_batch_size=40), None)
+        split_batch(TrainConfig(batch_size=16, target_effective_batch_size=40), None)
 
 
-def test_training_with_a_batch_size_that_was_found(study, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(memory_budget, "_peak", lambda steps, size: 10**15 if size > 4 else 1)
+def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(memory_budget, "_epoch_peak", lambda steps, size: 10**15 if size > 4 else 1)
     words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--epochs=1", "--threads=1"]
     words += ["--batch-size=8", "--auto-batch-size", "--output-dir", str(tmp_path / "run")]
@@ -151,7 +114,7 @@ def test_training_with_a_batch_size_that_was_found(study, tmp_path, capsys, monk
     assert about["decisions"]["batch"] == {"batch_size": 4, "gradient_accumulation_steps": 2}
     assert about["config"]["train"]["batch_size"] == 4
     (tmp_path / "run" / "metrics.json").unlink()
-    monkeypatch.setattr(memory_budget, "_peak", lambda *_: pytest.fail("sought again"))
+    monkeypatch.setattr(memory_budget, "_epoch_peak", lambda *_: pytest.fail("searched again"))
     assert main([*words, "--resume-from", "auto"]) == 0
     assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
     said = capsys.readouterr().err
@@ -159,19 +122,19 @@ def test_training_with_a_batch_size_that_was_found(study, tmp_path, capsys, monk
     assert "config.train.auto_batch_size was True and is False" in said
 
 
-def test_what_a_step_needs_is_told_from_its_batch(steps):
+def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):
     """Within a tenth of what is measured, on batches that the model was not fitted to."""
-    before, free = everything(steps), replace(steps.loader, batch_size=32)
-    steps.loader = free
-    found = memory_model(steps, memory_limit(CPU, 1.0))
-    assert same(before, everything(steps))
-    with restored(steps):
-        for batch in replace(free, batch_size=24).epoch(3):
-            measured = memory_budget._most(steps, batch)
-            assert found._replace(most=1.1 * measured).allows(batch)
-            assert not found._replace(most=0.9 * measured).allows(batch)
+    before = snapshot(steps)
+    steps.task.train = replace(steps.loader, batch_size=32)
+    budget = fit_memory_model(steps, memory_limit(CPU, 1.0))
+    assert same(before, snapshot(steps))
+    with steps.restored():
+        for batch in replace(steps.loader, batch_size=24).epoch(3):
+            measured = memory_budget._step_peak(steps, batch)
+            assert budget._replace(most=1.1 * measured).allows(batch)
+            assert not budget._replace(most=0.9 * measured).allows(batch)
     with pytest.raises(RunError, match=r"fits into 0\.0 GB; raise --max-memory-fraction, lower"):
-        memory_model(steps, 10**6)
+        fit_memory_model(steps, 10**6)
 
 
 def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypatch):
@@ -179,7 +142,7 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
     words = ["train", "--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device=cpu"]
     words += ["--metadata-column=ph", "--epochs=2", "--threads=1", "--batch-size=8", "--lr=1e-3", "--test-size=0"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
-    monkeypatch.setattr(memory_budget, "memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
+    monkeypatch.setattr(memory_budget, "fit_memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
 
     def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
         assert main([*words, "--output-dir", str(tmp_path / name), *more]) == 0
@@ -199,22 +162,8 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         assert max(json.loads(line).get("step", 0) for line in lines) == 8, "two epochs of 4 batches"
     (tmp_path / "parts" / "metrics.json").unlink()
-    monkeypatch.setattr(memory_budget, "memory_model", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(memory_budget, "fit_memory_model", lambda *_: pytest.fail("measured again"))
     assert same(parts, weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"))
-
-
-# --- learning rates ------------------------------------------------------------------------------------------
-
-
-def test_learning_rates_from_too_small_to_too_large(steps):
-    before = everything(steps)
-    found = learning_rates(steps, 30)
-    rates = [rate for rate, _ in found]
-    assert rates == sorted(rates)
-    assert rates[0] == pytest.approx(1e-6)
-    assert all(np.isfinite(loss) for _, loss in found)
-    assert same(before, everything(steps))
-    assert suggested([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)]) == pytest.approx(1e-2 / 3)
 
 
 # --- profiles ------------------------------------------------------------------------------------------------

@@ -550,7 +550,7 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
         terms = []
         with torch.no_grad():
             for batch in trainer.task.validation.epoch(EVALUATION):
-                prepared = MaskedBatch(batch, None, None if asvs is None else asvs.of(batch))
+                prepared = MaskedBatch(batch, None, None if asvs is None else asvs.select(batch))
                 outputs, _ = trainer.task.run(model.eval(), prepared)
                 terms.append(outputs.target.numpy())
                 order = [found.sample_ids.index(one) for one in batch.sample_ids]

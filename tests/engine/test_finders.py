@@ -1,0 +1,150 @@
+"""Finders: the largest batch of a simulated memory, the learning-rate range test, and steps that leave no trace."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+
+from aam.engine.finders import StepRunner, largest_batch, learning_rate_curve, suggested_learning_rate
+from aam.engine.losses import Terms
+from aam.engine.optimizer import make_optimizer
+from aam.errors import RunError
+from aam.runtime.rng import random_state
+from tests.engine.conftest import Doubling, options, same
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def runner() -> StepRunner:
+    task = Doubling()
+    return StepRunner(task, make_optimizer(task.model, options()))
+
+
+def batches(task: Doubling):
+    for epoch in itertools.count():
+        for (batch,) in task.batches(epoch, 0):
+            yield batch
+
+
+def run_steps(runner: StepRunner, number: int) -> None:
+    for step, batch in enumerate(itertools.islice(batches(runner.task), number)):
+        runner.step(batch, step)
+
+
+def snapshot(runner: StepRunner) -> dict[str, torch.Tensor]:
+    """Copies of weights, optimizer state and random state."""
+    tensors = {f"model.{name}": value for name, value in runner.model.state_dict().items()}
+    for number, values in runner.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{number}.{name}": value for name, value in values.items()}
+    return copy.deepcopy(tensors | random_state(CPU))
+
+
+# --- single steps ----------------------------------------------------------------------------------------------
+
+
+def test_steps_learn_and_their_losses_are_kept(runner):
+    run_steps(runner, 40)
+    assert len(runner.losses) == 40
+    assert runner.losses[-1] < 0.5 * runner.losses[0]
+
+
+def test_restored_leaves_nothing_behind_even_after_an_error(runner):
+    run_steps(runner, 2)
+    before = snapshot(runner)
+
+    def fail() -> None:
+        with runner.restored():
+            run_steps(runner, 2)
+            torch.rand(3)
+            assert not same(before, snapshot(runner))
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert same(before, snapshot(runner))
+    assert len(runner.losses) == 2
+    assert all(parameter.grad is None for parameter in runner.model.parameters())
+
+
+# --- the largest batch -----------------------------------------------------------------------------------------
+
+
+class Memory:
+    """Simulated memory: 1,000 bytes and 100 for each sample, beside `base` bytes."""
+
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+        self.tried: list[int] = []
+
+    def peak(self, size: int) -> int:
+        self.tried.append(size)
+        return self.base + 1000 + 100 * size
+
+
+@pytest.mark.parametrize("base", [0, 10**9])
+def test_the_largest_batch_is_found_by_growth_and_bisection(base):
+    memory = Memory(base)
+    fits = largest_batch(memory.peak, base + 1000 + 100 * 23, 36, base)
+    assert 22 <= max(fits) <= 23
+    assert memory.tried[:5] == [1, 2, 4, 8, 16]
+    assert max(memory.tried) <= 23, "nothing that does not fit is tried where memory grows as it did"
+    assert fits == {size: base + 1000 + 100 * size for size in memory.tried}
+
+
+def test_the_largest_batch_is_at_most_the_largest_size():
+    assert max(largest_batch(Memory().peak, 10**9, 36)) == 36
+    assert max(largest_batch(Memory().peak, 10**9, 12)) == 12
+
+
+def test_no_sample_fits():
+    with pytest.raises(RunError, match="not even one sample fits into"):
+        largest_batch(Memory().peak, 1050, 36)
+
+
+def test_a_device_that_is_full_ends_the_growth_and_other_errors_pass():
+    def full(size: int) -> int:
+        if size > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 1
+
+    assert max(largest_batch(full, 10**15, 36)) == 5
+    with pytest.raises(ZeroDivisionError):
+        largest_batch(lambda size: 1 // 0, 10**15, 36)
+
+
+# --- the learning rate -----------------------------------------------------------------------------------------
+
+
+def test_the_range_test_tries_rates_from_too_small_to_too_large(runner):
+    before = snapshot(runner)
+    curve = learning_rate_curve(runner, batches(runner.task), 30)
+    rates = [rate for rate, _ in curve]
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(1e-6)
+    assert all(math.isfinite(loss) for _, loss in curve)
+    assert curve[0][1] > min(loss for _, loss in curve)
+    assert same(before, snapshot(runner))
+
+
+def test_the_range_test_ends_where_the_loss_diverges():
+    class Diverging(Doubling):
+        def losses(self, network: torch.nn.Module, batch: torch.Tensor) -> Terms:
+            ((total, count),) = super().losses(network, batch).values()
+            return {"error": (total * 1e6 ** (self.steps // 10), count)}
+
+        def prepare(self, batch: torch.Tensor, number: int) -> torch.Tensor:
+            self.steps = number
+            return batch
+
+    task = Diverging()
+    curve = learning_rate_curve(StepRunner(task, make_optimizer(task.model, options())), batches(task), 30)
+    assert len(curve) == 10
+
+
+def test_the_suggested_rate_is_a_third_of_the_best():
+    assert suggested_learning_rate([(1e-3, 2.0), (1e-2, 1.0), (1e-1, 3.0)]) == pytest.approx(1e-2 / 3)

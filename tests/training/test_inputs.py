@@ -1,0 +1,119 @@
+"""Inputs of `aam train`: encoders that saw held-out labels, sizes that contradict an encoder, and label shares."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aam.cli.main import main
+
+SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2"
+SMALL = "--epochs 1 --batch-size 16 --rarefy-depth 300 --threads 1 --device cpu"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs") / "study"
+    assert main(f"simulate --output-dir {folder} --samples 120 --asvs 80 --length 50 --depth 1500".split()) == 0
+    return folder
+
+
+def train(study: Path, output: Path, words: str) -> int:
+    inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --output-dir {output}"
+    return main(f"train {inputs} {SMALL} {words}".split())
+
+
+@pytest.fixture(scope="module")
+def encoder(study, tmp_path_factory) -> Path:
+    """The run of an encoder that was pretrained without labels."""
+    folder = tmp_path_factory.mktemp("encoders") / "pretrained"
+    inputs = f"--table {study}/table.biom --tree {study}/tree.nwk --output-dir {folder}"
+    assert main(f"pretrain {inputs} {SMALL} {SIZES}".split()) == 0
+    return folder
+
+
+# --- labels of held-out samples (issue 15, point 1) ------------------------------------------------------------
+
+
+def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys):
+    assert train(study, tmp_path / "labelled", f"--metadata-column null --test-size 0 {SIZES}") == 0
+    capsys.readouterr()
+    words = f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3 --seed 5"
+    assert train(study, tmp_path / "run", words) == 2
+    message = capsys.readouterr().err
+    assert f"--pretrained-encoder {tmp_path}/labelled/model learned null from " in message
+    assert "of the held-out samples" in message
+    assert "take an encoder of `aam pretrain`" in message
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_an_encoder_without_labels_may_have_seen_held_out_samples(study, encoder, tmp_path):
+    words = f"--metadata-column ph --pretrained-encoder {encoder} --test-size 0.3 --seed 5"
+    assert train(study, tmp_path / "run", words) == 0
+
+
+# --- sizes of the encoder (issue 15, point 8) ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        ("--embedding-dim 32", "--embedding-dim is 32, and the encoder of --pretrained-encoder"),
+        ("--dropout 0.2", "--dropout is 0.2, and the encoder of --pretrained-encoder"),
+        ("--attention-layers 3", "--attention-layers is 3, and the encoder of --pretrained-encoder"),
+        ("--no-count-embedding", "--count-embedding is False, and the encoder of --pretrained-encoder"),
+    ],
+)
+def test_sizes_that_contradict_the_encoder_are_refused(study, encoder, tmp_path, capsys, words, setting):
+    assert train(study, tmp_path / "run", f"--metadata-column ph --pretrained-encoder {encoder} {words}") == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert setting in message
+    assert "leave the option out, or pretrain again" in message
+
+
+def test_the_sizes_of_the_encoder_are_used_and_recorded(study, encoder, tmp_path):
+    words = f"--metadata-column ph --pretrained-encoder {encoder} --embedding-dim 16"
+    assert train(study, tmp_path / "run", words) == 0
+    model = json.loads((tmp_path / "run" / "run.json").read_text())["config"]["model"]
+    assert (model["embedding_dim"], model["attention_layers"], model["attention_heads"]) == (16, 1, 2)
+
+
+# --- the share of labels (issue 15, point 9) -------------------------------------------------------------------
+
+
+def test_a_share_of_labels_holds_for_training_validation_and_baselines(study, tmp_path, monkeypatch):
+    """Spies record the samples that heads, loaders and baselines get."""
+    import aam.commands.train as command
+    import aam.training.build as build
+
+    fitted: list[tuple[int, int]] = []
+    baselines: list[tuple[int, int, int]] = []
+    fit_heads = build.fit_heads
+    evaluate_targets = command.evaluate_targets
+
+    def spy_on_heads(network, study, rows, *arguments) -> None:
+        fitted.append((len(rows[0]), len(rows[1])))
+        fit_heads(network, study, rows, *arguments)
+
+    def spy_on_baselines(table, metadata, columns, source):
+        baselines.extend(tuple(len(split.ids(n)) for n in ("train", "validation", "test")) for split in source.splits)
+        return evaluate_targets(table, metadata, columns, source)
+
+    monkeypatch.setattr(build, "fit_heads", spy_on_heads)
+    monkeypatch.setattr(command, "evaluate_targets", spy_on_baselines)
+    words = f"--metadata-column ph --label-share 0.1 --validation-size 0.25 --test-size 0.25 {SIZES}"
+    assert train(study, tmp_path / "run", words) == 0
+    lines = (tmp_path / "run" / "split.tsv").read_text().splitlines()[1:]
+    sizes = {name: sum(name in line.split("\t") for line in lines) for name in ("train", "validation", "test")}
+    used = sizes["train"], sizes["validation"], sizes["test"]
+    assert min(used[:2]) >= 2
+    assert fitted == [used[:2]], "split.tsv holds the samples whose labels are used"
+    assert baselines == [used]
+    assert used[0] <= 0.1 * 120
+    assert used[1] <= 0.1 * 120
+    model = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
+    assert len(model["notes"]["seen_samples"]) == used[0] + used[1]

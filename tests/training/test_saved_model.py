@@ -1,0 +1,202 @@
+"""Saved models are read bit for bit; what is damaged, missing or of another format is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aam.config import DataConfig, ModelConfig
+from aam.data.region import RegionProfile
+from aam.data.targets import Scale, Targets, TargetSpec
+from aam.errors import InputError
+from aam.model.heads import HeadConfig
+from aam.runtime.files import MANIFEST, write_manifest
+from aam.runtime.options import RuntimeConfig
+from aam.training.inference import run_model
+from aam.training.saved_model import SavedModel, load_model, load_models, save_model
+
+CPU = torch.device("cpu")
+HEADS = HeadConfig("unifrac", (0.71, 0.13), counts=True, n_targets=1, n_classes=(2,))
+TARGETS = Targets(
+    (
+        TargetSpec("age", "numeric", (), "zscore", Scale(1 / 3, 2.5), bounds=(0.0, 24.0)),
+        TargetSpec("site", "class", ("gut", "oral = mouth")),
+    )
+)
+FILES = ["manifest.json", "model.json", "profile.safetensors", "weights.safetensors"]
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny())
+
+
+@pytest.fixture
+def saved(study, model_of) -> SavedModel:
+    sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, "asv_stem": "nucleotide"}
+    return SavedModel(
+        network=model_of(HEADS, **sizes),
+        data=DataConfig(table=Path("some") / "täble.biom", token_limit=77, cv="fold"),
+        model=ModelConfig(**sizes),
+        heads=HEADS,
+        depth=40,
+        seed=12,
+        targets=TARGETS,
+        profile=RegionProfile.fit(study.table.sequences),
+        notes={"seen_samples": ["s1", "日本"], "best_epoch": 3},
+    )
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    save_model(tmp_path / "run" / "model", saved)
+    return tmp_path / "run" / "model"
+
+
+def test_a_model_comes_back_bit_for_bit(saved, folder, study):
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+    loaded = load_model(folder, CPU)
+    for field in dataclasses.fields(SavedModel):
+        if field.name not in ("network", "profile"):
+            assert getattr(loaded, field.name) == getattr(saved, field.name), field.name
+    for name, values in saved.profile.to_arrays().items():
+        np.testing.assert_array_equal(loaded.profile.to_arrays()[name], values)
+    assert not loaded.network.training
+    predicted, expected = (
+        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig()) for model in (loaded, saved)
+    )
+    assert expected.target.std() > 0.01
+    np.testing.assert_array_equal(predicted.target, expected.target)
+    np.testing.assert_array_equal(predicted.probabilities[0], expected.probabilities[0])
+    np.testing.assert_array_equal(loaded.targets.decode(predicted.target), TARGETS.decode(expected.target))
+
+
+def test_a_model_is_replaced_as_a_whole(saved, folder):
+    with torch.no_grad():
+        for parameter in saved.network.parameters():
+            parameter += 1
+    save_model(folder, saved)
+    state = load_model(folder, CPU).network.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in saved.network.state_dict().items())
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_a_flipped_bit_is_detected(folder, name):
+    path = folder / name
+    content = path.read_bytes()
+    for position in {0, 7, len(content) // 2, len(content) - 1}:
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        with pytest.raises(InputError, match=f"{name}: missing or damaged"):
+            load_model(folder, CPU)
+    path.write_bytes(content[:-1])
+    with pytest.raises(InputError, match=f"{name}: missing or damaged"):
+        load_model(folder, CPU)
+    path.write_bytes(content)
+    load_model(folder, CPU)
+
+
+def test_a_flipped_bit_of_the_manifest_is_detected(folder):
+    path = folder / MANIFEST
+    content = path.read_bytes()
+    for position, byte in enumerate(content):
+        path.write_bytes(content[:position] + bytes([byte ^ 1]) + content[position + 1 :])
+        with pytest.raises(InputError):
+            load_model(folder, CPU)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(InputError, match=f"{name}"):
+        load_model(folder, CPU)
+
+
+def test_all_damaged_files_are_named(folder):
+    for name in FILES[1:]:
+        (folder / name).write_bytes(b"")
+    with pytest.raises(InputError) as caught:
+        load_model(folder, CPU)
+    assert len(caught.value.problems) == 3
+
+
+def test_folders_without_a_model_are_refused(tmp_path):
+    checkpoint = tmp_path / "best.pt"
+    torch.save({"weight": torch.zeros(2)}, checkpoint)
+    (tmp_path / "empty").mkdir()
+    for path in (checkpoint, tmp_path / "empty", tmp_path / "nowhere"):
+        with pytest.raises(InputError, match=r"no manifest.json; expected a model folder.*\.pt file"):
+            load_model(path, CPU)
+    for text in ("", "[]", "3", "{}", '{"format": 1, "files": 3}', '{"format": 1, "files": {"a": 1}}', "[" * 9999):
+        (tmp_path / "empty" / MANIFEST).write_text(text)
+        with pytest.raises(InputError, match=r"damaged|not valid JSON"):
+            load_model(tmp_path / "empty", CPU)
+
+
+def rewrite(folder: Path, **changes) -> None:
+    """Change the description and make the manifest anew, as another version of aam would."""
+    path = folder / "model.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+    (folder / MANIFEST).unlink()
+    write_manifest(folder)
+
+
+def test_a_model_of_another_version_is_refused(folder):
+    description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    for changes, message in (
+        ({"format": 2}, "model format 2, this aam reads 1"),
+        ({"model": {**description["model"], "widthh": 3}}, "unknown key 'widthh'"),
+        ({"model": {**description["model"], "embedding_dim": 32}}, "not a model this aam can read"),
+        ({"heads": {**description["heads"], "n_targets": 2}}, "not a model this aam can read"),
+        ({"targets": [3]}, "damaged description"),
+        ({"depth": "many"}, "not a model this aam can read"),
+    ):
+        rewrite(folder, **{**description, **changes})
+        with pytest.raises(InputError, match=message):
+            load_model(folder, CPU)
+
+
+def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
+    monkeypatch.setattr("aam.runtime.files.MAX_JSON", 100)
+    with pytest.raises(InputError, match="larger than"):
+        load_model(folder, CPU)
+
+
+def test_nothing_is_left_of_a_model_that_could_not_be_written(saved, tmp_path):
+    with pytest.raises(TypeError):
+        save_model(tmp_path / "model", dataclasses.replace(saved, notes={"no json": object()}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_may_read_the_folder_may_read_the_model(saved, tmp_path):
+    before = os.umask(0o022)
+    try:
+        save_model(tmp_path / "run" / "model", saved)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run" / "model").iterdir()}
+    assert set(modes.values()) == {0o644}, modes
+    (loaded,) = load_models([tmp_path / "run"], CPU)
+    assert loaded.depth == saved.depth, "the folder of a run stands for its model"
+
+
+def test_a_copy_is_a_model_too(folder, tmp_path):
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(folder, copy)
+    shutil.rmtree(folder)
+    assert load_model(copy, CPU).depth == 40
+
+
+def test_no_file_holds_code(folder):
+    """JSON and safetensors only: neither pickle nor zip."""
+    for path in folder.iterdir():
+        head = path.read_bytes()[:16]
+        assert head.startswith(b"{") or head[8:9] == b"{", path.name
