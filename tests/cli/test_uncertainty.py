@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from aam.cli.main import main
 from aam.data.metadata import read_metadata
-from aam.evaluation.predictions import read_predictions
+from aam.evaluation.prediction_file import read_predictions
 from aam.training.saved_model import load_model, load_models
 
 CPU = torch.device("cpu")

@@ -21,11 +21,12 @@ from aam.data.split import Split, read_split
 from aam.data.study import EVALUATION
 from aam.data.targets import TargetSpec
 from aam.errors import InputError
-from aam.evaluation import learned_baselines, study_baselines
+from aam.evaluation import baseline_file, learned_baselines
+from aam.evaluation.baseline_file import baselines_in
 from aam.evaluation.baselines import Fold, Task
 from aam.evaluation.learned_baselines import FOREST, LEARNED, NEIGHBOURS, TREES
-from aam.evaluation.predictions import read_predictions
-from aam.evaluation.study_baselines import Columns, baselines_in, baselines_of
+from aam.evaluation.prediction_file import read_predictions
+from aam.evaluation.study_baselines import Columns, baselines_of
 
 FEW = ForestConfig(n_estimators=6, n_jobs=1)
 IDS = tuple(f"s{row}" for row in range(24))
@@ -108,12 +109,12 @@ def test_candidates_are_compared_on_groups_that_they_have_not_seen():
     model, rows = KNeighborsRegressor(metric="precomputed"), np.arange(90)
     picked = {}
     for name, groups in (("samples", None), ("children", child)):
-        chosen = learned_baselines._chosen(
+        chosen = learned_baselines._best_candidate(
             replace(task, groups=groups), model, {"n_neighbors": (1, 40)}, apart[:90, :90], rows
         )
         picked[name] = chosen.n_neighbors
     assert picked == {"samples": 1, "children": 40}
-    few = learned_baselines._chosen(task, model, {"n_neighbors": (1, 3, 5)}, apart[:4, :4], np.arange(4))
+    few = learned_baselines._best_candidate(task, model, {"n_neighbors": (1, 3, 5)}, apart[:4, :4], np.arange(4))
     assert few.n_neighbors == 1, "others need more samples than each part leaves"
 
 
@@ -173,7 +174,7 @@ def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path
     assert main([*evaluate.split(), str(tmp_path / "e")]) == 0
     result = json.loads((tmp_path / "e" / "metrics.json").read_text())["targets"]["ph"]
     assert set(LEARNED) < set(result["baselines"])
-    assert result["baselines"][FOREST]["mae"] == pytest.approx(result["pooled"]["mae"]["value"], rel=1e-5)
+    assert result["baselines"][FOREST]["mae"] == pytest.approx(result["metrics"]["mae"]["value"], rel=1e-5)
     assert any(said.startswith("Random forest ties the model") for said in result["verdict"])
     moved = (tmp_path / "p.tsv").read_text().replace("\t0\t\n", "\t9\t\n")
     (tmp_path / "p.tsv").write_text(moved)
@@ -229,7 +230,7 @@ def test_wrong_options(simulated, tmp_path, capsys, more, named):
 
 def test_a_file_of_other_targets_or_classes_is_refused(study):
     ids, found = baselines_of(study, SPLITS, DIET, metadata(), Columns())
-    table = study_baselines.as_prediction_table(ids, [(DIET, found)], SPLITS)
+    table = baseline_file.as_prediction_table(ids, [(DIET, found)], SPLITS)
     both, age = (replace(table, specs=specs) for specs in ((AGE, DIET), (AGE,)))
     assert [one.name for one in baselines_in(table, DIET, both)] == [one.name for one in found]
     assert baselines_in(table, AGE, both) == (), "of one of two targets only"
