@@ -133,6 +133,16 @@ def test_depth_and_richness_find_what_depends_on_them():
     assert sklearn.metrics.r2_score(task.truth, found[baselines.DEPTH]) < 0.1
 
 
+def test_point_2_covariates_alone_are_a_baseline():
+    """A noise target with its own quintile as covariate: the quintile alone is nearly right."""
+    task = numeric_task(samples=150)
+    quintile = np.searchsorted(np.quantile(task.truth, [0.2, 0.4, 0.6, 0.8]), task.truth)
+    blocks = ((quintile[:, None] == np.arange(5)) / 2,)
+    found = named(baselines.trivial_baselines(replace(task, covariates=blocks)))
+    assert sklearn.metrics.r2_score(task.truth, found[baselines.COVARIATES]) > 0.75
+    assert baselines.COVARIATES not in named(baselines.trivial_baselines(task))
+
+
 # --- real studies ------------------------------------------------------------------------------------------
 
 

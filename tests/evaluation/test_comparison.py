@@ -43,19 +43,26 @@ def outcomes(predictions: TargetPredictions, *baselines: Baseline, key: str = "m
     return [outcome(one, first, key) for one in (first, *others)]
 
 
-def test_a_comparison_holds_what_the_bootstrap_says():
+def test_a_comparison_holds_what_bootstrap_and_paired_test_say():
     given = numeric(0.5, groups=np.arange(200) // 4)
     other = Baseline("other", numeric(0.7, seed=7).predicted)
-    found = compare_with_baselines(given, [other], seed=5, repeats=50)[0]
-    model, rival = (
+    (found,) = compare_with_baselines(given, [other], seed=5, repeats=50)
+    model, baseline = (
         bootstrap.resample_metrics(metrics.weighted_regression_metrics, given.truth, predicted, given.groups, 5, 50)
         for predicted in (given.predicted, other.predicted)
     )
-    assert found.values == {name: bootstrap.interval(values) for name, values in rival.items()}
-    apart = {name: bootstrap.interval(model[name] - rival[name], paired=True) for name in model}
-    assert found.difference == apart
+    assert found.metrics == bootstrap.intervals(given, baseline)
+    assert found.difference == bootstrap.interval(model["mae"] - baseline["mae"], 50)
     assert found.model == metrics.regression_metrics(given.truth, given.predicted)
-    assert found.samples == 200
+    assert (found.samples, found.groups) == (200, 50)
+    assert found.p == found.corrected_p == paired_test.paired_p(given, other.predicted, "mae", 5)
+
+
+def test_point_7_p_is_corrected_for_all_baselines():
+    given = numeric(0.5)
+    others = [Baseline(str(error), numeric(error, seed=7).predicted) for error in (0.52, 0.55, 0.6)]
+    found = compare_with_baselines(given, others, seed=0, repeats=20)
+    assert [one.corrected_p for one in found] == paired_test.holm([one.p for one in found])
 
 
 def test_baselines_are_compared_on_the_samples_that_both_predict():
@@ -67,7 +74,7 @@ def test_baselines_are_compared_on_the_samples_that_both_predict():
     )
     assert [one.name for one in found] == ["half"]
     assert found[0].samples == 50
-    assert found[0].difference["mae"].value == 0
+    assert found[0].difference.value == 0
     assert found[0].model == metrics.regression_metrics(given.truth[150:], half[150:])
 
 
@@ -86,13 +93,17 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
 
 def test_outcomes():
     given = numeric(0.5)
-    assert outcomes(given, median(given)) == ["beats"]
-    assert outcomes(numeric(1.0), median(given), Baseline("twin", numeric(1.0, seed=5).predicted))[1] == "ties"
-    assert outcomes(given, median(given), Baseline("better", numeric(0.1, seed=5).predicted))[1] == "loses"
-    assert outcomes(given, median(given), Baseline("worse", numeric(0.9, seed=5).predicted))[1] == "beats"
-    # Always a hundredth further off: the interval excludes 0, and still it has nearly all of the gain.
+    assert outcomes(given, median(given)) == ["better"]
+    assert outcomes(numeric(1.0), median(given), Baseline("alike", numeric(1.0, seed=5).predicted))[1] == "tied"
+    assert outcomes(given, median(given), Baseline("good", numeric(0.1, seed=5).predicted))[1] == "worse"
+    assert outcomes(given, median(given), Baseline("bad", numeric(0.9, seed=5).predicted))[1] == "better"
+    # Always a fiftieth further off: p is small, and still it has nearly all of the gain.
     close = given.truth + (given.predicted - given.truth) * 1.02
-    assert outcomes(given, median(given), Baseline("close", close)) == ["beats", "nearly ties"]
-    assert outcomes(given, median(given), Baseline("trees", close, trivial=False)) == ["beats", "beats"]
-    one_group = numeric(0.5, groups=np.zeros(200))
-    assert outcomes(one_group, median(given)) == ["untested"]
+    assert outcomes(given, median(given), Baseline("close", close)) == ["better", "nearly tied"]
+    assert outcomes(given, median(given), Baseline("trees", close, trivial=False)) == ["better", "better"]
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(1, "untested"), (5, "untested"), (6, "better")])
+def test_point_7_nothing_is_better_below_six_groups(groups: int, expected: str):
+    given = numeric(0.3, groups=np.arange(200) % groups)
+    assert outcomes(given, median(given)) == [expected]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -21,13 +22,57 @@ def spreading(seed: int, samples: int = 600) -> TargetPredictions:
     return TargetPredictions(ids, truth, predicted, groups=np.arange(samples) // 3)
 
 
-def test_one_width_for_all_is_the_quantile_of_the_residuals():
-    predictions = spreading(0, 99)
-    found = conformal.Conformal.fit(predictions, scales=1)
-    assert (found.samples, found.groups) == (99, 33)
-    residual = np.sort(np.abs(predictions.truth - predictions.predicted))
-    np.testing.assert_allclose(found.half_width(np.array([-5.0, 3.0])), residual[89], rtol=1e-12)
-    np.testing.assert_allclose(found.limits(np.array([3.0])), [[3 - residual[89], 3 + residual[89]]])
+def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
+    given = dataclasses.replace(spreading(0, 99), groups=None)
+    fit = conformal.Conformal.fit(given, scales=1)
+    assert (fit.samples, fit.groups) == (99, 99)
+    residual = np.sort(np.abs(given.truth - given.predicted))
+    place = math.ceil(0.9 * 100) - 1
+    assert fit.quantile * fit.scales[0] in (pytest.approx(residual[place]), pytest.approx(residual[place + 1]))
+    np.testing.assert_allclose(fit.limits(np.array([3.0])).mean(axis=1), 3)
+
+
+def study_of(draw: np.random.Generator, groups: int, dominant: bool) -> TargetPredictions:
+    """Unequal groups with an error of their own and errors that grow with the prediction."""
+    sizes = draw.integers(1, 12, groups)
+    if dominant:
+        sizes[draw.integers(groups)] = 10 * sizes.sum()
+    group = np.repeat(np.arange(groups), sizes)
+    shared, mean = draw.normal(size=(2, groups))[:, group]
+    predicted = mean + draw.normal(size=len(group))
+    error = 0.7 * shared + 0.7 * draw.standard_t(5, size=len(group))
+    ids = tuple(map(str, range(len(group))))
+    return TargetPredictions(ids, predicted + np.exp(predicted / 2) * error, predicted, groups=group)
+
+
+@pytest.mark.parametrize("dominant", [False, True], ids=["unequal", "one holds most"])
+@pytest.mark.parametrize("groups", [20, 40, 80])
+def test_point_12_intervals_hold_the_stated_share_of_new_groups(groups: int, dominant: bool):
+    """200 studies each: within 2 points of 90 %, also when one group holds most samples."""
+    draw = np.random.default_rng(groups + dominant)
+    held = []
+    for _ in range(200):
+        fit = conformal.Conformal.fit(study_of(draw, groups, dominant))
+        new = study_of(draw, 100, dominant=False)
+        limits = fit.limits(new.predicted)
+        inside = (limits[:, 0] <= new.truth) & (new.truth <= limits[:, 1])
+        held.append(np.average(inside, weights=(1 / np.bincount(new.groups))[new.groups]))
+    assert np.mean(held) == pytest.approx(conformal.LEVEL, abs=0.02)
+
+
+def test_point_12_the_level_held_by_groups_left_out_is_stated():
+    fit = conformal.Conformal.fit(spreading(0))
+    assert conformal.LEVEL <= fit.held < conformal.LEVEL + 0.02
+
+
+def test_point_12_limits_stay_inside_the_bounds_of_a_bounded_model():
+    fit = conformal.Conformal.fit(spreading(0), bounds=(0.0, 10.0))
+    limits = fit.limits(np.array([0.1, 5.0, 9.9]))
+    assert limits[0, 0] == 0.0
+    assert limits[2, 1] == 10.0
+    assert limits.min() >= 0.0
+    assert limits.max() <= 10.0
+    assert conformal.Conformal.from_json(json.loads(json.dumps(dataclasses.asdict(fit)))) == fit
 
 
 def test_scaled_intervals_cover_every_part_of_the_predictions_and_are_narrower():

@@ -130,3 +130,37 @@ def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
     moved = written.with_rows(["007", "new"], {})
     np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
     assert table().limits("age") is None
+
+
+@pytest.mark.parametrize(
+    ("names", "passes"),
+    [
+        (("bmi", "bmi_q4"), 1),
+        (("bmi", "bmi_q4"), 4),
+        (("ph", "ph.low"), 4),
+        (("ph.low", "ph", "ph.high"), 4),
+        (("ph", "ph.sd"), 1),
+        (("ph", "ph.sd"), 4),
+        (("ph", "ph_q0.5"), 1),
+    ],
+)
+def test_point_15_a_target_named_like_a_derived_column_is_kept(tmp_path, names, passes):
+    specs = tuple(TargetSpec(name, "numeric") for name in names)
+    written = table(specs=specs, spreads=passes > 1)
+    written = written.with_limits(names[0], np.array([[1.0, 2.0], [3.0, 4.0]]))
+    write_predictions(tmp_path / "p.tsv", written)
+    read = read_predictions(tmp_path / "p.tsv", names)
+    assert {spec.name for spec in read.specs} == set(names)
+    for name in names:
+        np.testing.assert_allclose(read.values[name], written.values[name], rtol=1e-6)
+        assert (name in read.spreads) == (passes > 1)
+    np.testing.assert_allclose(read.limits(names[0]), [[1, 2], [3, 4]])
+
+
+def test_what_samples_were_to_the_model_is_kept(tmp_path):
+    written = replace(table(), subsets=("train", ""))
+    write_predictions(tmp_path / "p.tsv", written)
+    assert read_predictions(tmp_path / "p.tsv").subsets == ("train", "")
+    assert written.with_rows(["007", "a", "new"], {}).subsets == ("", "train", "")
+    write_predictions(tmp_path / "plain.tsv", table())
+    assert "subset" not in (tmp_path / "plain.tsv").read_text().splitlines()[0]

@@ -177,6 +177,35 @@ def test_without_intervals_nothing_is_said_of_them():
     assert "Calibration" in page.text, "of the classes"
 
 
+def test_point_3_quantiles_are_measured_like_conformal_intervals():
+    """Quantiles 0.05 to 0.95 that hold 59 % of the values are said to be too narrow."""
+    draw = np.random.default_rng(0)
+    truth = draw.normal(size=400)
+    quantiles = np.tile([-0.8, 0.0, 0.8], (400, 1))
+    ids = tuple(map(str, range(400)))
+    given = TargetPredictions(ids, truth, np.zeros(400), quantiles=quantiles, levels=(0.05, 0.5, 0.95))
+    result = target_result(Names("age"), given, repeats=50)
+    held = np.mean(np.abs(truth) <= 0.8)
+    assert result.quantiles["coverage"].value == pytest.approx(held)
+    assert result.quantiles["below 0.05"].value == pytest.approx(np.mean(truth <= -0.8))
+    assert result.quantiles["coverage"].low < held < result.quantiles["coverage"].high
+    assert "They are too narrow" in result.sentences[-1]
+    assert "Coverage of the predicted quantiles" in Page(report_html(data(result))).text
+    exact = replace(given, quantiles=np.tile([-1.645, 0.0, 1.645], (400, 1)))
+    assert "too" not in target_result(Names("age"), exact, repeats=50).sentences[-1]
+
+
+@pytest.mark.parametrize("subset", ["validation", "training", "unknown"])
+def test_points_10_and_11_only_held_out_samples_are_called_so(subset: str):
+    held_out = numeric()
+    baselines = [Baseline(MEDIAN, np.full(40, np.median(held_out.predictions.truth)))]
+    result = target_result(Names("age"), held_out.predictions, baselines, subset=subset, repeats=20)
+    text = "\n".join(summary_lines(data(result)))
+    assert "Held-out" not in text
+    assert "all held-out samples" not in text
+    assert ("does better" in text) == (subset != "training")
+
+
 def test_transductive_pretraining_is_labelled():
     plain, labelled = data(), replace(data(), transductive=True)
     assert "Transductive" not in report_html(plain)

@@ -48,7 +48,8 @@ def test_a_model_without_signal_is_said_to_tie_the_median():
     empty = TargetPredictions(given.sample_ids, given.truth, shuffled)
     (only,) = said(empty, median(empty))
     assert only.startswith("The training median ties the model (MAE 0.")
-    assert only.endswith("includes 0): what it learned cannot be told from chance.")
+    assert only.endswith("): what it learned cannot be told from chance.")
+    assert "; p " in only
 
 
 def test_a_model_that_is_better_is_said_to_be():
@@ -104,14 +105,24 @@ def test_a_tie_in_all_but_the_interval_is_said_to_be_one():
 
 
 def test_few_groups_and_part_of_the_samples_are_said():
-    given = numeric(0.5, groups=np.arange(200) % 5)
+    given = numeric(0.5, groups=np.arange(200) % 8)
     part = numeric(0.5, seed=5).predicted
     part[:50] = math.nan
     text = said(given, median(given), Baseline("the subject's median", part))
     assert any(" on 150 of 200 samples" in one for one in text)
-    assert text[-1] == "Intervals and tests rest on 5 groups only: read them as rough."
-    single = said(numeric(0.5, groups=np.zeros(200)), median(given))
-    assert single[0].startswith("Whether the model beats the training median cannot be tested")
+    assert text[-1] == "Intervals and tests rest on 8 groups only: read them as rough."
+
+
+def test_point_7_few_groups_are_not_tested_and_the_correction_is_said():
+    given = numeric(0.3)
+    few = said(numeric(0.3, groups=np.arange(200) % 5), median(given))
+    assert few[0].startswith("Whether the model does better than the training median is not tested (MAE ")
+    assert few[-1].startswith("5 groups are too few for intervals and tests, 6 are needed: nothing is shown")
+    assert not any("does better than the training median (" in one for one in few)
+    both = (median(given), Baseline(DEPTH, numeric(0.9, seed=4).predicted))
+    assert said(given, *both)[0].endswith(", each p corrected for 2 baselines (Holm).")
+    lowest = said(numeric(0.3, groups=np.arange(200) % 6), *both)
+    assert "With 6 groups and 2 baselines the smallest possible corrected p is 0.0625" in "\n".join(lowest)
 
 
 @pytest.mark.parametrize(
