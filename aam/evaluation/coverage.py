@@ -51,7 +51,7 @@ def quantile_coverage(predictions: TargetPredictions, seed: int, repeats: int = 
         return {}
     values = _interval_metrics(truth, quantiles[:, [0, -1]], groups, seed, repeats)
     for column, level in enumerate(complete.levels):
-        below = np.stack([np.full(len(truth), -np.inf), quantiles[:, column]], axis=1)
+        below = np.stack([np.full(len(truth), truth.min()), quantiles[:, column]], axis=1)
         values[f"below {level:g}"] = _interval_metrics(truth, below, groups, seed, repeats)["coverage"]
     return values
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.evaluation import bootstrap, metrics
+from aam.evaluation import bootstrap, metrics, paired_test
 from aam.evaluation.baselines import MAJORITY, MEDIAN, Baseline
 from aam.evaluation.comparison import compare_with_baselines, outcome
 from aam.evaluation.target_predictions import TargetPredictions

@@ -36,7 +36,7 @@ def study_of(draw: np.random.Generator, groups: int, dominant: bool) -> TargetPr
     """Unequal groups with an error of their own and errors that grow with the prediction."""
     sizes = draw.integers(1, 12, groups)
     if dominant:
-        sizes[draw.integers(groups)] = 10 * sizes.sum()
+        sizes[draw.integers(groups)] = 3 * sizes.sum()
     group = np.repeat(np.arange(groups), sizes)
     shared, mean = draw.normal(size=(2, groups))[:, group]
     predicted = mean + draw.normal(size=len(group))

@@ -46,7 +46,7 @@ def test_the_nearest_asv_is_that_of_a_naive_loop(monkeypatch):
     tokens, known = draw.integers(0, 6, (9, 15)), draw.integers(0, 6, (50, 15))
     nothing = np.zeros(tokens.shape, bool)
     for at_once in (7, 256):
-        monkeypatch.setattr(encoder_quality, "KNOWN_AT_ONCE", at_once)
+        monkeypatch.setattr(encoder_quality, "SEEN_ASVS_AT_ONCE", at_once)
         found = known[encoder_quality._nearest(torch.from_numpy(tokens), torch.from_numpy(known)).numpy()]
         np.testing.assert_array_equal(found, naive_nearest(tokens, nothing, known))
 
@@ -70,8 +70,8 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     present = np.zeros((4, len(batch.tokens)), bool)
     for row in range(4):
         present[row, batch.asv[row, batch.counts[row] > 0]] = True
-    rival = mantel(squareform(pdist(present, "jaccard")), batch.distance.double().numpy())
-    assert float(found["ASVs, Jaccard"][0]) == pytest.approx(rival, abs=1e-4)
+    expected_mantel = mantel(squareform(pdist(present, "jaccard")), batch.distance.double().numpy())
+    assert float(found["ASVs, Jaccard"][0]) == pytest.approx(expected_mantel, abs=1e-4)
 
     counts = study.table.counts.toarray()
     seen, met = (np.flatnonzero(part.sum(axis=0)) for part in (counts[:5], counts[5:]))
