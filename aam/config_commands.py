@@ -100,6 +100,13 @@ class RfBaselineConfig(ObservedConfig):
     data: StudyConfig = field(default_factory=StudyConfig)
     metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
     classifier: bool = option(False, "Treat a numeric column as classes.")
+    categorical_columns: tuple[str, ...] = option(
+        (), "Metadata columns of categories that the model reads, for the baselines too.", metavar="COLUMN ..."
+    )
+    numeric_columns: tuple[str, ...] = option(
+        (), "Metadata columns of numbers that the model reads, for the baselines too.", metavar="COLUMN ..."
+    )
+    normalize_by: str | None = option(None, "The column of the model's --normalize-by.", metavar="COLUMN")
     train_samples: Path | None = option(None, "File of the samples to learn from, one id per line, instead of a split.")
     val_samples: Path | None = option(None, "File of the samples to predict, with --train-samples.")
     output: Path | None = option(

@@ -78,4 +78,7 @@ def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, run
     table = combined([predict_rows(saved, own, ids, runtime, device, passes) for saved, own in draws])
     notes = dict.fromkeys(study.all_sample_ids, "no metadata, which the model reads") | dict.fromkeys(ids, "")
     notes |= {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
+    subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
+    subsets |= {name: "train" for saved in models for name in saved.notes["seen_samples"]}
+    table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
     return table.with_rows(study.all_sample_ids, notes)

@@ -1,4 +1,4 @@
-"""`aam rf-baseline`: baselines on held-out samples."""
+"""`aam baselines` (also `aam rf-baseline`): baselines on held-out samples."""
 
 from __future__ import annotations
 
@@ -6,98 +6,165 @@ import dataclasses
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
 from aam.data.duplicates import duplicates_across_subsets
-from aam.data.split import Split, restricted
+from aam.data.split import Split, check_groups, restricted
 from aam.data.split_file import read_subsets
 from aam.data.study import Study
 from aam.data.study_inputs import load_study
 from aam.data.study_splits import make_splits, split_columns, split_option_problems
-from aam.data.targets import fit_targets
-from aam.errors import InputError, Problems
-from aam.evaluation.bootstrap import Predictions
-from aam.evaluation.learned_baselines import features_tried
+from aam.data.targets import TargetSpec, fit_targets
+from aam.errors import InputError, Problems, shown
+from aam.evaluation.baseline_file import Provenance, as_prediction_table, split_digest
+from aam.evaluation.baselines import Baseline
+from aam.evaluation.bootstrap import metrics_with_intervals
+from aam.evaluation.learned_baselines import max_features_candidates
 from aam.evaluation.metrics import TITLES
-from aam.evaluation.predictions import write_predictions
-from aam.evaluation.report import Table, plain_json, plain_lines, with_limits
-from aam.evaluation.study_baselines import Columns, as_prediction_table, baselines_of, levels, truth_of
-from aam.evaluation.verdict import compare_with_baselines
+from aam.evaluation.numbers import with_limits
+from aam.evaluation.prediction_file import write_predictions
+from aam.evaluation.report import Table, plain_lines
+from aam.evaluation.results import plain_json
+from aam.evaluation.study_baselines import Columns, baselines_of, column_values, truth_of
+from aam.evaluation.target_predictions import TargetPredictions
 from aam.options import out_of_range
-from aam.runtime.files import check_writable, write_text
+from aam.runtime.files import check_writable, file_digest, write_text
 
 log = logging.getLogger("aam")
 
 
-def _checked(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
-    """Output and files of sample ids; `InputError` with every option that is missing or contradicts another."""
-    data, given, problems = config.data, (config.train_samples, config.val_samples), Problems()
+def _check(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
+    """Return output and files of sample ids; `InputError` with all options that are missing or contradict another."""
+    data, problems = config.data, Problems()
     problems.found += out_of_range(config) + split_option_problems(data)
     if not config.metadata_column:
         problems.add("--metadata-column: not given; name the column to predict")
-    if (given[0] is None) != (given[1] is None):
+    if (config.train_samples is None) != (config.val_samples is None):
         problems.add("--train-samples and --val-samples need each other")
-    if given[0] is not None and (data.split or data.split_column or data.cv):
+    if config.train_samples is not None and (data.split or data.split_column or data.cv):
         problems.add("--train-samples divides the samples already; leave out --split, --split-column and --cv")
     if config.output is None:
         problems.add("--output: not given; name the .tsv of the predictions")
     try:
-        features_tried(config.forest.max_features)
+        max_features_candidates(config.forest.max_features)
     except InputError as error:
         problems.extend(error)
     problems.raise_if_any()
     output = Path(config.output or "")
     for path in (output, output.with_suffix(".json")):
         check_writable(path, config.overwrite)
-    return output, None if given[0] is None or given[1] is None else (given[0], given[1])
+    if config.train_samples is None or config.val_samples is None:
+        return output, None
+    return output, (config.train_samples, config.val_samples)
+
+
+def _split_of_files(study: Study, files: tuple[Path, Path], group_column: str | None) -> Split:
+    """Return the split that two files of sample ids make; groups may not be in both."""
+    named = read_subsets(*files)
+    present = sorted(set(named.sample_ids) & set(study.table.sample_ids))
+    if absent := len(named.sample_ids) - len(present):
+        log.warning("%d of %d samples named are not in the table at this depth", absent, len(named.sample_ids))
+    split = restricted(named, present)
+    if group_column is not None and study.metadata is not None:
+        groups = study.metadata.values(group_column, present)
+        if missing := [name for name, group in zip(present, groups, strict=True) if group is None]:
+            raise InputError(
+                f"split: {len(missing)} samples have no value in --group-column: {shown(missing)}; fill them in, or "
+                "leave these samples out with --missing drop"
+            )
+        check_groups(split, dict(zip(present, groups, strict=True)))
+    return split
 
 
 def _splits(config: RfBaselineConfig, study: Study, files: tuple[Path, Path] | None) -> tuple[Split, ...]:
     if files is None:
         splits = make_splits(study, config.data, config.seed)
     else:
-        named = read_subsets(*files)
-        present = sorted(set(named.sample_ids) & set(study.table.sample_ids))
-        if lost := len(named.sample_ids) - len(present):
-            log.warning("%d of %d samples named are not in the table at this depth", lost, len(named.sample_ids))
-        splits = (restricted(named, present),)
+        splits = (_split_of_files(study, files, config.data.group_column),)
     if not any(split.held_out for split in splits):
         raise InputError("no sample is held out; pass --cv, --split, --split-column, or a --test-size above 0")
     for split in splits:
-        for said in duplicates_across_subsets(study.table, split):
-            log.warning("warning: %s", said)
+        for warning in duplicates_across_subsets(study.table, split):
+            log.warning("warning: %s", warning)
     return splits
 
 
+def _metrics(
+    study: Study,
+    spec: TargetSpec,
+    ids: Sequence[str],
+    baselines: Sequence[Baseline],
+    columns: Columns,
+    fold: dict[str, str],
+) -> dict[str, object]:
+    """Log a table of the metrics of the baselines of one target, and return them for JSON."""
+    if study.metadata is None:
+        raise ValueError("a study of targets has metadata")
+    folds = np.array([fold.get(name, "") for name in ids])
+    truth = truth_of(study.metadata, spec, ids)
+    groups = column_values(study.metadata, columns.group, ids)
+    result: dict[str, object] = {}
+    rows = []
+    for baseline in baselines:
+        predictions = TargetPredictions(
+            tuple(ids), truth, baseline.predicted, spec.labels, fold=folds, groups=groups
+        ).complete()
+        metrics = metrics_with_intervals(predictions, study.seed)
+        header = ("", "samples", *(TITLES[name] for name in metrics))
+        rows.append((baseline.name, str(len(predictions.truth)), *map(with_limits, metrics.values())))
+        result[baseline.name] = {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
+    for line in plain_lines(Table(spec.name, header, tuple(rows))):
+        log.info("%s", line)
+    return result
+
+
 def rf_baseline(config: RfBaselineConfig) -> None:
-    """Predict held-out samples with every baseline, write the predictions and, beside them, the figures.
+    """Predict held-out samples with all baselines, write the predictions and, beside them, their metrics.
 
     Raises `InputError`: options, files, targets or splits that cannot be used, before any long work.
     """
-    output, files = _checked(config)
+    output, files = _check(config)
     data = DataConfig(**{item.name: getattr(config.data, item.name) for item in dataclasses.fields(config.data)})
     names = config.metadata_column
-    wanted = [*names, *split_columns(data)]
-    study = load_study(data, sys.maxsize, config.seed, wanted, names, config.classifier)
+    columns = _columns(config)
+    study = load_study(
+        data, sys.maxsize, config.seed, [*names, *split_columns(data)], names, config.classifier,
+        optional=columns.covariates,
+    )  # fmt: skip
     if study.metadata is None:
         raise InputError("--metadata: not given; name the sample metadata")
     splits = _splits(config, study, files)
-    metadata, columns = study.metadata, Columns(data.group_column, data.batch_column)
-    specs = fit_targets(metadata, names, study.table.sample_ids, classifier=config.classifier, transform="none").specs
-    every, figures = [], {}
-    for spec in specs:
-        ids, found = baselines_of(study, splits, spec, metadata, columns, config.forest)
-        every.append((spec, found))
-        group = levels(metadata, columns.group, ids)
-        constant = Predictions(ids, truth_of(metadata, spec, ids), found[0].predicted, spec.labels, groups=group)
-        rows = compare_with_baselines(constant, found, config.seed)
-        keys = list(rows[0].figures)
-        cells = ((one.name, str(one.samples), *(with_limits(one.figures[key]) for key in keys)) for one in rows)
-        for line in plain_lines(Table(spec.name, ("", "samples", *(TITLES[key] for key in keys)), tuple(cells))):
-            log.info("%s", line)
-        figures[spec.name] = {one.name: {key: dataclasses.asdict(one.figures[key]) for key in keys} for one in rows}
-    write_predictions(output, as_prediction_table(ids, every, splits))
-    write_text(output.with_suffix(".json"), json.dumps(plain_json({"baselines": figures}), indent=1) + "\n")
+    fitted = fit_targets(study.metadata, names, study.table.sample_ids, classifier=config.classifier, transform="none")
+    fold = {name: split.test_fold for split in splits for name in split.held_out}
+    of_targets, metrics = [], {}
+    for spec in fitted.specs:
+        ids, baselines = baselines_of(study, splits, spec, study.metadata, columns, config.forest)
+        of_targets.append((spec, baselines))
+        metrics[spec.name] = _metrics(study, spec, ids, baselines, columns, fold)
+    write_predictions(output, as_prediction_table(ids, of_targets, splits))
+    made_from = Provenance(
+        depth=study.depth,
+        seed=study.seed,
+        table=None if data.table is None else file_digest(data.table),
+        splits=tuple(split_digest(split) for split in splits),
+        covariates=columns.covariates,
+    )
+    content = plain_json({"baselines": metrics, "made_from": made_from.to_json()})
+    write_text(output.with_suffix(".json"), json.dumps(content, indent=1) + "\n")
     log.info("%s: for `aam evaluate --baselines`", output)
+
+
+def _columns(config: RfBaselineConfig) -> Columns:
+    """Return the columns of groups, batches and covariates."""
+    normalized = () if config.normalize_by is None else (config.normalize_by,)
+    return Columns(
+        config.data.group_column,
+        config.data.batch_column,
+        categorical=tuple(dict.fromkeys((*config.categorical_columns, *normalized))),
+        numeric=config.numeric_columns,
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
@@ -14,20 +17,101 @@ from aam.data.split_file import read_split
 from aam.data.study import Study
 from aam.engine.run_directory import check_output
 from aam.errors import InputError, shown
-from aam.evaluation.predictions import PredictionTable, read_predictions, write_predictions
+from aam.evaluation.baseline_file import Provenance, check_provenance, split_digest
+from aam.evaluation.prediction_file import read_predictions, write_predictions
+from aam.evaluation.predictions import HIGH, LOW, PredictionTable
 from aam.evaluation.report import ReportData
 from aam.evaluation.results import BaselineSource, evaluate_targets, write_results
 from aam.evaluation.study_baselines import Columns
-from aam.runtime.files import atomic_folder
+from aam.evaluation.target_predictions import Subset
+from aam.runtime.files import atomic_folder, file_digest
+from aam.training.saved_model import SavedModel
 
 log = logging.getLogger("aam")
 
 
 def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str]) -> PredictionTable:
-    names = [spec.name for spec in table.specs]
-    known = set(wanted)
-    ids = align(metadata, [name for name in table.sample_ids if name in known], names, "drop")
+    targets = [spec.name for spec in table.specs]
+    kept = set(wanted)
+    ids = align(metadata, [name for name in table.sample_ids if name in kept], targets, "drop")
     return table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
+
+
+def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None, split: Split | None) -> None:
+    """Refuse samples without a group, which would all count as one, and groups on two sides of the split."""
+    if column is None:
+        return
+    groups = metadata.values(column, table.sample_ids)
+    missing = [name for name, group in zip(table.sample_ids, groups, strict=True) if group is None]
+    if missing:
+        raise InputError(
+            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in --group-column {column}: "
+            f"{shown(missing)}; fill them in, or leave these samples out of --predictions or --split"
+        )
+    if split is not None:
+        check_groups(split, {name: metadata.values(column, [name])[0] for name in metadata.ids})
+
+
+def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Subset:
+    """Return what the samples were to the model, as far as its notes, the file and the split say."""
+    kinds = set(table.subsets)
+    if split is not None and not split.ids("test"):
+        return "validation"
+    if "train" in kinds:
+        return "training"
+    if "validation" in kinds:
+        return "validation"
+    tested = kinds == {"test"} or all(table.folds)
+    return "held-out" if with_model or split is not None or tested else "unknown"
+
+
+def _without_fitted_limits(table: PredictionTable) -> tuple[PredictionTable, list[str]]:
+    """Return the table without the intervals of samples that fitted them or trained the model, and what was left out.
+
+    Intervals of samples whose ``subset`` is test were fitted on other folds.
+    """
+    seen = np.array([subset in ("calibration", "train", "validation") for subset in table.subsets], bool)
+    if not seen.any() or not any(name.endswith((f".{LOW}", f".{HIGH}")) for name in table.derived):
+        return table, []
+    for spec in table.specs:
+        limits = table.limits(spec.name)
+        if limits is not None:
+            table = table.with_limits(spec.name, np.where(seen[:, None], math.nan, limits))
+    return table, [
+        f"no interval is scored on {seen.sum()} of {len(seen)} samples, which fitted the intervals or trained the model"
+    ]
+
+
+def _baselines(
+    config: EvaluateConfig, study: Study | None, split: Split | None, columns: Columns
+) -> tuple[BaselineSource, list[str]]:
+    """Return the baselines to compare with, and warnings about those of a file."""
+    splits = () if split is None or study is None else (split,)
+    if config.baselines is None:
+        return BaselineSource(study, splits), []
+    evaluated = Provenance(
+        depth=None if study is None else study.depth,
+        seed=None if study is None else study.seed,
+        table=None if config.table is None else file_digest(config.table),
+        splits=() if split is None else (split_digest(split),),
+        covariates=columns.covariates,
+    )
+    from_file = read_predictions(config.baselines)
+    return BaselineSource(study, splits, from_file=from_file), check_provenance(config.baselines, evaluated)
+
+
+def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
+    """Return the columns of the report, with the covariates of the models."""
+    normalized = [spec.normalize_by for saved in models for spec in saved.targets.specs if spec.normalize_by]
+    categorical = [name for saved in models for name in saved.covariates.categorical]
+    numeric = [name for saved in models for name in saved.covariates.numeric]
+    return Columns(
+        config.group_column,
+        config.batch_column,
+        config.by_columns,
+        tuple(dict.fromkeys((*categorical, *normalized))),
+        tuple(dict.fromkeys(numeric)),
+    )
 
 
 def evaluate_table(config: EvaluateConfig) -> None:
@@ -39,39 +123,39 @@ def evaluate_table(config: EvaluateConfig) -> None:
     metadata = read_metadata(metadata_path)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
+    models: list[SavedModel] = []
     warnings: list[str] = []
-    seen: set[str] = set()
     if config.predictions is not None:
-        table = read_predictions(config.predictions)
+        table = read_predictions(config.predictions, metadata.columns)
     else:
         models, study, warnings = load_models_and_table(config)
         table = predict_samples(models, study, config.prediction_passes, config.runtime)
         study = replace(study, metadata=metadata)
-        seen = {name for saved in models for name in saved.notes["seen_samples"]}
-    columns = Columns(config.group_column, config.batch_column, config.by_columns)
-    metadata.require([n for n in (columns.group, columns.batch, *columns.categories) if n is not None])
-    if split is not None and columns.group is not None:
-        check_groups(split, {name: metadata.values(columns.group, [name])[0] for name in metadata.ids})
-    lost = set() if split is None else set(split.held_out) - set(table.sample_ids)
-    if lost:
+    columns = _columns(config, models)
+    named = [columns.group, columns.batch, *columns.categories, *columns.covariates]
+    metadata.require([name for name in named if name is not None])
+    absent = set() if split is None else set(split.held_out) - set(table.sample_ids)
+    if absent:
         warnings.append(
-            f"{len(lost)} held-out samples of {config.split} have no prediction, such as {shown(sorted(lost), 3)}"
+            f"{len(absent)} held-out samples of {config.split} have no prediction, such as {shown(sorted(absent), 3)}"
         )
     table = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
-    if known := seen.intersection(table.sample_ids):
+    _check_groups(table, metadata, columns.group, split)
+    if seen := table.subsets.count("train"):
         warnings.append(
-            f"{len(known)} of {len(table.sample_ids)} samples were seen in training, labelled or not; figures "
-            "are too good: --split RUN/split.tsv leaves the test side only"
+            f"{seen} of {len(table.sample_ids)} samples were seen in training, labelled or not; these are not "
+            "held-out metrics: --split RUN/split.tsv leaves the test samples only"
         )
-    given = None if config.baselines is None else read_predictions(config.baselines)
-    rivals = BaselineSource(study, () if split is None or study is None else (split,), given=given)
+    subset = _subset(table, split, bool(models))
+    table, left_out = _without_fitted_limits(table)
+    baselines, about_baselines = _baselines(config, study, split, columns)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
-        split={"split": config.split or "none: every sample counts, those of training too"},
-        targets=evaluate_targets(table, metadata, columns, rivals),
-        warnings=tuple(warnings),
+        split={"split": config.split or "none", "samples": subset},
+        targets=evaluate_targets(table, metadata, columns, baselines, subset),
+        warnings=(*warnings, *left_out, *about_baselines),
     )
     with atomic_folder(folder) as new:
         write_predictions(new / "predictions.tsv", table)

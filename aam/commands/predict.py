@@ -6,7 +6,7 @@ import logging
 
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
-from aam.evaluation.predictions import write_predictions
+from aam.evaluation.prediction_file import write_predictions
 from aam.runtime.files import check_writable
 
 log = logging.getLogger("aam")

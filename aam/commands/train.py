@@ -19,10 +19,12 @@ from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, InputError
-from aam.evaluation.predictions import PredictionTable, joined, write_predictions
+from aam.evaluation.prediction_file import write_predictions
+from aam.evaluation.predictions import PredictionTable, joined
 from aam.evaluation.report import ReportData, Table, TargetResult
 from aam.evaluation.results import BaselineSource, evaluate_targets, with_intervals, write_results
 from aam.evaluation.study_baselines import Columns
+from aam.evaluation.target_predictions import Subset
 from aam.options import to_dict
 from aam.runtime.decisions import decide_execution
 from aam.runtime.launch import launch, process_count
@@ -189,17 +191,29 @@ def _results(
     if not held_out or study.metadata is None:
         return ()
     by = tuple(filter(None, [config.targets.normalize_by]))
-    columns = Columns(config.data.group_column, config.data.batch_column, by)
+    covariates = config.covariates
+    columns = Columns(
+        config.data.group_column,
+        config.data.batch_column,
+        by,
+        tuple(dict.fromkeys((*covariates.categorical_columns, *by))),
+        covariates.numeric_columns,
+    )
     table = joined(held_out)
-    # Without a test subset early stopping has seen the held-out samples, so intervals would not hold for new ones.
-    if all(split.ids("test") for split in prepared.splits):
-        table, fitted = with_intervals(table, study.metadata, columns, config.runtime.seed)
-        intervals = {name: dataclasses.asdict(conformal) for name, conformal in fitted.items()}
+    tested = all(split.ids("test") for split in prepared.splits)
+    table = dataclasses.replace(table, subsets=("test" if tested else "validation",) * len(table.sample_ids))
+    # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
+    if tested:
+        bounded = config.regressor.bounded_targets
+        table, fitted = with_intervals(table, study.metadata, columns, config.runtime.seed, bounded)
+        intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
         for folder, saved in models.items() if intervals else ():
-            save_model(folder / "model", dataclasses.replace(saved, notes={**saved.notes, "intervals": intervals}))
+            notes = {**saved.notes, "intervals": intervals, "interval_samples": sorted(table.sample_ids)}
+            save_model(folder / "model", dataclasses.replace(saved, notes=notes))
     elif table.values:
         log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
     write_predictions(output / "predictions.tsv", table)
     forest = ForestConfig(n_jobs=config.runtime.threads or -1) if config.targets.rf_baseline else None
     splits = [labels_used(prepared, split) for split in prepared.splits]
-    return evaluate_targets(table, study.metadata, columns, BaselineSource(study, splits, forest))
+    subset: Subset = "held-out" if tested else "validation"
+    return evaluate_targets(table, study.metadata, columns, BaselineSource(study, splits, forest), subset)

@@ -1,164 +1,117 @@
-"""Confidence intervals and paired tests that resample groups."""
+"""Confidence intervals that resample groups."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+from scipy.special import ndtr, stdtrit
 
-from aam.evaluation.metrics import (
-    Array,
-    Measure,
-    auroc,
-    classification_figures,
-    levels_of,
-    mean_known,
-    pearson,
-    predicted_rows,
-    regression_figures,
-)
+from aam.evaluation.metrics import POOLED, RANKING, Array, WeightedMetrics, sorted_levels
+from aam.evaluation.target_predictions import TargetPredictions
 from aam.runtime.rng import generator
 
 # Weights held at once: 16 MiB stay near the processor.
 WEIGHTS_AT_ONCE = 1 << 21
 
-# Percentile intervals over fewer groups are too narrow to be read as 95 %, and conformal ones too uncertain.
+# Below this many groups there is no interval, no test, and nothing is said to be better.
+LEAST_GROUPS = 6
+
+# Below this many groups, intervals and tests are given and called rough; conformal intervals are not given.
 FEW_GROUPS = 20
+
+# Cross-validation without signal: the models that predict folds k and l have learned from each other's samples, so
+# that each pair of folds counts twice and the variance of the mean over folds is twice that of fixed predictions.
+# Nadeau and Bengio 2003 give 1 + 1 / (1 - 1 / K) of it, 2.25 for five folds, as an upper bound.
+FOLD_INFLATION = math.sqrt(2)
+
+LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure or a difference of two with 95 % limits, and the difference's two-sided p; NaN = none."""
+    """A metric, or a difference of two, with 95 % limits; NaN = none."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
-    p: float = math.nan
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Predictions of one target on N samples that took no part in training.
-
-    `truth` is float in the column's units, NaN = missing, or the int index into `labels`, -1 = missing;
-    `predicted` float or probabilities [N, K], NaN = none was made; `labels` the K classes, none for numbers;
-    each sample was held out in `fold` and belongs to `groups` (subject) and `batch` (study, run, plate); `limits`
-    float [N, 2] are those of its conformal interval.
-    """
-
-    sample_ids: tuple[str, ...]
-    truth: Array
-    predicted: Array
-    labels: tuple[str, ...] = ()
-    fold: Array | None = None
-    groups: Array | None = None
-    batch: Array | None = None
-    limits: Array | None = None
-
-    def __post_init__(self) -> None:
-        size = len(self.sample_ids)
-        for name in ("truth", "predicted", "fold", "groups", "batch"):
-            shape = (size, len(self.labels)) if name == "predicted" and self.labels else (size,)
-            values = getattr(self, name)
-            if values is not None and values.shape != shape:
-                raise ValueError(f"{name} has shape {values.shape}, expected {shape}")
-
-    @property
-    def measure(self) -> Measure:
-        """The figures of this kind of target."""
-        return classification_figures if self.labels else regression_figures
-
-    @property
-    def resampled(self) -> Array:
-        """What the bootstrap draws: groups, or single samples where there are none."""
-        return np.arange(len(self.truth)) if self.groups is None else self.groups
-
-    @property
-    def complete(self) -> npt.NDArray[np.bool_]:
-        """Which samples have both a truth and a prediction, [N]."""
-        truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
-        return truth & predicted_rows(self.predicted)
-
-    def at(self, rows: Array) -> Predictions:
-        """The same for a choice of samples: a mask or positions."""
-        chosen: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        return replace(self, sample_ids=tuple(np.asarray(self.sample_ids, dtype=object)[rows]), **chosen)
-
-    def known(self) -> Predictions:
-        """The samples that have both a truth and a prediction."""
-        return self.at(self.complete)
-
-
-def within_batches(known: Predictions) -> dict[str, float]:
-    """What is predicted beyond the batch itself: differences among samples of one batch.
-
-    For a numeric target the R2 against each batch's own mean and the Pearson correlation of truth and
-    prediction after subtracting their batch means; for classes the AUROC of the pairs that lie in one batch.
-    """
-    parts = [known.batch == level for level in np.unique(np.asarray(known.batch))]
-    if known.labels:
-        areas = []
-        for k in [1] if len(known.labels) == 2 else range(len(known.labels)):
-            rows = [(known.truth[part] == k, known.predicted[part, k]) for part in parts]
-            pairs = np.array([float(own.sum()) * float((~own).sum()) for own, _ in rows])
-            ordered = np.nansum(pairs * np.array([auroc(own, score) for own, score in rows]))
-            areas.append(ordered / pairs.sum() if pairs.any() else math.nan)
-        return {"auroc": float(mean_known(np.array(areas)[None])[0])}
-    truth, predicted = known.truth.astype(np.float64), known.predicted.astype(np.float64)
-    for part in parts:
-        truth[part] -= truth[part].mean()
-        predicted[part] -= predicted[part].mean()
-    squares, spread = float(np.square(known.predicted - known.truth).sum()), float(truth @ truth)
-    return {"r2": 1 - squares / spread if spread else math.nan, "pearson": pearson(truth, predicted)}
-
-
-def resampled(
-    measure: Measure, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
+def resample_metrics(
+    measure: WeightedMetrics, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
 ) -> dict[str, Array]:
-    """Figures [1 + repeats]: of the samples as they are, then of as many groups drawn with replacement.
+    """Return metrics [1 + repeats]: of the samples as they are, then of as many groups drawn with replacement.
 
     The draws depend on the groups and the seed only, so that those of two predictions are paired. With fewer
-    than two groups nothing is drawn.
+    than `LEAST_GROUPS` groups nothing is drawn.
     """
     _, group = np.unique(groups, return_inverse=True)
-    count, parts = int(group.max(initial=-1)) + 1, [measure(truth, predicted, np.ones((1, len(truth))))]
-    draws, at_once = generator(seed, "bootstrap"), max(1, WEIGHTS_AT_ONCE // max(len(group), 1))
-    for start in range(0, repeats if count > 1 else 0, at_once):
+    count = int(group.max(initial=-1)) + 1
+    parts = [measure(truth, predicted, np.ones((1, len(truth))))]
+    random = generator(seed, "bootstrap")
+    at_once = max(1, WEIGHTS_AT_ONCE // max(len(group), 1))
+    for start in range(0, repeats if count >= LEAST_GROUPS else 0, at_once):
         rows = min(at_once, repeats - start)
-        drawn = draws.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]
+        drawn = random.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]
         times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         parts.append(measure(truth, predicted, times[:, group].astype(np.float64)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def interval(values: Array, paired: bool = False) -> Interval:
-    """The first of `resampled` values, or of their paired differences, with 95 % percentile limits.
+def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
+    """Return the first of the resampled `values` with expanded percentile limits over so many groups.
 
-    No limits where fewer than half of the resamples have the figure. p is twice the smaller share of
-    resamples on one side of zero, each share counted as (k + 1) / (n + 1).
+    Few groups make plain percentiles too narrow; they are widened as Student's t is beside the normal (Hesterberg
+    2015, section 5.3). Limits then stand `inflation` times as far from the value. There are none where
+    fewer than half of the resamples have the metric, or below `LEAST_GROUPS` groups.
     """
     value, drawn = float(values[0]), values[1:]
-    kept = drawn[~np.isnan(drawn)]
-    if 2 * len(kept) < max(len(drawn), 2):
+    defined = drawn[~np.isnan(drawn)]
+    if groups < LEAST_GROUPS or 2 * len(defined) < max(len(drawn), 2):
         return Interval(value)
-    low, high = map(float, np.percentile(kept, [2.5, 97.5]))
-    fewer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
-    return Interval(value, low, high, min(1.0, 2 * (fewer + 1) / (len(drawn) + 1)) if paired else math.nan)
+    tail = (1 - LEVEL) / 2
+    expanded = ndtr(stdtrit(groups - 1, tail) * math.sqrt(groups / (groups - 1)))
+    limits = np.percentile(defined, [100 * expanded, 100 * (1 - expanded)])
+    low, high = value + inflation * (limits - value)
+    return Interval(value, float(low), float(high))
 
 
-def figures(predictions: Predictions, seed: int, repeats: int = 1000) -> dict[str, Interval]:
-    """Pooled figures of all samples that have a truth and a prediction, with intervals."""
-    known = predictions.known()
-    drawn = resampled(known.measure, known.truth, known.predicted, known.resampled, seed, repeats)
-    return {name: interval(values) for name, values in drawn.items()}
+def inflation_of(name: str, predictions: TargetPredictions) -> float:
+    """Return by how much the interval of a metric is widened for what folds share."""
+    ranks = name.removesuffix(POOLED) in RANKING
+    return FOLD_INFLATION if ranks and predictions.cross_validated else 1.0
 
 
-def figures_by(
-    predictions: Predictions, levels: Array, seed: int, repeats: int = 1000
+def _within_range(name: str, limits: Interval) -> Interval:
+    """Return the interval cut to the values that a ranking metric can take."""
+    name = name.removesuffix(POOLED)
+    if name not in RANKING or math.isnan(limits.low):
+        return limits
+    lowest = 0.0 if name in ("auroc", "auprc") else -1.0
+    return Interval(limits.value, max(limits.low, lowest), min(limits.high, 1.0))
+
+
+def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> dict[str, Interval]:
+    """Return each of the `resampled` metrics with its limits."""
+    groups = predictions.group_count
+    return {
+        name: _within_range(name, interval(values, groups, inflation_of(name, predictions)))
+        for name, values in resampled.items()
+    }
+
+
+def metrics_with_intervals(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> dict[str, Interval]:
+    """Return the metrics of all samples that have a truth and a prediction, with intervals."""
+    complete = predictions.complete()
+    units = complete.resampling_units
+    resampled = resample_metrics(complete.measure, complete.truth, complete.predicted, units, seed, repeats)
+    return intervals(complete, resampled)
+
+
+def metrics_by_level(
+    predictions: TargetPredictions, levels: Array, seed: int, repeats: int = 1000
 ) -> dict[str, tuple[int, dict[str, Interval]]]:
-    """Number of samples and figures at every level of `levels` [N]: fold, batch, category, true class."""
-    parts = {str(level): predictions.at(levels == level).known() for level in levels_of(levels)}
-    return {level: (len(part.truth), figures(part, seed, repeats)) for level, part in parts.items()}
+    """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category, true class."""
+    parts = {str(level): predictions.at(levels == level).complete() for level in sorted_levels(levels)}
+    return {level: (len(part.truth), metrics_with_intervals(part, seed, repeats)) for level, part in parts.items()}

@@ -16,27 +16,27 @@ WORD = 8
 
 
 def upper_triangle(matrix: Array) -> Array:
-    """Upper triangle of a symmetric matrix."""
+    """Return the upper triangle of a symmetric matrix."""
     return np.asarray(squareform(matrix.astype(np.float64), checks=False))
 
 
 def mantel(first: Array, second: Array) -> float:
-    """Pearson correlation of the upper triangles of two distance matrices [N, N]."""
+    """Return the Pearson correlation of the upper triangles of two distance matrices [N, N]."""
     return pearson(upper_triangle(first), upper_triangle(second))
 
 
 def partial_mantel(first: Array, second: Array, given: Sequence[Array]) -> float:
-    """Correlation of two distance matrices [N, N] given others: Smouse, Long and Sokal 1986."""
+    """Return the correlation of two distance matrices [N, N] given others: Smouse, Long and Sokal 1986."""
     pair = np.stack([upper_triangle(first), upper_triangle(second)], axis=1)
-    known = np.stack([np.ones(len(pair)), *map(upper_triangle, given)], axis=1)
-    rest = pair - known @ np.linalg.lstsq(known, pair, rcond=None)[0]
-    if (np.abs(rest).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)).any():
+    predictors = np.stack([np.ones(len(pair)), *map(upper_triangle, given)], axis=1)
+    residuals = pair - predictors @ np.linalg.lstsq(predictors, pair, rcond=None)[0]
+    if (np.abs(residuals).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)).any():
         return math.nan
-    return pearson(rest[:, 0], rest[:, 1])
+    return pearson(residuals[:, 0], residuals[:, 1])
 
 
 def neighbours_recovered(predicted: Array, truth: Array, k: int = 10) -> float:
-    """Mean share of a sample's k nearest by predicted distance [N, N] that are among its k nearest in truth.
+    """Return the mean share of a sample's k nearest by predicted distance [N, N] that are among its k nearest in truth.
 
     True ties at the k-th place all count. Chance is k / (N - 1).
     """
@@ -50,13 +50,14 @@ def neighbours_recovered(predicted: Array, truth: Array, k: int = 10) -> float:
 
 
 def jaccard(presence: Array) -> Array:
-    """Jaccard distances between the rows of a 0/1 matrix ``[N, F]``."""
-    shared, total = presence @ presence.T, presence.sum(axis=1)
+    """Return the Jaccard distances between the rows of a 0/1 matrix ``[N, F]``."""
+    shared = presence @ presence.T
+    total = presence.sum(axis=1)
     return np.asarray(1 - shared / np.maximum(total[:, None] + total - shared, 1))
 
 
 def word_counts(tokens: Array) -> csr_array:
-    """How often each word of A, C, G and T stands in the ASVs ``[F, L]``, ``[F, 4 ** WORD]``."""
+    """Return how often each word of A, C, G and T stands in the ASVs ``[F, L]``, ``[F, 4 ** WORD]``."""
     windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int32), WORD, axis=1)
     valid = ((windows > PAD) & (windows < N)).all(axis=2)
     codes = ((windows - 1) @ 4 ** np.arange(WORD, dtype=np.int32))[valid]

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Figures [R] of truth and prediction under each row of weights [R, N].
-Measure = Callable[[Array, Array, Array], dict[str, Array]]
+# Maps truth, prediction and weights [R, N] to metrics [R], one for each row of weights.
+WeightedMetrics = Callable[[Array, Array, Array], dict[str, Array]]
 
 LOWER_IS_BETTER = frozenset({"mae", "rmse", "nrmse", "ece"})
 
@@ -25,40 +25,49 @@ NAMES = ("MAE", "RMSE", "R2", "Pearson", "Spearman", "NRMSE", "accuracy", "balan
 
 TITLES = {name.lower().replace(" ", "_"): name for name in NAMES}
 
+# Metrics of the order or the course of the predictions. Pooled over folds they mix models with different offsets and
+# fall below chance where there is no signal, so that they are computed inside each fold.
+RANKING = ("pearson", "spearman", "auroc", "auprc")
+
+# Suffix of a ranking metric over all folds at once.
+POOLED = "_pooled"
+
+TITLES |= {f"{name}{POOLED}": f"{TITLES[name]} (pooled)" for name in RANKING}
+
 CONFIDENCES = 10
 
 
-def predicted_rows(predicted: Array) -> npt.NDArray[np.bool_]:
-    """Which samples have a prediction, [N], from values [N] or probabilities [N, K]."""
+def has_prediction(predicted: Array) -> npt.NDArray[np.bool_]:
+    """Return which samples have a prediction, [N], from values [N] or probabilities [N, K]."""
     finite = np.isfinite(predicted)
     return np.asarray(finite.all(axis=1) if finite.ndim == 2 else finite)
 
 
 def _share(part: Array, whole: Array) -> Array:
-    """Elementwise part / whole, NaN where the whole is not above 0."""
+    """Return part / whole by element, NaN where the whole is not above 0."""
     return np.asarray(np.divide(part, whole, out=np.full(whole.shape, math.nan), where=whole > 0))
 
 
-def mean_known(values: Array) -> Array:
-    """Mean of each row of what is not NaN; NaN when nothing is left."""
-    known = ~np.isnan(values)
-    return _share(np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1))
+def mean_of_defined(values: Array) -> Array:
+    """Return the mean of each row over what is not NaN; NaN when nothing is left."""
+    defined = ~np.isnan(values)
+    return _share(np.where(defined, values, 0.0).sum(axis=1), defined.sum(axis=1))
 
 
 def _range(values: Array, weights: Array) -> Array:
-    """Largest minus smallest of the values [N] or [R, N] that have weight, [R]."""
+    """Return the largest minus the smallest of the values [N] or [R, N] that have weight, [R]."""
     high = np.where(weights > 0, values, -np.inf).max(axis=1, initial=-np.inf)
     return np.asarray(high - np.where(weights > 0, values, np.inf).min(axis=1, initial=np.inf))
 
 
 def _centred(values: Array, weights: Array) -> Array:
-    """Values [N] or [R, N] minus their weighted mean, [R, N]."""
+    """Return values [N] or [R, N] minus their weighted mean, [R, N]."""
     mean = _share((weights * values).sum(axis=1), weights.sum(axis=1))
     return np.asarray(values - mean[:, None])
 
 
 def _correlation(first: Array, second: Array, weights: Array) -> Array:
-    """Pearson correlation [R]; NaN where one of them is constant."""
+    """Return the Pearson correlation [R]; NaN where one of them is constant."""
     a, b = _centred(first, weights), _centred(second, weights)
     aa, bb, ab = (np.einsum("rn,rn,rn->r", weights, x, y) for x, y in ((a, a), (b, b), (a, b)))
     varied = (_range(first, weights) > 0) & (_range(second, weights) > 0)
@@ -66,7 +75,7 @@ def _correlation(first: Array, second: Array, weights: Array) -> Array:
 
 
 def _up_to(values: Array, weights: Array, ends: Array) -> tuple[Array, Array]:
-    """Weight of the values below each of `ends` [M], and of those not above it, both [R, M]."""
+    """Return the weight of the values below each of `ends` [M], and of those not above it, both [R, M]."""
     order = np.argsort(values)
     running = np.zeros((len(weights), len(values) + 1))
     np.cumsum(weights[:, order], axis=1, out=running[:, 1:])
@@ -74,8 +83,8 @@ def _up_to(values: Array, weights: Array, ends: Array) -> tuple[Array, Array]:
     return running[:, np.searchsorted(ranked, ends)], running[:, np.searchsorted(ranked, ends, "right")]
 
 
-def regression_figures(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
-    """MAE and RMSE in the target's units, R2, Pearson, Spearman, and RMSE over the range of truth, [R]."""
+def weighted_regression_metrics(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
+    """Return MAE and RMSE in the target's units, R2, Pearson, Spearman, and RMSE over the range of truth, [R]."""
     error, total = predicted - truth, weights.sum(axis=1)
     squares, spread = weights @ error**2, _range(truth, weights)
     around = np.einsum("rn,rn->r", weights, _centred(truth, weights) ** 2)
@@ -92,62 +101,70 @@ def regression_figures(truth: Array, predicted: Array, weights: Array) -> dict[s
 
 
 def _areas(positive: Array, score: Array, weights: Array) -> tuple[Array, Array]:
-    """AUROC and average precision [R] of one class; NaN unless both sides are present."""
-    ours, others, ends = weights[:, positive], weights[:, ~positive], -score[positive]
-    above, reached = _up_to(-score[~positive], others, ends)
-    _, found = _up_to(ends, ours, ends)
-    members, rest = ours.sum(axis=1), others.sum(axis=1)
-    precision = np.divide(found, found + reached, out=np.zeros_like(found), where=found > 0)
-    lost = np.einsum("rm,rm->r", ours, above + reached) / 2
-    precise = np.einsum("rm,rm->r", ours, precision)
-    return 1 - _share(lost, members * rest), _share(precise, np.where(rest > 0, members, 0.0))
+    """Return AUROC and average precision [R] of one class; NaN unless positives and negatives are present."""
+    positives, negatives, thresholds = weights[:, positive], weights[:, ~positive], -score[positive]
+    above, reached = _up_to(-score[~positive], negatives, thresholds)
+    _, hits = _up_to(thresholds, positives, thresholds)
+    positive_weight = positives.sum(axis=1)
+    negative_weight = negatives.sum(axis=1)
+    precision = np.divide(hits, hits + reached, out=np.zeros_like(hits), where=hits > 0)
+    misordered = np.einsum("rm,rm->r", positives, above + reached) / 2
+    summed_precision = np.einsum("rm,rm->r", positives, precision)
+    auprc = _share(summed_precision, np.where(negative_weight > 0, positive_weight, 0.0))
+    return 1 - _share(misordered, positive_weight * negative_weight), auprc
+
+
+def weighted_auroc(positive: Array, score: Array, weights: Array) -> dict[str, Array]:
+    """Return the AUROC [R] of scores [N] for bool [N]; NaN unless positives and negatives are present."""
+    return {"auroc": _areas(positive, score, weights)[0]}
 
 
 def _by_class(truth: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    """Precision, recall, F1, AUROC and AUPRC of each class against all others, [R, K]."""
+    """Return precision, recall, F1, AUROC and AUPRC of each class against all others, [R, K]."""
     number, chosen = probabilities.shape[1], probabilities.argmax(axis=1)
     true, guess = np.eye(number)[truth], np.eye(number)[chosen]
-    hits, members, found = weights @ (true * guess), weights @ true, weights @ guess
+    hits, members, predicted = weights @ (true * guess), weights @ true, weights @ guess
     areas = np.array([_areas(truth == k, probabilities[:, k], weights) for k in range(number)])
     return {
-        "precision": _share(hits, found),
+        "precision": _share(hits, predicted),
         "recall": _share(hits, members),
-        "f1": _share(2 * hits, members + found),
+        "f1": _share(2 * hits, members + predicted),
         "auroc": areas[:, 0].T,
         "auprc": areas[:, 1].T,
     }
 
 
-def classification_figures(truth: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    """Accuracy, balanced accuracy, macro F1, AUROC, AUPRC and ECE [R] of probabilities [N, K], classes int [N].
+def weighted_classification_metrics(truth: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
+    """Return accuracy, balanced accuracy, macro F1, AUROC, AUPRC and ECE [R] of probabilities [N, K].
 
-    With two classes AUROC and AUPRC are those of the second; with more, the mean over the classes present,
-    each against all others. Balanced accuracy is the mean recall of the classes present, as in scikit-learn. ECE is
-    how far accuracy and the probability of the chosen class are apart, on average over tenths of that probability.
+    Classes are int [N]. With two classes AUROC and AUPRC are those of the second; with more, the mean over the
+    classes present, each against all others. Balanced accuracy is the mean recall of the classes present, as in
+    scikit-learn. ECE is how far accuracy and the probability of the chosen class are apart, on average over tenths
+    of that probability (Guo et al. 2017).
     """
-    each, total = _by_class(truth, probabilities, weights), weights.sum(axis=1)
+    by_class, total = _by_class(truth, probabilities, weights), weights.sum(axis=1)
     scored = slice(1, None) if probabilities.shape[1] == 2 else slice(None)
-    right, sure, level = _confidence(truth, probabilities)
-    apart = np.abs(weights @ (np.eye(CONFIDENCES)[level] * (sure - right)[:, None])).sum(axis=1)
+    correct, confidence, level = _confidence(truth, probabilities)
+    gap = np.abs(weights @ (np.eye(CONFIDENCES)[level] * (confidence - correct)[:, None])).sum(axis=1)
     return {
-        "accuracy": _share(weights @ right, total),
-        "balanced_accuracy": mean_known(each["recall"]),
-        "macro_f1": mean_known(each["f1"]),
-        "auroc": mean_known(each["auroc"][:, scored]),
-        "auprc": mean_known(each["auprc"][:, scored]),
-        "ece": _share(apart, total),
+        "accuracy": _share(weights @ correct, total),
+        "balanced_accuracy": mean_of_defined(by_class["recall"]),
+        "macro_f1": mean_of_defined(by_class["f1"]),
+        "auroc": mean_of_defined(by_class["auroc"][:, scored]),
+        "auprc": mean_of_defined(by_class["auprc"][:, scored]),
+        "ece": _share(gap, total),
     }
 
 
 def _confidence(truth: Array, probabilities: Array) -> tuple[Array, Array, Array]:
-    """Whether the chosen class is right [N], its probability [N], and which of `CONFIDENCES` equal bins holds that."""
-    sure = probabilities.max(axis=1, initial=0.0)
-    level = np.clip((sure * CONFIDENCES).astype(int), 0, CONFIDENCES - 1)
-    return (probabilities.argmax(axis=1) == truth).astype(float), sure, level
+    """Return whether the chosen class is right [N], its probability [N], and which of `CONFIDENCES` bins holds it."""
+    confidence = probabilities.max(axis=1, initial=0.0)
+    level = np.clip((confidence * CONFIDENCES).astype(int), 0, CONFIDENCES - 1)
+    return (probabilities.argmax(axis=1) == truth).astype(float), confidence, level
 
 
-def interval_figures(truth: Array, limits: Array, weights: Array) -> dict[str, Array]:
-    """Share of the truths inside their limits [N, 2], and the mean width in the target's units, [R]."""
+def weighted_interval_metrics(truth: Array, limits: Array, weights: Array) -> dict[str, Array]:
+    """Return the share of the truths inside their limits [N, 2], and the mean width in the target's units, [R]."""
     inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
     total = weights.sum(axis=1)
     return {
@@ -156,50 +173,81 @@ def interval_figures(truth: Array, limits: Array, weights: Array) -> dict[str, A
     }
 
 
-def measured(measure: Measure, truth: Array, predicted: Array) -> dict[str, float]:
-    """Figures of the samples as they are."""
-    found = measure(truth, predicted, np.ones((1, len(truth))))
-    return {name: float(values[0]) for name, values in found.items()}
+def unweighted_metrics(measure: WeightedMetrics, truth: Array, predicted: Array) -> dict[str, float]:
+    """Return the metrics of the samples as they are."""
+    rows = measure(truth, predicted, np.ones((1, len(truth))))
+    return {name: float(values[0]) for name, values in rows.items()}
 
 
-regression_metrics = partial(measured, regression_figures)
+def by_fold(measure: WeightedMetrics, fold: Array | None) -> WeightedMetrics:
+    """Return `measure` with its ranking metrics taken inside each fold [N].
 
-classification_metrics = partial(measured, classification_figures)
+    A ranking metric becomes the mean over the folds that have it, weighted by their samples; over all folds at once
+    it stands beside it under its name with `POOLED`. Other metrics are those of all samples.
+    """
+    if fold is None or len(levels := np.unique(fold)) < 2:
+        return measure
+    parts = [fold == level for level in levels]
+
+    def stratified(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
+        pooled = measure(truth, predicted, weights)
+        inside = [measure(truth[part], predicted[part], weights[:, part]) for part in parts]
+        sizes = np.stack([weights[:, part].sum(axis=1) for part in parts])
+        result = {}
+        for name, values in pooled.items():
+            result[name] = values
+            if name in RANKING:
+                of_folds = np.stack([metrics[name] for metrics in inside])
+                defined = ~np.isnan(of_folds)
+                total = np.where(defined, of_folds * sizes, 0.0).sum(axis=0)
+                result[name] = _share(total, (defined * sizes).sum(axis=0))
+                result[f"{name}{POOLED}"] = values
+        return result
+
+    return stratified
+
+
+regression_metrics = partial(unweighted_metrics, weighted_regression_metrics)
+
+classification_metrics = partial(unweighted_metrics, weighted_classification_metrics)
 
 
 def per_class(truth: Array, probabilities: Array, labels: Sequence[str]) -> dict[str, tuple[int, dict[str, float]]]:
-    """Of every class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN where undefined."""
-    found = _by_class(truth, probabilities, np.ones((1, len(truth))))
+    """Return for each class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN where undefined."""
+    by_class = _by_class(truth, probabilities, np.ones((1, len(truth))))
     return {
-        label: (int((truth == k).sum()), {name: float(values[0, k]) for name, values in found.items()})
+        label: (int((truth == k).sum()), {name: float(values[0, k]) for name, values in by_class.items()})
         for k, label in enumerate(labels)
     }
 
 
 def reliability(truth: Array, probabilities: Array) -> dict[str, tuple[int, dict[str, float]]]:
-    """Samples, mean probability of the chosen class and accuracy, by tenths of that probability."""
-    right, sure, level = _confidence(truth, probabilities)
+    """Return samples, mean probability of the chosen class and accuracy, by tenths of that probability."""
+    correct, confidence, level = _confidence(truth, probabilities)
     return {
         f"{number / CONFIDENCES:.1f} to {(number + 1) / CONFIDENCES:.1f}": (
             int((level == number).sum()),
-            {"confidence": float(sure[level == number].mean()), "accuracy": float(right[level == number].mean())},
+            {
+                "confidence": float(confidence[level == number].mean()),
+                "accuracy": float(correct[level == number].mean()),
+            },
         )
         for number in np.unique(level).tolist()
     }
 
 
 def auroc(positive: Array, score: Array) -> float:
-    """Share of positive-negative pairs that the score puts in order, ties counting half; NaN if no pair."""
+    """Return the share of positive-negative pairs that the score puts in order, ties counting half; NaN if no pair."""
     return float(_areas(positive, score, np.ones((1, len(score))))[0][0])
 
 
 def pearson(first: Array, second: Array) -> float:
-    """Correlation of two vectors; NaN when one is constant."""
+    """Return the correlation of two vectors; NaN when one is constant."""
     return float(_correlation(first, second, np.ones((1, len(first))))[0])
 
 
-def levels_of(values: Array) -> list[Any]:
-    """The distinct values, numbers in numeric order even where they are text."""
+def sorted_levels(values: Array) -> list[Any]:
+    """Return the distinct values, numbers in numeric order even where they are text."""
 
     def place(level: Any) -> tuple[bool, float, str]:
         number = str(level).replace(".", "", 1).removeprefix("-")

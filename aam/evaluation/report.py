@@ -1,4 +1,4 @@
-"""The contents of a report: tables and sentences, and their plain-text form."""
+"""The contents of a report: results of each target, the tables made of them, and their plain-text form."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from aam.evaluation import bootstrap, conformal, metrics
+from aam.evaluation import bootstrap, conformal, coverage, metrics
 from aam.evaluation.baselines import Baseline
-from aam.evaluation.bootstrap import Interval, Predictions
+from aam.evaluation.bootstrap import Interval
+from aam.evaluation.comparison import Comparison, compare_with_baselines, headline
 from aam.evaluation.metrics import TITLES, Array
-from aam.evaluation.verdict import Comparison, compare_with_baselines, headline, number, verdict
+from aam.evaluation.numbers import number, with_limits
+from aam.evaluation.target_predictions import Subset, TargetPredictions
+from aam.evaluation.verdict import verdict
 
-Figures = dict[str, Interval]
+Metrics = dict[str, Interval]
 
 # Longer tables are folded up.
-MOST_ROWS = 30
+FOLDED_ROWS = 30
+
+# How a report calls the metrics of samples, and the row of all of them.
+SUBSET_TITLES: dict[Subset, tuple[str, str]] = {
+    "held-out": ("Held-out metrics", "all held-out samples"),
+    "validation": ("Validation metrics (these samples chose the epoch)", "all validation samples"),
+    "training": ("Metrics of samples that training has seen", "all samples, seen in training"),
+    "unknown": ("Metrics (whether the samples were held out is not known)", "all samples"),
+}
 
 
 @dataclass(frozen=True)
@@ -42,28 +51,31 @@ class Names:
 class TargetResult:
     """One target of a run; made by `target_result`.
 
-    `folds` and `batches` hold by level the number of samples and their figures, `parts` the same for other columns,
-    `coverage` what share of the truths lies in the conformal intervals and how wide these are, `losses` by class the
-    number of samples in the metadata and of those whose depth sufficed.
+    `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples and their metrics,
+    `parts` the same for other columns; `coverage` is that of conformal intervals and `quantiles` that of predicted
+    quantiles; `dropped` holds by class the number of samples in the metadata and of those whose depth sufficed;
+    `subset` is what the samples were to the model.
     """
 
     names: Names
-    predictions: Predictions
-    pooled: Figures
-    folds: Mapping[str, tuple[int, Figures]]
-    batches: Mapping[str, tuple[int, Figures]]
+    predictions: TargetPredictions
+    metrics: Metrics
+    folds: Mapping[str, tuple[int, Metrics]]
+    batches: Mapping[str, tuple[int, Metrics]]
     comparisons: tuple[Comparison, ...]
     sentences: tuple[str, ...]
-    losses: Mapping[str, tuple[int, int]]
-    parts: Mapping[str, Mapping[str, tuple[int, Figures]]] = field(default_factory=dict)
-    coverage: Figures = field(default_factory=dict)
+    dropped: Mapping[str, tuple[int, int]]
+    parts: Mapping[str, Mapping[str, tuple[int, Metrics]]] = field(default_factory=dict)
+    coverage: Metrics = field(default_factory=dict)
+    quantiles: Metrics = field(default_factory=dict)
+    subset: Subset = "held-out"
 
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
     """What a report shows.
 
-    `task`, `data` and `split` say what was done, with what, and how samples were divided; `tables` are those
+    `task`, `data` and `split` say what was done, with what, and how samples were split; `tables` are those
     of pretraining; `transductive`: pretraining saw held-out samples, without labels.
     """
 
@@ -80,164 +92,148 @@ class ReportData:
 
 def target_result(
     names: Names,
-    predictions: Predictions,
+    predictions: TargetPredictions,
     baselines: Sequence[Baseline] = (),
-    losses: Mapping[str, tuple[int, int]] | None = None,
+    dropped: Mapping[str, tuple[int, int]] | None = None,
     parts: Mapping[str, Array] | None = None,
+    subset: Subset = "held-out",
     seed: int = 0,
     repeats: int = 1000,
 ) -> TargetResult:
-    """Figures, comparisons and verdict of one target; rows of baselines and `parts` [N] are those of `predictions`."""
+    """Return metrics, comparisons and verdict of one target.
 
-    def by(levels: Array | None) -> Mapping[str, tuple[int, Figures]]:
-        return {} if levels is None else bootstrap.figures_by(predictions, levels, seed, repeats)
+    Rows of baselines and `parts` [N] are those of `predictions`. Samples that training has seen are not compared.
+    """
 
-    comparisons, coverage = (
-        compare_with_baselines(predictions, baselines, seed, repeats),
-        _coverage(predictions, seed, repeats),
+    def by(levels: Array | None) -> Mapping[str, tuple[int, Metrics]]:
+        return {} if levels is None else bootstrap.metrics_by_level(predictions, levels, seed, repeats)
+
+    compared = () if subset == "training" else baselines
+    comparisons = compare_with_baselines(predictions, compared, seed, repeats)
+    intervals = coverage.conformal_coverage(predictions, seed, repeats)
+    quantiles = coverage.quantile_coverage(predictions, seed, repeats)
+    sentences = (
+        *verdict(predictions, comparisons, names.batch, subset),
+        *coverage.conformal_sentences(predictions, intervals),
+        *coverage.quantile_sentences(predictions, quantiles),
     )
     return TargetResult(
-        names,
-        predictions,
-        bootstrap.figures(predictions, seed, repeats),
-        by(predictions.fold),
-        by(predictions.batch),
-        comparisons,
-        (*verdict(predictions, comparisons, names.batch), *_said_of_intervals(predictions, coverage)),
-        losses or {},
-        {name: by(levels) for name, levels in (parts or {}).items()},
-        coverage,
+        names=names,
+        predictions=predictions,
+        metrics=bootstrap.metrics_with_intervals(predictions, seed, repeats),
+        folds=by(predictions.fold),
+        batches=by(predictions.batch),
+        comparisons=comparisons,
+        sentences=sentences,
+        dropped=dropped or {},
+        parts={name: by(levels) for name, levels in (parts or {}).items()},
+        coverage=intervals,
+        quantiles=quantiles,
+        subset=subset,
     )
 
 
-def _bounded(predictions: Predictions) -> Predictions:
-    """The samples that have a truth and an interval."""
-    known = predictions.known()
-    return known if known.limits is None else known.at(np.asarray(np.isfinite(known.limits).all(axis=1)))
-
-
-def _coverage(predictions: Predictions, seed: int, repeats: int) -> Figures:
-    """Coverage and width over all samples, with intervals, and the width if all samples shared one."""
-    known = _bounded(predictions)
-    if known.limits is None or not len(known.truth):
-        return {}
-    drawn = bootstrap.resampled(metrics.interval_figures, known.truth, known.limits, known.resampled, seed, repeats)
-    same = conformal.Conformal.fit(known, scales=1)
-    width = Interval(math.nan if same is None else 2 * same.quantile * same.scales[0])
-    return {**{name: bootstrap.interval(values) for name, values in drawn.items()}, "one_width": width}
-
-
-def _tenths(truth: Array) -> Array:
-    """In which tenth of the values each lies, equal values in one, [N] of text."""
-    edges = np.unique(np.quantile(truth, np.arange(1, 10) / 10))
-    tenth = np.searchsorted(edges, truth, side="right")
-    ends = {one: f"{number(truth[tenth == one].min())} to {number(truth[tenth == one].max())}" for one in tenth}
-    return np.array([ends[one] for one in tenth], dtype=object)
-
-
-def _covered(known: Predictions, levels: Array) -> dict[str, tuple[int, dict[str, float]]]:
-    """Samples, coverage and mean width at every level, in the order of their truths."""
-    names = levels.astype(str)
-    found = {}
-    for level in sorted(np.unique(names), key=lambda level: float(np.median(known.truth[names == level]))):
-        truth, limits = known.truth[names == level], np.asarray(known.limits)[names == level]
-        found[str(level)] = (len(truth), metrics.measured(metrics.interval_figures, truth, limits))
-    return found
-
-
-def _said_of_intervals(predictions: Predictions, coverage: Figures) -> list[str]:
-    """How many of the truths the intervals hold, over all and in the tenths of the target."""
-    if not coverage:
-        return []
-    known = _bounded(predictions)
-    shares = [found["coverage"] for _, found in _covered(known, _tenths(known.truth)).values()]
-    width, same = coverage["width"].value, coverage["one_width"].value
-    beside = f", {number(width / same)} times one width for all" if same > 0 else ""
-    return [
-        f"The {100 * conformal.LEVEL:.0f} % intervals hold {with_limits(coverage['coverage'])} of the held-out values, "
-        f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {number(width)} wide on average"
-        f"{beside}."
-    ]
-
-
-def _coverage_tables(result: TargetResult) -> list[Table]:
-    """Coverage and width over all, by tenth of the target, fold, batch and group."""
-    known, names = _bounded(result.predictions), result.names
-    if not result.coverage:
-        return []
-    by = {"fold": known.fold, names.batch: known.batch, names.group: known.groups}
-    kinds = {"tenth of the target": _tenths(known.truth), **{name: at for name, at in by.items() if at is not None}}
-    pooled = ("all", str(len(known.truth)), *(with_limits(result.coverage[name]) for name in ("coverage", "width")))
-    title, header = f"{100 * conformal.LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
-    parts = (_plain_table(f"Intervals by {kind}", kind, _covered(known, at)) for kind, at in kinds.items())
-    return [Table(title, header, (pooled,)), *parts]
-
-
-def with_limits(figure: Interval) -> str:
-    """A figure for reading, with its limits if it has any."""
-    limits = "" if math.isnan(figure.low) else f" ({number(figure.low)} to {number(figure.high)})"
-    return number(figure.value) + limits
-
-
-def _figures_table(result: TargetResult, brief: bool = False) -> Table:
-    """Pooled, and unless `brief` by fold and batch."""
-    names, known = result.names, result.predictions.known()
-    rows = [("all held-out samples", len(known.truth), result.pooled)]
+def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
+    """Return the metrics of all samples and, unless `brief`, by fold and batch."""
+    names, complete = result.names, result.predictions.complete()
+    title, all_samples = SUBSET_TITLES[result.subset]
+    rows = [(all_samples, len(complete.truth), result.metrics)]
     for kind, parts in () if brief else (("fold", result.folds), (names.batch, result.batches)):
         rows += [(f"{kind} {level}", count, values) for level, (count, values) in parts.items()]
-    drawn = "samples" if known.groups is None else f"values of {names.group}"
+    units = "samples" if complete.groups is None else f"values of {names.group}"
+    over = f"with 95 % intervals over {complete.group_count} {units}"
+    if complete.group_count < bootstrap.LEAST_GROUPS:
+        over = f"without intervals, {complete.group_count} {units} are too few"
+    ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
+    mean = f"{ranking}: weighted mean over folds" if complete.cross_validated else ""
+    none = Interval(math.nan)
     return Table(
-        f"Held-out figures, with 95 % intervals over {len(np.unique(known.resampled))} {drawn}",
-        ("", "samples", *(TITLES[name] for name in result.pooled)),
-        tuple((name, str(n), *map(with_limits, values.values())) for name, n, values in rows),
+        f"{title}, {over}{mean}",
+        ("", "samples", *(TITLES[name] for name in result.metrics)),
+        tuple(
+            (row, str(count), *(with_limits(values.get(name, none)) for name in result.metrics))
+            for row, count, values in rows
+        ),
     )
 
 
 def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
-    """The headline figure, its difference and, unless `brief`, the others."""
+    """Return the headline metric, its difference and p, and, unless `brief`, the other metrics."""
     key = headline(result.predictions.labels)
-    others = [] if brief else [name for name in result.pooled if name != key]
+    others = [] if brief else [name for name in result.metrics if name != key]
 
-    def row(name: str, samples: int, values: Figures, *tested: str) -> tuple[str, ...]:
-        rest = (number(values[other].value) for other in others)
-        return (name, str(samples), with_limits(values[key]), *tested, *rest)
+    def row(name: str, samples: int, values: Metrics, *tested: str) -> tuple[str, ...]:
+        cells = (number(values[other].value) if other in values else "-" for other in others)
+        return (name, str(samples), with_limits(values[key]), *tested, *cells)
 
-    rows = [row("the model", len(result.predictions.known().truth), result.pooled, "", "")]
-    for one in result.comparisons:
-        tested = (with_limits(one.difference[key]), number(one.difference[key].p))
-        rows.append(row(one.name, one.samples, one.figures, *tested))
-    tested = (f"{TITLES[key]} of the model minus baseline", "p")
+    rows = [row("the model", len(result.predictions.complete().truth), result.metrics, "", "")]
+    rows += [
+        row(one.name, one.samples, one.metrics, with_limits(one.difference), number(one.corrected_p))
+        for one in result.comparisons
+    ]
+    tests = sum(not math.isnan(one.p) for one in result.comparisons)
+    p = f"p (Holm, {tests} baselines)" if tests > 1 else "p"
+    tested = (f"{TITLES[key]} of the model minus baseline", p)
     header = ("", "samples", TITLES[key], *tested, *(TITLES[name] for name in others))
     return Table("The model beside baselines", header, tuple(rows))
 
 
-def _values(figures: Figures) -> dict[str, float]:
-    return {name: figure.value for name, figure in figures.items()}
+def _coverage_tables(result: TargetResult) -> list[Table]:
+    """Return coverage and width over all, by tenth of the target, fold, batch and group."""
+    if not result.coverage:
+        return []
+    bounded, names = result.predictions.with_limits(), result.names
+    columns = {"fold": bounded.fold, names.batch: bounded.batch, names.group: bounded.groups}
+    kinds = {"tenth of the target": coverage.tenths(bounded.truth)}
+    kinds |= {name: levels for name, levels in columns.items() if levels is not None}
+    values = (with_limits(result.coverage[name]) for name in ("coverage", "width"))
+    title, header = f"{100 * conformal.LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
+    tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),))]
+    for kind, levels in kinds.items():
+        tables.append(_plain_table(f"Intervals by {kind}", kind, coverage.coverage_by(bounded, levels)))
+    return tables
+
+
+def _quantile_table(result: TargetResult) -> Table:
+    """Return what share of the truths lies below each predicted quantile and between the outermost ones."""
+    levels = result.predictions.levels
+    rows = [(f"below {level:g}", number(level), with_limits(result.quantiles[f"below {level:g}"])) for level in levels]
+    between = f"{levels[0]:g} to {levels[-1]:g}"
+    rows.append((between, number(levels[-1] - levels[0]), with_limits(result.quantiles["coverage"])))
+    return Table("Coverage of the predicted quantiles", ("", "expected share", "share of the values"), tuple(rows))
 
 
 def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, float]]]) -> Table:
-    """Number of samples and figures, without intervals, at every level."""
-    names = [TITLES[name] for _, found in list(parts.values())[:1] for name in found]
-    rows = ((level, str(n), *map(number, found.values())) for level, (n, found) in parts.items())
-    return Table(title, (kind, "samples", *names), tuple(rows))
+    """Return number of samples and metrics, without intervals, at each level."""
+    names = list(dict.fromkeys(name for _, values in parts.values() for name in values))
+    rows = (
+        (level, str(count), *(number(values.get(name, math.nan)) for name in names))
+        for level, (count, values) in parts.items()
+    )
+    return Table(title, (kind, "samples", *(TITLES[name] for name in names)), tuple(rows))
 
 
 def result_tables(result: TargetResult) -> list[Table]:
-    """Return every table of one target."""
-    tables, known = [_figures_table(result)], result.predictions.known()
+    """Return all tables of one target."""
+    tables, complete = [_metrics_table(result)], result.predictions.complete()
     if result.comparisons:
         tables.append(_baselines_table(result))
-    if known.labels:
-        found = metrics.per_class(known.truth, known.predicted, known.labels)
-        tables.append(_plain_table("Each class against all others", "class", found))
-        tables.append(_plain_table("Calibration", "probability", metrics.reliability(known.truth, known.predicted)))
+    if complete.labels:
+        by_class = metrics.per_class(complete.truth, complete.predicted, complete.labels)
+        tables.append(_plain_table("Each class against all others", "class", by_class))
+        reliability = metrics.reliability(complete.truth, complete.predicted)
+        tables.append(_plain_table("Calibration", "probability", reliability))
     for name, parts in result.parts.items():
-        tables.append(_plain_table(f"By {name}", name, {k: (n, _values(found)) for k, (n, found) in parts.items()}))
+        values = {
+            level: (count, {key: one.value for key, one in part.items()}) for level, (count, part) in parts.items()
+        }
+        tables.append(_plain_table(f"By {name}", name, values))
     tables += _coverage_tables(result)
-    if result.losses:
-        header = ("class", "samples", "kept", "lost")
-        lost = ((name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.losses.items())
-        tables.append(Table("Samples lost below the depth", header, tuple(lost)))
+    tables += [_quantile_table(result)] if result.quantiles else []
+    if result.dropped:
+        header = ("class", "samples", "kept", "dropped")
+        rows = ((name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.dropped.items())
+        tables.append(Table("Samples dropped below the depth", header, tuple(rows)))
     return tables
 
 
@@ -247,20 +243,13 @@ def warning_lines(results: ReportData) -> tuple[str, ...]:
     return ((label,) if results.transductive else ()) + results.warnings
 
 
-def plain_json(value: object) -> object:
-    """What JSON can hold of nested dicts of numbers: NaN becomes null."""
-    if isinstance(value, dict):
-        return {name: plain_json(one) for name, one in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
 def _printable(text: str) -> str:
-    """The text without what a terminal would obey."""
-    return "".join(one if one.isprintable() else "?" for one in text)
+    """Return the text without what a terminal would obey."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def plain_lines(table: Table) -> list[str]:
-    """A table for a terminal or a log."""
+    """Return a table for a terminal or a log."""
     cells = [tuple(map(_printable, row)) for row in (table.header, *table.rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     aligned = [[cell.rjust(n) for cell, n in zip(row, widths, strict=True)] for row in cells]
@@ -270,12 +259,12 @@ def plain_lines(table: Table) -> list[str]:
 
 
 def summary_lines(results: ReportData) -> list[str]:
-    """Warnings, verdicts, pooled figures and headline of each baseline, for a terminal or a log."""
+    """Return warnings, verdicts, metrics of all samples and the headline of each baseline, for a terminal or a log."""
     lines = [results.title, *(f"warning: {warning}" for warning in warning_lines(results))]
     for table in results.tables:
         lines += ["", *plain_lines(table)]
     for result in results.targets:
         lines += ["", f"{result.names.target}:", *(f"* {sentence}" for sentence in result.sentences)]
-        lines += plain_lines(_figures_table(result, brief=True))
+        lines += plain_lines(_metrics_table(result, brief=True))
         lines += plain_lines(_baselines_table(result, brief=True)) if result.comparisons else []
     return [_printable(line) for line in lines]

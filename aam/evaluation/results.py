@@ -18,20 +18,25 @@ from aam.data.split import Split, kfold
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluation import report, report_html
+from aam.evaluation.baseline_file import baselines_in
 from aam.evaluation.baselines import Baseline
-from aam.evaluation.bootstrap import Interval, Predictions
-from aam.evaluation.conformal import LEVEL, Conformal
+from aam.evaluation.bootstrap import Interval
+from aam.evaluation.conformal import LEAST_GROUPS, LEAST_GROUPS_IN_PART, LEVEL, Conformal
 from aam.evaluation.metrics import Array
 from aam.evaluation.predictions import PredictionTable
-from aam.evaluation.report import ReportData, TargetResult, plain_json
-from aam.evaluation.study_baselines import Columns, baselines_in, baselines_of, laid_out, levels, truth_of
+from aam.evaluation.report import ReportData, TargetResult
+from aam.evaluation.study_baselines import Columns, baselines_of, column_values, rows_for, truth_of
+from aam.evaluation.target_predictions import Subset, TargetPredictions
 from aam.runtime.files import write_text
 
 log = logging.getLogger("aam")
 
+# Without folds, intervals of held-out samples come from the others of so many parts of whole groups.
+PARTS = 5
 
-def _losses(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tuple[int, int]]:
-    """Samples of each class in the metadata of the table, and those that reach the depth."""
+
+def _dropped_by_class(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tuple[int, int]]:
+    """Return samples of each class in the metadata of the table, and those that reach the depth."""
     kept, dropped = (
         Counter(metadata.values(spec.name, [name for name in names if name in metadata]))
         for names in (study.table.sample_ids, study.dropped)
@@ -39,126 +44,170 @@ def _losses(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tup
     return {label: (kept[label] + dropped[label], kept[label]) for label in spec.labels}
 
 
-def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns) -> Predictions:
-    return Predictions(
+def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns) -> TargetPredictions:
+    quantiles = table.quantiles.get(spec.name)
+    return TargetPredictions(
         sample_ids=table.sample_ids,
         truth=truth_of(metadata, spec, table.sample_ids),
         predicted=table.values[spec.name] if spec.kind == "numeric" else table.probabilities[spec.name],
         labels=spec.labels,
         fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
-        groups=levels(metadata, columns.group, table.sample_ids),
-        batch=levels(metadata, columns.batch, table.sample_ids),
+        groups=column_values(metadata, columns.group, table.sample_ids),
+        batch=column_values(metadata, columns.batch, table.sample_ids),
         limits=table.limits(spec.name),
+        quantiles=quantiles,
+        levels=() if quantiles is None else spec.quantiles,
     )
 
 
 def with_intervals(
-    table: PredictionTable, metadata: Metadata, columns: Columns, seed: int
+    table: PredictionTable, metadata: Metadata, columns: Columns, seed: int, bounded: bool = False
 ) -> tuple[PredictionTable, dict[str, Conformal]]:
-    """Held-out predictions with conformal intervals, and by target what makes those of new samples.
+    """Return held-out predictions with conformal intervals, and by target what makes those of new samples.
 
     All of these samples were held out of training and of early stopping. The interval of each comes from samples of
-    other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. Where
-    that would be fewer than `metrics.FEW_GROUPS` groups there are none, which is logged.
+    other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. There
+    are none, which is logged, below `LEAST_GROUPS` groups, or where the other folds hold fewer than
+    `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target.
     """
     fitted = {}
     for spec in table.specs:
         if spec.kind != "numeric":
             continue
         predictions = _predictions(table, spec, metadata, columns)
-        known = predictions.known()
-        limits, fit = _held_out_limits(known, _parts(known, seed)), Conformal.fit(known)
+        complete = predictions.complete()
+        bounds = spec.bounds if bounded else None
+        fit = Conformal.fit(complete, bounds=bounds)
+        limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), bounds)
         if limits is None or fit is None:
-            drawn = len(np.unique(known.resampled))
-            log.warning("%s: no %.0f %% intervals, %d held-out groups are too few", spec.name, 100 * LEVEL, drawn)
+            log.warning(
+                "%s: no %.0f %% intervals, %d held-out groups are too few: %d are needed, and %d outside of each fold",
+                spec.name, 100 * LEVEL, complete.group_count, LEAST_GROUPS, LEAST_GROUPS_IN_PART,
+            )  # fmt: skip
             continue
-        every = np.full((len(table.sample_ids), 2), math.nan)
-        every[predictions.complete] = limits
-        table, fitted[spec.name] = table.with_limits(spec.name, every), fit
+        log.info(
+            "%s: %.0f %% intervals from %d groups; of a group left out of the fit they hold %.1f %% on average",
+            spec.name, 100 * LEVEL, fit.groups, 100 * fit.held,
+        )  # fmt: skip
+        of_all = np.full((len(table.sample_ids), 2), math.nan)
+        of_all[predictions.has_both] = limits
+        table, fitted[spec.name] = table.with_limits(spec.name, of_all), fit
     return table, fitted
 
 
-def _held_out_limits(known: Predictions, parts: Array) -> Array | None:
-    """Limits [N, 2] of each sample's interval, fitted on the samples of the other `parts` [N] of whole groups."""
+def _held_out_limits(complete: TargetPredictions, parts: Array, bounds: tuple[float, float] | None) -> Array | None:
+    """Return limits [N, 2] of each sample's interval, fitted on the samples of the other `parts` [N] of groups."""
     limits = np.empty((len(parts), 2))
     for part in np.unique(parts):
-        fitted = Conformal.fit(known.at(parts != part))
+        inside = parts == part
+        fitted = Conformal.fit(complete.at(~inside), least=LEAST_GROUPS_IN_PART, bounds=bounds)
         if fitted is None:
             return None
-        limits[parts == part] = fitted.limits(known.predicted[parts == part])
+        limits[inside] = fitted.limits(complete.predicted[inside])
     return limits
 
 
-def _parts(known: Predictions, seed: int) -> Array:
-    """Folds or, without them, five parts of whole groups, [N]."""
-    if known.fold is not None or len(np.unique(known.resampled)) < 5:
-        return np.zeros(len(known.truth)) if known.fold is None else known.fold
-    splits = kfold(known.sample_ids, 5, None if known.groups is None else known.groups.tolist(), seed=seed)
-    place = dict(zip(splits[0].sample_ids, splits[0].folds, strict=True))
-    return np.array([place[name] for name in known.sample_ids])
+def _parts(complete: TargetPredictions, seed: int) -> Array:
+    """Return folds or, without them, five parts of whole groups, [N]."""
+    if complete.fold is not None:
+        return complete.fold
+    groups = None if complete.groups is None else complete.groups.tolist()
+    splits = kfold(complete.sample_ids, PARTS, groups, seed=seed)
+    part_of = dict(zip(splits[0].sample_ids, splits[0].folds, strict=True))
+    return np.array([part_of[name] for name in complete.sample_ids])
 
 
 @dataclasses.dataclass(frozen=True)
 class BaselineSource:
-    """Baselines of a report: trivial ones on the `splits` of a study, with `forest` learned ones, those of a file."""
+    """Where the baselines of a report come from.
+
+    Trivial ones are learned on the `splits` of a study, with `forest` learned ones too; `from_file` are those of a
+    file of ``aam baselines``.
+    """
 
     study: Study | None = None
     splits: Sequence[Split] = ()
     forest: ForestConfig | None = None
-    given: PredictionTable | None = None
+    from_file: PredictionTable | None = None
 
     def of(
         self, spec: TargetSpec, metadata: Metadata, columns: Columns, table: PredictionTable
     ) -> tuple[Baseline, ...]:
-        """Baselines of one target, laid out like the predictions `table`; those of the file come first."""
-        found: dict[str, Baseline] = {}
+        """Return baselines of one target with the rows of the predictions `table`; those of the file replace others."""
+        baselines: dict[str, Baseline] = {}
         if self.study is not None and self.splits:
             ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest)
-            found = {one.name: laid_out(one, ids, table.sample_ids) for one in fitted}
-        if self.given is not None:
-            found |= {one.name: one for one in baselines_in(self.given, spec, table)}
-        return tuple(found.values())
+            baselines = {one.name: rows_for(one, ids, table.sample_ids) for one in fitted}
+        if self.from_file is not None:
+            baselines |= {one.name: one for one in baselines_in(self.from_file, spec, table)}
+        return tuple(baselines.values())
 
 
 def evaluate_targets(
-    table: PredictionTable, metadata: Metadata, columns: Columns, rivals: BaselineSource | None = None
+    table: PredictionTable,
+    metadata: Metadata,
+    columns: Columns,
+    baselines: BaselineSource | None = None,
+    subset: Subset = "held-out",
 ) -> tuple[TargetResult, ...]:
-    """Figures of every target beside those of its `rivals`."""
-    results, rivals = [], rivals or BaselineSource()
+    """Return the metrics of each target beside those of its baselines; `subset` is what the samples were."""
+    source = baselines or BaselineSource()
     ids = table.sample_ids
+    reported = [*columns.categories, *([] if columns.group is None else [columns.group])]
+    parts = {name: values for name in reported if (values := column_values(metadata, name, ids)) is not None}
+    results = []
     for spec in table.specs:
         predictions = _predictions(table, spec, metadata, columns)
         names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample")
-        losses = {} if rivals.study is None else _losses(rivals.study, spec, metadata)
-        asked = [*columns.categories, *([] if columns.group is None else [columns.group])]
-        parts = {name: values for name in asked if (values := levels(metadata, name, ids)) is not None}
-        found = rivals.of(spec, metadata, columns, table)
-        results.append(report.target_result(names, predictions, found, losses, parts))
+        dropped = {} if source.study is None else _dropped_by_class(source.study, spec, metadata)
+        of_target = () if subset == "training" else source.of(spec, metadata, columns, table)
+        results.append(report.target_result(names, predictions, of_target, dropped, parts, subset))
     return tuple(results)
+
+
+def plain_json(value: object) -> object:
+    """Return what JSON can hold of nested dicts of numbers: NaN becomes null."""
+    if isinstance(value, dict):
+        return {name: plain_json(item) for name, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _values(metrics: dict[str, Interval]) -> dict[str, float]:
+    return {name: metric.value for name, metric in metrics.items()}
+
+
+def _with_limits(metrics: dict[str, Interval]) -> dict[str, object]:
+    return {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
+
+
+def _target_json(result: TargetResult) -> dict[str, object]:
+    """Return what metrics.json holds of one target."""
+    columns = {result.names.batch: result.batches, **result.parts}
+    tests = {
+        one.name: {"difference": dataclasses.asdict(one.difference), "p": one.p, "corrected_p": one.corrected_p}
+        for one in result.comparisons
+    }
+    return {
+        "subset": result.subset,
+        "metrics": _with_limits(result.metrics),
+        "folds": {fold: _values(values) for fold, (_, values) in result.folds.items()},
+        "parts": {
+            column: {level: {"samples": count, **_values(values)} for level, (count, values) in part.items()}
+            for column, part in columns.items()
+            if part
+        },
+        "intervals": _with_limits(result.coverage),
+        "quantiles": _with_limits(result.quantiles),
+        "baselines": {one.name: _values(one.metrics) for one in result.comparisons},
+        "tests": tests,
+        "verdict": list(result.sentences),
+    }
 
 
 def write_results(folder: Path, results: ReportData) -> None:
     """Write report.html and metrics.json, and log what matters."""
     write_text(folder / "report.html", report_html.report_html(results))
-
-    def plain(figures: dict[str, Interval]) -> dict[str, float]:
-        return {name: figure.value for name, figure in figures.items()}
-
-    targets = {
-        result.names.target: {
-            "pooled": {name: dataclasses.asdict(figure) for name, figure in result.pooled.items()},
-            "folds": {fold: plain(values) for fold, (_, values) in result.folds.items()},
-            "parts": {
-                column: {level: {"samples": n, **plain(values)} for level, (n, values) in part.items()}
-                for column, part in {result.names.batch: result.batches, **result.parts}.items()
-                if part
-            },
-            "intervals": {name: dataclasses.asdict(figure) for name, figure in result.coverage.items()},
-            "baselines": {one.name: plain(one.figures) for one in result.comparisons},
-            "verdict": list(result.sentences),
-        }
-        for result in results.targets
-    }
+    targets = {result.names.target: _target_json(result) for result in results.targets}
     tables = {t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables}
     text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1) + "\n"
     write_text(folder / "metrics.json", text)

@@ -1,4 +1,4 @@
-"""Baselines of a study on its own splits, computed or read from a file."""
+"""Baselines of a study on its own splits, with the covariates that the model reads."""
 
 from __future__ import annotations
 
@@ -14,33 +14,61 @@ from aam.data.metadata import Metadata
 from aam.data.split import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.errors import InputError, shown
 from aam.evaluation.baselines import Baseline, Fold, Task, trivial_baselines
-from aam.evaluation.learned_baselines import LEARNED, learned_baselines
+from aam.evaluation.learned_baselines import learned_baselines
 from aam.evaluation.metrics import Array
-from aam.evaluation.predictions import PredictionTable
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Metadata columns that group the samples of a report."""
+    """Metadata columns of a report: they group samples, or are read beside the ASVs by model and baselines.
+
+    `categories` are reported by category. `categorical` and `numeric` are the covariates, also the column of
+    ``--normalize-by``.
+    """
 
     group: str | None = None
     batch: str | None = None
     categories: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Names of all covariates."""
+        return (*self.categorical, *self.numeric)
 
 
 def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
-    """The target of samples: numbers, or the int index of their class, -1 where it is none of the labels."""
+    """Return the target of samples: numbers, or the int index of their class, -1 where it is none of the labels."""
     if spec.kind == "numeric":
         return metadata.numbers(spec.name, ids)
     place = {label: index for index, label in enumerate(spec.labels)}
     return np.array([place.get(value or "", -1) for value in metadata.values(spec.name, ids)], np.int64)
 
 
-def levels(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
-    """The values of a column as text, empty where missing; none without a column."""
+def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
+    """Return the values of a column as text, empty where missing; none without a column."""
     return None if column is None else np.array([value or "" for value in metadata.values(column, ids)])
+
+
+def covariate_blocks(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> tuple[Array, ...]:
+    """Return the covariates of samples as float blocks [N, columns], one for each.
+
+    Two categories, and the smallest and largest number, are 1 apart in city-block distance; a missing number is half
+    a column from any other.
+    """
+    blocks = []
+    for name in columns.categorical:
+        values = np.array([value or "" for value in metadata.values(name, ids)])
+        blocks.append((values[:, None] == np.unique(values)) / 2)
+    for name in columns.numeric:
+        numbers = metadata.numbers(name, ids)
+        missing = np.isnan(numbers)
+        low, high = (0.0, 0.0) if missing.all() else (np.nanmin(numbers), np.nanmax(numbers))
+        scaled = np.where(missing, 0.5, (numbers - low) / (high - low if high > low else 1.0))
+        blocks.append(np.stack([scaled, missing / 2], axis=1))
+    return tuple(blocks)
 
 
 def baselines_of(
@@ -51,72 +79,29 @@ def baselines_of(
     columns: Columns,
     forest: ForestConfig | None = None,
 ) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
-    """Samples of the study that have metadata, and baselines on the training side of each split.
+    """Return the samples of the study that have metadata, and baselines on the training samples of each split.
 
     The trivial ones and, with `forest`, the learned ones.
     """
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
     rows = study.rows(ids)
-    by = {name: levels(metadata, name, ids) for name in (columns.group, columns.batch) if name}
+    levels = {name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name}
     task = Task(
         truth=truth_of(metadata, spec, ids),
         labels=spec.labels,
         folds=tuple(Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits),
         depth=study.table.depths[rows],
         richness=np.diff(rarefied_table(study).indptr)[rows].astype(np.int64),
-        levels={name: values for name, values in sorted(by.items()) if values is not None},
-        groups=levels(metadata, columns.group, ids),
+        levels={name: values for name, values in sorted(levels.items()) if values is not None},
+        groups=column_values(metadata, columns.group, ids),
+        covariates=covariate_blocks(metadata, columns, ids),
     )
     learned = () if forest is None else learned_baselines(task, study, rows, forest)
     return ids, (*trivial_baselines(task, study.seed), *learned)
 
 
-def laid_out(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
-    """Rows for `wanted` in their order; those that the baseline lacks are NaN."""
+def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
+    """Return the baseline with rows for `wanted` in their order; those that it lacks are NaN."""
     place = {name: row for row, name in enumerate(ids)}
     padded = np.concatenate([baseline.predicted, np.full_like(baseline.predicted[:1], math.nan)])
     return replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])
-
-
-def as_prediction_table(
-    ids: Sequence[str], found: Sequence[tuple[TargetSpec, tuple[Baseline, ...]]], splits: Sequence[Split]
-) -> PredictionTable:
-    """Held-out predictions as one table, whose targets are called TARGET: BASELINE."""
-    fold = {name: split.test_fold for split in splits for name in split.held_out}
-    every = [(replace(spec, name=f"{spec.name}: {one.name}"), one.predicted) for spec, many in found for one in many]
-    table = PredictionTable(
-        tuple(ids),
-        tuple(spec for spec, _ in every),
-        {spec.name: predicted for spec, predicted in every if not spec.labels},
-        {},
-        {spec.name: predicted for spec, predicted in every if spec.labels},
-        ("",) * len(ids),
-        tuple(fold.get(name, "") for name in ids),
-    )
-    return table.with_rows([name for name in ids if name in fold], {})
-
-
-def baselines_in(table: PredictionTable, spec: TargetSpec, target: PredictionTable) -> tuple[Baseline, ...]:
-    """Those that `rf_baseline` wrote for a target, laid out like the predictions `target`.
-
-    Raises `InputError`: no baseline of any target, other classes, or a sample that another fold held out.
-    """
-    found, fold = [], dict(zip(table.sample_ids, table.folds, strict=True))
-    moved = [n for n, own in zip(target.sample_ids, target.folds, strict=True) if own and fold.get(n, own) != own]
-    if moved:
-        raise InputError(f"--baselines: {len(moved)} samples were held out in another fold: {shown(moved)}; one split")
-    for other in table.specs:
-        if other.name.startswith(f"{spec.name}: "):
-            if unknown := set(other.labels) - set(spec.labels):
-                raise InputError(f"--baselines: {other.name!r} has classes {shown(unknown)} that the model has not")
-            name = other.name.removeprefix(f"{spec.name}: ")
-            predicted = table.values.get(other.name)
-            if predicted is None:
-                predicted = np.zeros((len(table.sample_ids), len(spec.labels)))
-                predicted[:, [spec.labels.index(label) for label in other.labels]] = table.probabilities[other.name]
-            one = Baseline(name, predicted, trivial=name not in LEARNED)
-            found.append(laid_out(one, table.sample_ids, target.sample_ids))
-    if not any(other.name.startswith(f"{one.name}: ") for one in target.specs for other in table.specs):
-        names = shown([one.name for one in table.specs])
-        raise InputError(f"--baselines: no column '{spec.name}: BASELINE'; it has {names}; run `aam rf-baseline` again")
-    return tuple(found)

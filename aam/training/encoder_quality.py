@@ -23,19 +23,19 @@ from aam.runtime.options import RuntimeConfig
 from aam.training.inference import run_model
 from aam.training.saved_model import SavedModel
 
-MOST_SAMPLES = 1000
+MAX_SAMPLES = 1000
 
-MOST_ASVS = 2000
+MAX_ASVS = 2000
 
 NEIGHBOURS = 10
 
-KNOWN_AT_ONCE = 256
+SEEN_ASVS_AT_ONCE = 256
 
 
-def _distance_figures(
+def _distance_table(
     saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
 ) -> Table:
-    """Agreement of predicted distances with UniFrac, beside distances that need no model."""
+    """Return the agreement of predicted distances with UniFrac, beside distances that need no model."""
     batch, head = draw_batch(study, rows, EVALUATION), saved.network.distance
     if head is None or batch.distance is None:
         raise ValueError("the model has no UniFrac head, or the study no distances")
@@ -43,32 +43,34 @@ def _distance_figures(
     with torch.inference_mode():
         vectors = head.vectors(torch.from_numpy(predicted.samples).float().to(device))
         distances = head(vectors, vectors).double().cpu().numpy()
-    truth, kept = batch.distance.double().numpy(), batch.counts.numpy() > 0
+    truth = batch.distance.double().numpy()
+    kept = batch.counts.numpy() > 0
     present = np.zeros((len(rows), len(batch.tokens)), np.float32)
     present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
-    words, richness = csr_array(present) @ word_counts(batch.tokens.numpy()), np.log(present.sum(axis=1))
-    found = {
+    words = csr_array(present) @ word_counts(batch.tokens.numpy())
+    richness = np.log(present.sum(axis=1))
+    by_name = {
         "the model": distances,
         f"presence of {WORD}-mers, Jaccard": jaccard((words.toarray() > 0).astype(np.float32)),
         "ASVs, Jaccard": jaccard(present),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
-    _, first, _, last = found.values()
-    partial = f"{partial_mantel(distances, truth, [first, last]):.3f}"
+    _, by_words, _, by_richness = by_name.values()
+    partial = f"{partial_mantel(distances, truth, [by_words, by_richness]):.3f}"
     body = [
         (name, f"{mantel(d, truth):.4f}", f"{neighbours_recovered(d, truth, NEIGHBOURS):.3f}",
          partial if d is distances else "")
-        for name, d in found.items()
+        for name, d in by_name.items()
     ]  # fmt: skip
     recovered = f"share of the {NEIGHBOURS} nearest neighbours"
-    header = ("", "Mantel", recovered, "partial Mantel given the first and last rival")
+    header = ("", "Mantel", recovered, "partial Mantel given 8-mers and richness")
     return Table(f"Agreement with {study.metric} on {len(rows)} held-out samples", header, tuple(body))
 
 
 def masked_bases(
     network: Aam, tokens: torch.Tensor, device: torch.device, ratio: float, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Predict masked bases of ``tokens`` ``[F, L]``; returns which were masked and the predicted tokens."""
+    """Predict masked bases of ``tokens`` ``[F, L]``; return which were masked and the predicted tokens."""
     draw = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed))
     where = (draw < ratio) & (tokens > PAD) & (tokens < N)
     masked = tokens.masked_fill(where, MASK).to(device)
@@ -78,44 +80,47 @@ def masked_bases(
     return where, guess.cpu()
 
 
-def _nearest(tokens: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-    """Row of `known` that agrees with each row of `tokens` at most bases, PAD and N agreeing with nothing."""
-    best, row = torch.full((len(tokens),), -1.0), torch.zeros(len(tokens), dtype=torch.long)
+def _nearest(tokens: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return the row of `seen` that agrees with each row of `tokens` at most bases; PAD and N agree with nothing."""
+    best = torch.full((len(tokens),), -1.0)
+    row = torch.zeros(len(tokens), dtype=torch.long)
     bases = torch.arange(1, 5)
     wanted = (tokens[..., None] == bases).flatten(1).float()
-    for start in range(0, len(known), KNOWN_AT_ONCE):
-        offered = (known[start : start + KNOWN_AT_ONCE, :, None] == bases).flatten(1).float()
-        agree, at = (wanted @ offered.T).max(dim=1)
+    for start in range(0, len(seen), SEEN_ASVS_AT_ONCE):
+        one_hot = (seen[start : start + SEEN_ASVS_AT_ONCE, :, None] == bases).flatten(1).float()
+        agree, at = (wanted @ one_hot.T).max(dim=1)
         row = torch.where(agree > best, start + at, row)
         best = torch.maximum(best, agree)
     return row
 
 
-def _base_figures(saved: SavedModel, study: Study, seen: Array, new: Array, device: torch.device) -> Table:
-    """Masked-base accuracy on ASVs absent from training, beside the consensus and the nearest seen ASV."""
-    tokens, known = study.tokens[torch.from_numpy(new[:MOST_ASVS])], study.tokens[torch.from_numpy(seen)]
+def _base_table(saved: SavedModel, study: Study, seen: Array, new: Array, device: torch.device) -> Table:
+    """Return masked-base accuracy on ASVs absent from training, beside the consensus and the nearest seen ASV."""
+    tokens = study.tokens[torch.from_numpy(new[:MAX_ASVS])]
+    seen_tokens = study.tokens[torch.from_numpy(seen)]
     where, guess = masked_bases(saved.network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
-    counts = torch.stack([(known == base).sum(dim=0) for base in range(1, 5)])
-    found = {
+    counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
+    by_name = {
         "the model": guess,
-        "nearest seen ASV": known[_nearest(tokens.masked_fill(where, PAD), known)],
+        "nearest seen ASV": seen_tokens[_nearest(tokens.masked_fill(where, PAD), seen_tokens)],
         "consensus": (counts.argmax(dim=0) + 1).expand_as(tokens),
     }
-    rows = [(name, f"{(one == tokens)[where].double().mean():.4f}") for name, one in found.items()]
+    rows = [(name, f"{(predicted == tokens)[where].double().mean():.4f}") for name, predicted in by_name.items()]
     return Table(f"Masked bases of {len(tokens)} ASVs absent from training", ("", "accuracy"), tuple(rows))
 
 
 def evaluate_encoder(
     saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device
 ) -> Sequence[Table]:
-    """Tables for the report of `aam pretrain`: held-out distances and masked bases of unseen ASVs."""
-    rows = study.rows(split.held_out[:MOST_SAMPLES])
-    sides = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(split.not_held_out), rows))
-    seen, met = map(np.unique, sides)
-    new, tables = np.setdiff1d(met, seen), []
+    """Return tables for the report of `aam pretrain`: held-out distances and masked bases of unseen ASVs."""
+    rows = study.rows(split.held_out[:MAX_SAMPLES])
+    columns = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(split.not_held_out), rows))
+    seen, of_held_out = map(np.unique, columns)
+    new = np.setdiff1d(of_held_out, seen)
+    tables = []
     if saved.network.distance is not None and len(rows) > 2:
-        tables.append(_distance_figures(saved, study, rows, config, device))
+        tables.append(_distance_table(saved, study, rows, config, device))
     if len(new) and len(seen):
-        tables.append(_base_figures(saved, study, seen, new, device))
+        tables.append(_base_table(saved, study, seen, new, device))
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
     return [dataclasses.replace(table, title=fold + table.title) for table in tables]

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
-from aam.evaluation.predictions import read_predictions
+from aam.evaluation.prediction_file import read_predictions
 from aam.training.saved_model import load_model
 
 SMALL = ["--embedding-dim=16", "--attention-layers=1", "--attention-heads=2"]
@@ -161,7 +161,7 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
     words = ["--predictions", str(tuned / "predictions.tsv")]
     assert main(["evaluate", *words, *metadata, "--output-dir", str(tmp_path / "b")]) == 0
     first, second, run = (
-        json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["pooled"]["mae"]["value"]
+        json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["metrics"]["mae"]["value"]
         for folder in (tmp_path / "a", tmp_path / "b", tuned)
     )
     assert first == pytest.approx(second, rel=1e-5)

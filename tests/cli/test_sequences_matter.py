@@ -17,7 +17,7 @@ def held_out_r2(table: Path, metadata: Path, folder: Path) -> float:
     )
     words += " --cv fold --group-column subject --epochs 1 --patience 1 --threads 1 --attention-layers 1"
     assert main(words.split()) == 0
-    return json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["pooled"]["r2"]["value"]
+    return json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["metrics"]["r2"]["value"]
 
 
 def test_permuted_sequences_cost_what_relatives_would_tell(tmp_path: Path):

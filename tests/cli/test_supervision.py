@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from aam.cli.main import main
 from aam.data.metadata import read_metadata
-from aam.evaluation.predictions import read_predictions
+from aam.evaluation.prediction_file import read_predictions
 
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
 

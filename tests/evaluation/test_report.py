@@ -16,11 +16,11 @@ import pytest
 import sklearn.metrics
 
 from aam.evaluation.baselines import MAJORITY, MEDIAN, Baseline
-from aam.evaluation.bootstrap import Predictions
 from aam.evaluation.metrics import regression_metrics
+from aam.evaluation.numbers import number
 from aam.evaluation.report import Names, ReportData, Table, TargetResult, summary_lines, target_result
 from aam.evaluation.report_html import report_html
-from aam.evaluation.verdict import number
+from aam.evaluation.target_predictions import TargetPredictions
 
 HOSTILE = "<script src='https://example.org/x.js'>\"&\x1b[31m</script>"
 EMPTY_TAGS = {"meta", "img"}
@@ -31,7 +31,7 @@ def numeric(name: str = "age", batches: int = 3) -> TargetResult:
     truth = draw.normal(50, 10, 40)
     batch = np.array([f"run {i % batches}" for i in range(40)])
     ids = tuple(f"s{i}" for i in range(40))
-    predictions = Predictions(
+    predictions = TargetPredictions(
         ids, truth, truth + draw.normal(0, 5, 40), (), np.arange(40) % 4, np.arange(40) // 2, batch
     )
     baselines = [Baseline(MEDIAN, np.full(40, np.median(truth)))]
@@ -42,7 +42,7 @@ def classes(labels: tuple[str, ...] = ("skin", "gut", "soil")) -> TargetResult:
     draw = np.random.default_rng(1)
     truth = np.arange(30) % 3
     probabilities = draw.dirichlet(np.ones(3), 30) + np.eye(3)[truth]
-    predictions = Predictions(tuple(map(str, range(30))), truth, probabilities / 2, labels)
+    predictions = TargetPredictions(tuple(map(str, range(30))), truth, probabilities / 2, labels)
     baselines = [Baseline(MAJORITY, np.tile([1.0, 0.0, 0.0], (30, 1)))]
     losses = {labels[0]: (12, 10), labels[1]: (10, 10)}
     return target_result(Names("biome"), predictions, baselines, losses, repeats=20)
@@ -95,8 +95,8 @@ def test_the_page_shows_everything():
     for expected in (
         *("aam train", "age, biome", "column fold", "a third of the ASVs", "8-mer Jaccard", "table.biom"),
         *("fold 0", "run run 2", "the training median", "the majority class", "balanced accuracy", "AUROC"),
-        *("Held-out figures, with 95 % intervals over 20 values of subject", "over 30 samples"),
-        *("Each class against all others", "Samples lost below the depth", "True class (rows)"),
+        *("Held-out metrics, with 95 % intervals over 20 values of subject", "over 30 samples"),
+        *("Each class against all others", "Samples dropped below the depth", "True class (rows)"),
         *(sentence for result in results.targets for sentence in result.sentences),
     ):
         assert expected in page, expected
@@ -107,13 +107,15 @@ def test_figures_are_those_of_the_predictions():
     result = numeric()
     known = result.predictions
     expected = regression_metrics(known.truth, known.predicted)
-    assert {name: one.value for name, one in result.pooled.items()} == expected
+    whole = {name: result.metrics[name].value for name in ("mae", "rmse", "r2", "nrmse")}
+    assert whole == {name: expected[name] for name in whole}
+    assert result.metrics["pearson_pooled"].value == expected["pearson"]
     rows = known.fold == 2
     assert result.folds["2"][1]["mae"].value == pytest.approx(np.abs(known.truth[rows] - known.predicted[rows]).mean())
     assert [count for count, _ in result.batches.values()] == [14, 13, 13]
     line = next(line for line in summary_lines(data(result)) if line.startswith("  all held-out samples"))
     assert f" {number(expected['mae'])} (" in line
-    model, median = result.comparisons[0].model["mae"], result.comparisons[0].figures["mae"].value
+    model, median = result.comparisons[0].model["mae"], result.comparisons[0].metrics["mae"].value
     line = next(line for line in summary_lines(data(result)) if line.startswith("  the training median"))
     assert f" {number(model - median)} (" in line
 
@@ -135,7 +137,7 @@ def bounded() -> TargetResult:
     limits = np.stack([predicted - 1, predicted + 2], axis=1)
     ids = tuple(f"s{i}" for i in range(80))
     subject, batch = np.arange(80) // 2, np.array(["x", "y"] * 40)
-    given = Predictions(ids, truth, predicted, (), np.arange(80) % 4, subject, batch, limits)
+    given = TargetPredictions(ids, truth, predicted, (), np.arange(80) % 4, subject, batch, limits)
     return target_result(Names("age", "run", "subject"), given, parts={"subject": subject.astype(str)}, repeats=50)
 
 
@@ -166,7 +168,7 @@ def test_intervals_of_perfect_predictions_have_no_width_to_compare():
     given = bounded().predictions
     perfect = replace(given, predicted=given.truth, limits=np.stack([given.truth, given.truth], axis=1))
     said = target_result(Names("age"), perfect, repeats=20).sentences[-1]
-    assert said.endswith("hold 1.00 (1.00 to 1.00) of the held-out values, 1.00 to 1.00 in tenths of them; they are "
+    assert said.endswith("hold 1.00 (1.00 to 1.00) of the values, 1.00 to 1.00 in tenths of them; they are "
                          "0.00 wide on average.")  # fmt: skip
 
 
@@ -175,6 +177,36 @@ def test_without_intervals_nothing_is_said_of_them():
     page = Page(report_html(data()))
     assert "conformal" not in page.text
     assert "Calibration" in page.text, "of the classes"
+
+
+def test_point_3_quantiles_are_measured_like_conformal_intervals():
+    """Quantiles 0.05 to 0.95 that hold 59 % of the values are said to be too narrow."""
+    draw = np.random.default_rng(0)
+    truth = draw.normal(size=400)
+    quantiles = np.tile([-0.8, 0.0, 0.8], (400, 1))
+    ids = tuple(map(str, range(400)))
+    given = TargetPredictions(ids, truth, np.zeros(400), quantiles=quantiles, levels=(0.05, 0.5, 0.95))
+    result = target_result(Names("age"), given, repeats=50)
+    held = np.mean(np.abs(truth) <= 0.8)
+    assert result.quantiles["coverage"].value == pytest.approx(held)
+    assert result.quantiles["below 0.05"].value == pytest.approx(np.mean(truth <= -0.8))
+    assert result.quantiles["coverage"].low < held < result.quantiles["coverage"].high
+    assert "They are too narrow" in result.sentences[-1]
+    assert "Coverage of the predicted quantiles" in Page(report_html(data(result))).text
+    exact = replace(given, quantiles=np.tile([-1.645, 0.0, 1.645], (400, 1)))
+    assert "too" not in target_result(Names("age"), exact, repeats=50).sentences[-1]
+
+
+@pytest.mark.parametrize("subset", ["validation", "training", "unknown"])
+def test_points_10_and_11_only_held_out_samples_are_called_so(subset: str):
+    truth = numeric().predictions.truth
+    given = replace(numeric().predictions, predicted=truth + 0.5)
+    baselines = [Baseline(MEDIAN, np.full(40, np.median(truth)))]
+    result = target_result(Names("age"), given, baselines, subset=subset, repeats=20)
+    text = "\n".join(summary_lines(data(result)))
+    assert "Held-out" not in text
+    assert "all held-out samples" not in text
+    assert ("does better" in text) == (subset != "training")
 
 
 def test_transductive_pretraining_is_labelled():
@@ -206,11 +238,11 @@ def test_plain_lines_are_few_and_their_columns_stand_below_each_other():
 
 
 def test_a_target_without_any_known_sample_is_reported():
-    nothing = Predictions(("a", "b"), np.full(2, math.nan), np.zeros(2))
+    nothing = TargetPredictions(("a", "b"), np.full(2, math.nan), np.zeros(2))
     result = target_result(Names("age"), nothing, [Baseline(MEDIAN, np.zeros(2))], repeats=5)
     assert result.comparisons == ()
     assert "<img" not in report_html(data(result))
-    unlabelled = Predictions(("a",), np.array([-1]), np.array([[0.5, 0.5]]), ("no", "yes"))
+    unlabelled = TargetPredictions(("a",), np.array([-1]), np.array([[0.5, 0.5]]), ("no", "yes"))
     assert Page(report_html(data(target_result(Names("case"), unlabelled, repeats=5)))).text
 
 

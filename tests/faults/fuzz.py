@@ -41,7 +41,7 @@ from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
-from aam.evaluation.predictions import read_predictions
+from aam.evaluation.prediction_file import read_predictions
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import read_config

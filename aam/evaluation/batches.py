@@ -1,0 +1,75 @@
+"""What a model predicts inside batches (study, run, plate), and whether its metrics hold for a new one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from aam.evaluation.metrics import auroc, mean_of_defined, pearson, unweighted_metrics
+from aam.evaluation.numbers import number
+from aam.evaluation.target_predictions import TargetPredictions
+
+# At most these metrics inside the batches are next to nothing.
+NOTHING = {"auroc": 0.55, "r2": 0.05}
+
+
+def within_batches(complete: TargetPredictions) -> dict[str, float]:
+    """Return what is predicted beyond the batch itself: differences among samples of one batch.
+
+    For a numeric target the R2 against each batch's own mean and the Pearson correlation of truth and
+    prediction after subtracting their batch means; for classes the AUROC of the pairs that lie in one batch.
+    """
+    batches = [complete.batch == level for level in np.unique(np.asarray(complete.batch))]
+    if complete.labels:
+        areas = []
+        for k in [1] if len(complete.labels) == 2 else range(len(complete.labels)):
+            in_batches = [(complete.truth[batch] == k, complete.predicted[batch, k]) for batch in batches]
+            pairs = np.array([float(positive.sum()) * float((~positive).sum()) for positive, _ in in_batches])
+            ordered = np.nansum(pairs * np.array([auroc(positive, score) for positive, score in in_batches]))
+            areas.append(ordered / pairs.sum() if pairs.any() else math.nan)
+        return {"auroc": float(mean_of_defined(np.array(areas)[None])[0])}
+    truth = complete.truth.astype(np.float64)
+    predicted = complete.predicted.astype(np.float64)
+    for batch in batches:
+        truth[batch] -= truth[batch].mean()
+        predicted[batch] -= predicted[batch].mean()
+    squares = float(np.square(complete.predicted - complete.truth).sum())
+    spread = float(truth @ truth)
+    return {"r2": 1 - squares / spread if spread else math.nan, "pearson": pearson(truth, predicted)}
+
+
+def batches_held_out_whole(predictions: TargetPredictions) -> bool:
+    """Return whether no batch has samples in two folds, so that each was predicted without any sample of its own."""
+    fold, batch = predictions.fold, predictions.batch
+    if fold is None or batch is None:
+        return False
+    levels = np.unique(batch)
+    return predictions.cross_validated and all(len(np.unique(fold[batch == level])) == 1 for level in levels)
+
+
+def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
+    """Return what is left of the metrics inside the batches, and whether they hold for a new one."""
+    if complete.batch is None or len(np.unique(complete.batch)) < 2:
+        return []
+    key = "auroc" if complete.labels else "r2"
+    within = within_batches(complete)
+    pooled = unweighted_metrics(complete.pooled_measure, complete.truth, complete.predicted)
+    if complete.labels:
+        sentences = [f"Within a {name} the AUROC is {number(within[key])}; pooled it is {number(pooled[key])}."]
+        nothing = f"Inside a {name} the model hardly orders samples better than chance."
+    else:
+        sentences = [
+            f"Within a {name}, against each {name}'s own mean, R2 is {number(within[key])} (Pearson "
+            f"{number(within['pearson'])}); pooled it is {number(pooled[key])}."
+        ]
+        nothing = f"Inside a {name} the model hardly does better than that {name}'s mean."
+    sentences += [nothing] if within[key] <= NOTHING[key] else []
+    if batches_held_out_whole(complete):
+        sentences.append(f"Every {name} was held out whole: the metrics are those for a {name} never seen.")
+    elif complete.fold is not None:
+        sentences.append(
+            f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never seen; "
+            f"--cv {name} would tell."
+        )
+    return sentences

@@ -1,0 +1,108 @@
+"""The file of baselines: what it holds, what it was made from, and when it is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aam.config_commands import ForestConfig
+from aam.data.metadata import Metadata
+from aam.data.split import Split
+from aam.data.targets import TargetSpec
+from aam.errors import InputError
+from aam.evaluation import baseline_file
+from aam.evaluation.baseline_file import Provenance, baselines_in, check_provenance, read_provenance, split_digest
+from aam.evaluation.study_baselines import Columns, baselines_of
+
+FEW = ForestConfig(n_estimators=6, n_jobs=1)
+IDS = tuple(f"s{row}" for row in range(24))
+SPLITS = tuple(
+    Split(IDS, tuple("test" if row % 3 == fold else "train" for row in range(24)), (str(fold),) * 24)
+    for fold in range(2)
+)
+AGE, DIET = TargetSpec("age", "numeric"), TargetSpec("diet", "class", ("food", "milk"))
+
+
+def metadata(ages=None) -> Metadata:
+    ages = [str(1.5 * row) for row in range(24)] if ages is None else ages
+    columns = {"age": tuple(ages), "diet": ("milk", "food", "food") * 8, "child": tuple("abcdefgh" * 3)}
+    kinds = {"age": "numeric", "diet": "categorical", "child": "categorical"}
+    return Metadata(ids=IDS, columns=columns, kinds=kinds)
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    given = tiny(samples=24, asvs=30)
+    given["counts"][2:, 7] = 0
+    return study_of(**given)
+
+
+def learned(study, spec=AGE, ages=None, config=FEW) -> dict[str, np.ndarray]:
+    ids, found = baselines_of(study, SPLITS, spec, metadata(ages), Columns("child"), config)
+    assert ids == IDS
+    return {one.name: one.predicted for one in found if not one.trivial}
+
+
+def test_a_file_of_other_targets_or_classes_is_refused(study):
+    ids, found = baselines_of(study, SPLITS, DIET, metadata(), Columns())
+    table = baseline_file.as_prediction_table(ids, [(DIET, found)], SPLITS)
+    both, age = (replace(table, specs=specs) for specs in ((AGE, DIET), (AGE,)))
+    assert [one.name for one in baselines_in(table, DIET, both)] == [one.name for one in found]
+    assert baselines_in(table, AGE, both) == (), "of one of two targets only"
+    with pytest.raises(InputError, match="no column 'age: BASELINE'"):
+        baselines_in(table, AGE, age)
+    with pytest.raises(InputError, match="has classes 'food' that the model has not"):
+        baselines_in(table, replace(DIET, labels=("air", "milk")), both)
+
+
+MADE = Provenance(depth=1000, seed=0, table="aa", splits=("x", "y"), covariates=("diet",))
+
+
+def write(folder: Path, content: object) -> Path:
+    (folder / "rf.json").write_text(json.dumps(content))
+    return folder / "rf.tsv"
+
+
+def test_point_14_what_baselines_were_made_from_is_kept_and_compared(tmp_path):
+    path = write(tmp_path, {"made_from": MADE.to_json()})
+    assert read_provenance(path) == MADE
+    assert check_provenance(path, Provenance()) == []
+    assert check_provenance(path, replace(MADE, splits=("y",))) == []
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "named"),
+    [({"depth": 500}, "1000 reads"), ({"table": "bb"}, "another --table"), ({"splits": ("z",)}, "another --split")],
+)
+def test_point_14_baselines_of_another_depth_table_or_split_are_refused(tmp_path, evaluated, named):
+    path = write(tmp_path, {"made_from": MADE.to_json()})
+    with pytest.raises(InputError, match=named):
+        check_provenance(path, replace(MADE, **evaluated))
+
+
+def test_point_14_all_differences_are_in_one_message(tmp_path):
+    path = write(tmp_path, {"made_from": MADE.to_json()})
+    with pytest.raises(InputError) as caught:
+        check_provenance(path, Provenance(depth=1, table="b", splits=("z",)))
+    assert len(caught.value.problems) == 3
+
+
+def test_point_14_other_seeds_covariates_and_unknown_files_are_warned_of(tmp_path):
+    path = write(tmp_path, {"made_from": MADE.to_json()})
+    seed, covariates = check_provenance(path, replace(MADE, seed=3, covariates=("diet", "sex")))
+    assert "seed 0" in seed
+    assert "'sex'" in covariates
+    for content in ({}, {"made_from": 1}, {"made_from": {"depth": 3}}, []):
+        (warning,) = check_provenance(write(tmp_path, content), MADE)
+        assert "does not say what the baselines were made from" in warning
+
+
+def test_the_digest_of_a_split_names_who_is_held_out():
+    split = SPLITS[0]
+    validation = tuple("validation" if side == "train" else side for side in split.sides)
+    assert split_digest(split) == split_digest(replace(split, sides=validation))
+    assert split_digest(split) != split_digest(SPLITS[1])
