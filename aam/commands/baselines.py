@@ -10,7 +10,8 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
-from aam.data.division import divided, division_columns, division_problems
+from aam.contradictions import baseline_problems
+from aam.data.division import divided, division_columns
 from aam.data.split import Split, read_sides, restricted, twins_apart
 from aam.data.study import Study, load_study
 from aam.data.targets import fit_targets
@@ -30,14 +31,10 @@ log = logging.getLogger("aam")
 
 def _checked(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
     """Output and files of sample ids; `InputError` with every option that is missing or contradicts another."""
-    data, given, problems = config.data, (config.train_samples, config.val_samples), Problems()
-    problems.found += out_of_range(config) + division_problems(data)
+    given, problems = (config.train_samples, config.val_samples), Problems()
+    problems.messages += out_of_range(config) + baseline_problems(config)
     if not config.metadata_column:
         problems.add("--metadata-column: not given; name the column to predict")
-    if (given[0] is None) != (given[1] is None):
-        problems.add("--train-samples and --val-samples need each other")
-    if given[0] is not None and (data.split or data.split_column or data.cv):
-        problems.add("--train-samples divides the samples already; leave out --split, --split-column and --cv")
     if config.output is None:
         problems.add("--output: not given; name the .tsv of the predictions")
     try:

@@ -24,10 +24,10 @@ import aam
 from aam.commands.bench_cases import Figures, time_prediction, time_training, time_unifrac
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
+from aam.contradictions import check_command
 from aam.data.simulate import simulate
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.options import out_of_range
 from aam.runtime.device import device_name, prepare_device, slug
 from aam.runtime.files import check_writable, write_text
 from aam.training.steps import STAGES
@@ -57,8 +57,6 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
     """Table and tree: as asked for, else `oral-age` of the benchmark data, else a simulated study."""
     if config.table is not None:
         yield config.table, config.tree
-    elif config.tree is not None:
-        raise InputError(f"--tree is {config.tree} but --table is not given; name the table it belongs to")
     elif os.environ.get("AAM_BENCH_DATA"):
         folder = Path(os.environ["AAM_BENCH_DATA"]) / "oral-age"
         yield folder / "table.biom", folder / "tree.nwk"
@@ -153,8 +151,7 @@ def bench(config: BenchConfig) -> None:
     InputError
         Bad options or inputs, or a case whose process was killed.
     """
-    if problems := out_of_range(config):
-        raise InputError(*problems)
+    check_command(config)
     device = prepare_device(RunConfig(device=config.device, threads=config.threads))
     name = device_name(device)
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"

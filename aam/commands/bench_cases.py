@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, UnifracMetric
 from aam.data.newick import read_tree
 from aam.data.phylogeny import match_tips
 from aam.data.region import RegionProfile
 from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.data.unifrac import Metric, UnifracOptions, unifrac_matrix
+from aam.data.unifrac import UnifracOptions, unifrac_matrix
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.device import prepare_device
@@ -38,7 +38,7 @@ Figures = dict[str, Any]
 
 WARM_UP = 2
 
-RIVALS: dict[Metric, dict[str, Any]] = {
+RIVALS: dict[UnifracMetric, dict[str, Any]] = {
     "unifrac": {"metric": "unweighted_unifrac"},
     "weighted": {"metric": "weighted_unifrac"},
     "weighted-normalized": {"metric": "weighted_unifrac", "normalized": True},
@@ -149,7 +149,7 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
     metrics: dict[str, dict[str, float]] = {}
     parts: dict[str, Any] = {}
 
-    def ours(metric: Metric) -> None:
+    def ours(metric: UnifracMetric) -> None:
         parts[metric] = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))[np.ix_(chosen, chosen)]
 
     for metric in (*RIVALS, "generalized"):

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from aam.config_commands import CompareConfig
+from aam.contradictions import check_command
 from aam.engine.run_record import RUN, Record, differences, flat, read_record
 from aam.errors import FAILED, FINISHED, InputError
-from aam.options import out_of_range
 from aam.runtime.files import file_digest, read_json
 
 # What two runs of one commit and one seed may say differently in metrics.jsonl.
@@ -124,8 +124,7 @@ def compare(config: CompareConfig) -> int:
     InputError
         Nothing to compare, or a file that is no report.
     """
-    if problems := out_of_range(config):
-        raise InputError(*problems)
+    check_command(config)
     first, second = config.first, config.second
     if first is None or second is None or not (first.is_file() and second.is_file()):
         return compare_runs(config)

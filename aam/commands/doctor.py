@@ -14,9 +14,9 @@ import torch
 import aam
 from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
+from aam.contradictions import check_command
 from aam.errors import FAILED, FINISHED, InputError
 from aam.model.reference import activations
-from aam.options import out_of_range
 from aam.runtime.attention import Results, choose, gates, wrong
 from aam.runtime.device import facts_of, prepare_device
 from aam.runtime.doctor import findings_of, show
@@ -85,11 +85,7 @@ def doctor(config: DoctorConfig) -> int:
     InputError
         Options out of range, a device that is not there, or no attention that is right.
     """
-    problems = out_of_range(config)
-    if config.attention_heads < 1 or config.embedding_dim % config.attention_heads:
-        problems.append(f"--embedding-dim {config.embedding_dim} is not divisible by {config.attention_heads} heads")
-    if problems:
-        raise InputError(*problems)
+    check_command(config)
     if config.output is not None:
         check_writable(config.output, overwrite=True)
     facts = recorded_platform()

@@ -22,9 +22,10 @@ from aam.commands.bench_cases import WARM_UP, Figures, time_training
 from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
+from aam.contradictions import check_command
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.options import out_of_range
+from aam.options import given
 from aam.runtime.device import device_name
 from aam.runtime.files import check_writable, whole_file, write_text
 from aam.runtime.memory import memory_limit
@@ -123,11 +124,8 @@ def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) ->
 
 def profile(config: ProfileConfig) -> None:
     """Run `aam profile`: prints what it found and writes profile.json, and a trace or a plot, to ``--output-dir``."""
-    folder, problems = config.runtime.output_dir, out_of_range(config)
-    if folder is None:
-        problems.append("--output-dir: not given; name the folder of the profile")
-    if problems or folder is None:
-        raise InputError(*problems)
+    check_command(config)
+    folder = given(config.runtime.output_dir)
     check_writable(folder, config.runtime.overwrite)
     run = RunConfig(**vars(config.runtime))
     whole = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)

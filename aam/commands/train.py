@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aam.commands.start_message import start_message
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
+from aam.contradictions import check_command
 from aam.data.split import SIDES, twins_apart
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import decided_before, describe
 from aam.engine.signals import Signals
-from aam.errors import FINISHED, InputError
+from aam.errors import FINISHED
 from aam.evaluation.predictions import PredictionTable, joined, write_predictions
 from aam.evaluation.report import ReportData, Table, TargetResult
 from aam.evaluation.results import BaselineSource, evaluate_targets, with_intervals, write_results
@@ -38,14 +40,14 @@ log = logging.getLogger("aam")
 
 def pretrain(config: PretrainConfig) -> int:
     """Run `aam pretrain`: an encoder from a table and a tree, without labels; the exit status."""
+    check_command(config)
     own = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
     return run(own, "pretrain")
 
 
 def train(config: FineTuneConfig) -> int:
     """Run `aam train`: a model of metadata columns; `InputError` where none is named. Returns the exit status."""
-    if not config.targets.metadata_column:
-        raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
+    check_command(config)
     return run(config, "train")
 
 
@@ -90,6 +92,8 @@ def run(config: FineTuneConfig, command: str) -> int:
         facts = {**where, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
         about = describe(command, *_options_and_files(command, prepared.config), facts)
         check_targets(prepared)
+        for line in start_message(prepared, command) if world.is_main else ():
+            log.info("%s", line)
         world.barrier()
         with RunDirectory.opened(about, prepared.config.runtime, signals, world) as folder:
             if folder.finished:

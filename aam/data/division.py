@@ -18,20 +18,6 @@ def fold_column(data: StudyConfig) -> str | None:
     return data.split_column if data.cv is None else None if data.cv.isdigit() else data.cv
 
 
-def division_problems(data: StudyConfig) -> list[str]:
-    """Options that cannot divide samples together."""
-    problems = []
-    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
-        problems.append(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
-    chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
-    given = [name for name, value in chosen.items() if value is not None]
-    if len(given) > 1:
-        problems.append(f"{' and '.join(given)} all choose the split; give one of them")
-    if (data.split_column is None) != (data.test_fold is None):
-        problems.append("--split-column and --test-fold need each other")
-    return problems
-
-
 def division_columns(data: StudyConfig) -> list[str]:
     """Metadata columns that dividing and reporting need of every sample."""
     return [name for name in (data.group_column, data.batch_column, fold_column(data)) if name is not None]

@@ -331,7 +331,7 @@ def read_split(path: Path) -> Split:
     problems = Problems()
     rows: dict[str, tuple[Side, str]] = {}
     for number, (line, cells) in enumerate(parse_rows(decoded(read_bytes(path), path), path)):
-        if len(problems.found) == MOST_PROBLEMS:
+        if len(problems.messages) == MOST_PROBLEMS:
             break
         where = f"{path}: line {line}"
         if number == 0:
@@ -349,7 +349,7 @@ def read_split(path: Path) -> Split:
     folded = [sample for sample, (_, fold) in rows.items() if fold]
     if folded and len(folded) < len(rows):
         problems.add(f"{path}: {len(rows) - len(folded)} samples have no fold and {len(folded)} have one")
-    if not problems.found and all(side != "train" for side, _ in rows.values()):
+    if not problems.messages and all(side != "train" for side, _ in rows.values()):
         problems.add(f"{path}: {len(rows)} samples and none on the side 'train'")
     problems.raise_if_any()
     ids = sorted(rows)

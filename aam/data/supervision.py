@@ -8,12 +8,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import CovariateConfig, TargetConfig
+from aam.config import CovariateConfig, Loss, TargetConfig
 from aam.data.metadata import Metadata
 from aam.data.study import Study
 from aam.data.targets import Scale, Targets, fit_targets
@@ -23,7 +23,7 @@ from aam.options import pairs
 log = logging.getLogger("aam")
 
 Weights = npt.NDArray[np.float32]
-LOSSES = ("huber", "mse", "mae", "quantile", "asymmetric")
+LOSSES = get_args(Loss)
 
 
 @dataclass(frozen=True)

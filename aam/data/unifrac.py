@@ -12,19 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
 
+from aam.config import Missing, RootLength, UnifracMetric
 from aam.data.newick import read_tree
 from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, match_tips, present_ranges, prune
 from aam.errors import InputError
 
-Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
-RootLength = Literal["include", "exclude"]
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 Reads: TypeAlias = npt.NDArray[np.integer[Any]]
 Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
@@ -56,7 +55,7 @@ class UnifracOptions:
         Return float64 instead of float32; sums are float64 either way.
     """
 
-    metric: Metric = "unifrac"
+    metric: UnifracMetric = "unifrac"
     alpha: float = 0.5
     root_length: RootLength = "include"
     double: bool = False
@@ -93,7 +92,7 @@ class Branches:
 
 
 def pruned_tree(
-    path: Path, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"], midpoint: bool
+    path: Path, feature_ids: Sequence[str], missing_tips: Missing, midpoint: bool
 ) -> tuple[Phylogeny, Ints]:
     """The tree above some features, up to its root, and the tip of each feature (-1 without)."""
     tree = read_tree(path, midpoint)

@@ -201,7 +201,8 @@ def read_json(path: Path, most: int | None = None) -> object:
     most = MAX_JSON if most is None else most
     try:
         with path.open("rb") as file:
-            blob = file.read(most + 1)
+            # A read of many bytes takes their memory at once, whatever the file holds.
+            blob = file.read(min(os.fstat(file.fileno()).st_size, most) + 1)
         if len(blob) > most:
             raise InputError(f"{path}: larger than {most >> 20} MiB")
         return json.loads(blob.decode("utf-8"))

@@ -12,23 +12,21 @@ import numpy.typing as npt
 import torch
 
 from aam.config import FineTuneConfig
-from aam.contradictions import contradictions
+from aam.contradictions import class_weight_problems, option_problems
 from aam.data.batch import Budget
-from aam.data.division import divided, division_columns, division_problems
+from aam.data.division import divided, division_columns
 from aam.data.draw import Withheld
 from aam.data.loader import Loader
 from aam.data.split import Split, restricted
 from aam.data.study import Study, load_study
 from aam.data.supervision import Covariates, optional_columns, supervised
 from aam.data.targets import Targets
-from aam.errors import InputError, Problems, shown
-from aam.options import out_of_range
+from aam.errors import InputError, Problems
 from aam.runtime.device import prepare_device
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.files import MANIFEST
 from aam.runtime.rng import generator
 from aam.training.losses import class_weights
-from aam.training.pipeline import stage_problems
 from aam.training.saved_model import RETRAIN, load_model
 
 Sides = dict[str, npt.NDArray[np.int64]]
@@ -44,29 +42,6 @@ class Prepared:
     device: torch.device
     world: World = SINGLE
     budget: Budget | None = None
-
-
-def _check_options(config: FineTuneConfig, world: World) -> None:
-    """Refuse, together, options that contradict each other or lie outside their range."""
-    data, model, problems = config.data, config.model, Problems()
-    problems.found += [*out_of_range(config), *contradictions(config), *division_problems(data)]
-    problems.found += stage_problems(config, world)
-    for name, value in {**vars(data), **vars(config.targets)}.items():
-        if isinstance(value, Path) and not value.exists():
-            problems.add(f"--{name.replace('_', '-')}: {value}: no such file or folder")
-    reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
-    if reserved:
-        problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
-    if config.targets.ensemble and data.cv is None:
-        problems.add("--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B")
-    if config.runtime.output_dir is None:
-        problems.add("--output-dir: not given; name the folder of the run")
-    if data.cv is not None and config.runtime.resume_from not in (None, "auto"):
-        problems.add(f"--resume-from is {config.runtime.resume_from}, expected auto with --cv")
-    if model.attention_heads < 1 or model.embedding_dim % model.attention_heads:
-        width, heads = model.embedding_dim, model.attention_heads
-        problems.add(f"--embedding-dim {width} is not divisible by --attention-heads {heads}")
-    problems.raise_if_any()
 
 
 def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
@@ -89,7 +64,8 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     InputError
         Problems of options, files or splits, before any long work.
     """
-    _check_options(config, world)
+    if problems := option_problems(config, world.size):
+        raise InputError(*problems)
     device = prepare_device(config.runtime)
     data, targets = config.data, config.targets
     if targets.metadata_column and not targets.count_prediction:
@@ -126,11 +102,13 @@ def check_targets(prepared: Prepared) -> None:
     problems, ranks = Problems(), prepared.world.size
     for split in prepared.splits:
         few = {side: len(split.ids(side)) for side in ("train", "validation") if 0 < len(split.ids(side)) < ranks}
-        problems.found += [
+        problems.messages += [
             f"the {side} side has {n} samples for {ranks} devices; take fewer" for side, n in few.items()
         ]
         train_ids = labelled(split.ids("train"), prepared.config)
         study, targets, _ = supervise(prepared, train_ids)
+        unused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
+        problems.messages += [problem for problem in unused if problem not in problems.messages]
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
             class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)

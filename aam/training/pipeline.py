@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.engine.options import RunConfig
@@ -35,20 +34,6 @@ LAST, FIRST = 0, 1
 CHUNKS = 8
 
 TIMINGS = 3
-
-
-def stage_problems(config: FineTuneConfig, world: World) -> list[str]:
-    """Why the model cannot be cut in two, if it cannot."""
-    if not config.runtime.pipeline:
-        return []
-    found, runtime = [], config.runtime
-    if world.size != 2:
-        found.append(f"--pipeline: {world.size} processes, expected 2; start two, or pass --data-parallel as well")
-    if runtime.fsdp or runtime.fsdp_sharded_checkpoint:
-        found.append("--pipeline and --fsdp: both given; the stages keep whole weights, take one of them")
-    if config.targets.freeze_base or config.targets.unfreeze_epochs:
-        found.append("--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages")
-    return found
 
 
 @dataclasses.dataclass(eq=False)

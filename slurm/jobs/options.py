@@ -80,8 +80,9 @@ def options_of(command: str, template: str) -> dict[str, str]:
     """What may follow ``--``, with types: options of a command of aam, or of a job that calls several."""
     outputs = dict.fromkeys(OUTPUTS, "Path")
     if command:
-        # As in aam/cli/main.py.
-        return _types(COMMANDS[command]()) | {"--config": "Path", "--random-seed": "int"} | outputs
+        types = _types(COMMANDS[command]())
+        aliases = {alias: types[name] for alias, name in config.ALIASES.items() if name in types}
+        return types | {"--config": "Path"} | aliases | outputs
     return outputs | (dict.fromkeys(INPUTS, "Path") if template == "stage.sh" else {})
 
 

@@ -1,0 +1,99 @@
+"""The terminal of a command: log lines and progress bars on one console, plain lines anywhere else.
+
+A person at a terminal sees lines wrapped between words and a bar below them. Where standard error is a file or a pipe,
+``TERM`` is ``dumb`` or ``NO_COLOR`` is set, each message is one plain line and there is no bar.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def is_interactive() -> bool:
+    """Whether standard error is a terminal on which a bar can be drawn and lines can be styled."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+@functools.cache
+def shared_console() -> Console:
+    """Return the one console on standard error, which keeps lines above a bar that is shown."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def write_line(line: str) -> None:
+    """Write a line to standard error: above the bar and wrapped between words on a terminal, else as it is."""
+    if is_interactive():
+        # Terminals break what is longer than a line themselves, and a path stays in one piece to be copied.
+        shared_console().print(line, overflow="ignore", crop=False)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
+class TerminalHandler(logging.Handler):
+    """Writes the messages of a log with `write_line`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message."""
+        try:
+            write_line(self.format(record))
+        except (OSError, ValueError):
+            self.handleError(record)
+
+
+class ProgressBar:
+    """A bar that shows how far a long computation is; a context manager that removes it at the end.
+
+    Parameters
+    ----------
+    title : str
+        What is computed.
+    total : int
+        Its length, in `unit`.
+    unit : str
+        What is counted, in the plural.
+    """
+
+    def __init__(self, title: str, total: int, unit: str = "steps") -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
+
+        one_line = Column(no_wrap=True, justify="right")
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} " + unit, table_column=one_line),
+            TextColumn("{task.fields[rate]}", markup=False, table_column=one_line),
+            TimeRemainingColumn(table_column=one_line),
+            console=shared_console(),
+            disable=not is_interactive(),
+            expand=True,
+            transient=True,
+        )
+        self._task = self._progress.add_task(title, total=total, rate="")
+
+    def __enter__(self) -> ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def update(
+        self, completed: int, *, total: int | None = None, title: str | None = None, rate: str | None = None
+    ) -> None:
+        """Show that `completed` of the total are done, and what else has changed."""
+        self._progress.update(self._task, completed=completed, total=total, description=title)
+        if rate is not None:
+            self._progress.update(self._task, rate=rate)
