@@ -17,6 +17,7 @@ from typing import Any
 from aam import __version__
 from aam.cli.commands import COMMAND_ALIASES, COMMANDS, RESUMABLE
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
+from aam.runtime.terminal import TerminalHandler, write_line
 
 # How numpy, torch on a CPU and torch on a GPU report that memory is full.
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
@@ -95,8 +96,6 @@ def _usage() -> str:
 
 def _configure_log() -> None:
     """Send the log of the package to standard error, above the progress bar where there is one."""
-    from aam.runtime.terminal import TerminalHandler
-
     log = logging.getLogger("aam")
     log.handlers[:] = [TerminalHandler()]
     log.setLevel(logging.INFO)
@@ -122,17 +121,18 @@ def _report(name: str, error: BaseException) -> int:
     """Print what ended a command and return its exit status."""
     if isinstance(error, InputError):
         plural = f"{len(error.problems)} problems" if len(error.problems) > 1 else "problem"
-        print(f"aam {name}: {plural}", *(f"  - {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
+        for line in (f"aam {name}: {plural}", *(f"  - {problem}" for problem in error.problems)):
+            write_line(line)
         return BAD_INPUT
     if isinstance(error, CallAgain):
         if os.environ.get("RANK", "0") == "0":
-            print(f"aam {name}: {error}; the same command with --resume-from auto goes on", file=sys.stderr)
+            write_line(f"aam {name}: {error}; the same command with --resume-from auto goes on")
         return CALL_AGAIN
     if isinstance(error, KeyboardInterrupt):
-        print(f"aam {name}: interrupted", file=sys.stderr)
+        write_line(f"aam {name}: interrupted")
     elif not isinstance(error, BrokenPipeError):
         message = _refused(error) if isinstance(error, OSError) else error
-        print(f"aam {name}: {message}", file=sys.stderr)
+        write_line(f"aam {name}: {message}")
     return FAILED
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aam.commands.bench import bench
-from aam.commands.bench_cases import every_slot, time_prediction, time_training, time_unifrac
+from aam.commands.bench_cases import time_prediction, time_training, time_unifrac
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
 from aam.data.simulate import simulate
@@ -21,7 +21,7 @@ from aam.runtime.device import slug
 from aam.runtime.memory import peak_memory
 from aam.runtime.options import RuntimeConfig
 from aam.runtime.timing import Stages, operations, product_rate
-from aam.training.steps import STAGES, make_steps
+from aam.training.steps import STAGES, every_slot, make_steps
 
 CPU = torch.device("cpu")
 

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from aam.runtime.files import (
     check_writable,
     file_digest,
     only_writer,
+    read_json,
     sweep,
     verify_manifest,
     whole_file,
@@ -234,3 +236,14 @@ def test_a_patient_file_raises_its_first_error_when_it_is_closed(tmp_path, monke
     assert file.truncate(9) == 9
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.close()
+
+
+def test_reading_a_small_file_takes_little_memory_whatever_the_limit(tmp_path):
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"step": 7, "best": None, "patience": 3}))
+    tracemalloc.start()
+    try:
+        assert read_json(path, 1 << 30) == {"step": 7, "best": None, "patience": 3}
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
