@@ -34,8 +34,8 @@ log = logging.getLogger("aam")
 
 def _attention(results: Results, timed: bool) -> Facts:
     judged = {
-        kind: {name: {**result, "wrong": wrong(kind, result)} for name, result in found.items()}
-        for kind, found in results.items()
+        kind: {name: {**result, "wrong": wrong(kind, result)} for name, result in by_name.items()}
+        for kind, by_name in results.items()
     }
     try:
         chosen = choose(results, "auto", False, timed)
@@ -70,8 +70,8 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
 
 def _recorded(facts: Facts) -> Facts:
     """What was measured on a recorded machine, and what follows there."""
-    unknown: Facts = {"devices": 0, "unseen": False, "rates": {}, "memory": {}, "operations": {}, "compile": {}}
-    measured = {name: facts.get(name, value) for name, value in unknown.items()}
+    unmeasured: Facts = {"devices": 0, "unseen": False, "rates": {}, "memory": {}, "operations": {}, "compile": {}}
+    measured = {name: facts.get(name, value) for name, value in unmeasured.items()}
     timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
     measured |= {"attention": _attention(facts["gates"], timed), "elsewhere": cpu_operations(torch.device("cpu"))}
     return {**measured, "activations": {}}

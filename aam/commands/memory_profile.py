@@ -56,13 +56,19 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
 
 
 def _write_memory(folder: Path, stages: MemoryStages) -> None:
-    limit, most = memory_limit(stages.device, 1.0), max(each["peak_bytes"] for each in stages.most.values())
-    report = {"stages": stages.most, "limit_bytes": limit, "utilisation": most / limit, "child_bytes": largest_child()}
+    limit = memory_limit(stages.device, 1.0)
+    highest = max(stage["peak_bytes"] for stage in stages.most.values())
+    report = {
+        "stages": stages.most,
+        "limit_bytes": limit,
+        "utilisation": highest / limit,
+        "child_bytes": largest_child(),
+    }
     figure = Figure(figsize=(7, 3))
     axes = figure.subplots()
-    axes.barh(list(stages.most), [each["peak_bytes"] / 1e9 for each in stages.most.values()])
+    axes.barh(list(stages.most), [stage["peak_bytes"] / 1e9 for stage in stages.most.values()])
     axes.set(xlabel="most memory, GB")
     with whole_file(folder / "memory.png") as temporary:
         figure.savefig(temporary, format="png", bbox_inches="tight")
     write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
-    log.info("memory: %.2f of %.2f GB, %s", most / 1e9, limit / 1e9, folder / "memory.json")
+    log.info("memory: %.2f of %.2f GB, %s", highest / 1e9, limit / 1e9, folder / "memory.json")

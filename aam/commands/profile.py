@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from aam.commands.bench import rate_notes
-from aam.commands.bench_cases import WARM_UP, Figures, time_training
+from aam.commands.bench_cases import WARM_UP, Measurements, time_training
 from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
@@ -38,7 +38,7 @@ def learning_rates(steps: Steps, number: int) -> list[tuple[float, float]]:
 
     The range test of Smith (2017), "Cyclical learning rates for training neural networks".
     """
-    found: list[tuple[float, float]] = []
+    tried: list[tuple[float, float]] = []
     batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
     with restored(steps):
         mean = 0.0
@@ -49,18 +49,18 @@ def learning_rates(steps: Steps, number: int) -> list[tuple[float, float]]:
             loss = float(steps.losses[-1])
             mean = 0.9 * mean + 0.1 * loss
             smooth = mean / (1 - 0.9 ** (at + 1))
-            if not math.isfinite(loss) or (found and smooth > 4 * min(each for _, each in found)):
+            if not math.isfinite(loss) or (tried and smooth > 4 * min(lowest for _, lowest in tried)):
                 break
-            found.append((float(rate), smooth))
-    return found
+            tried.append((float(rate), smooth))
+    return tried
 
 
-def suggested(found: Sequence[tuple[float, float]]) -> float:
+def suggested(tried: Sequence[tuple[float, float]]) -> float:
     """A third of the learning rate at which the loss is lowest."""
-    return min(found, key=lambda pair: pair[1])[0] / 3
+    return min(tried, key=lambda pair: pair[1])[0] / 3
 
 
-def _operations(steps: Steps, folder: Path) -> Figures:
+def _operations(steps: Steps, folder: Path) -> Measurements:
     """The ten operations that take most time, and a trace for chrome://tracing or Perfetto."""
     gpu = steps.device.type == "cuda"
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if gpu else [])]
@@ -68,7 +68,7 @@ def _operations(steps: Steps, folder: Path) -> Figures:
     with torch.profiler.profile(activities=kinds) as profiler:
         batches = steps.take(3, 1)[1]
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    taken = {one.key: (one.self_device_time_total if gpu else one.self_cpu_time_total) / 1e6 for one in
+    taken = {event.key: (event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6 for event in
              profiler.key_averages()}  # fmt: skip
     with whole_file(folder / "trace.json") as path:
         profiler.export_chrome_trace(str(path))
@@ -90,61 +90,63 @@ def read_rocprof(path: Path) -> dict[str, float]:
     return dict(sorted(rows.items(), key=lambda pair: -pair[1]))
 
 
-def _plot(path: Path, found: Sequence[tuple[float, float]], best: float) -> None:
+def _plot(path: Path, tried: Sequence[tuple[float, float]], best: float) -> None:
     figure = Figure(figsize=(6, 4))
     axes = figure.subplots()
-    axes.plot(*zip(*found, strict=True))
+    axes.plot(*zip(*tried, strict=True))
     axes.axvline(best, linestyle=":")
     axes.set(xscale="log", xlabel="learning rate", ylabel="loss, smoothed")
     with whole_file(path) as temporary:
         figure.savefig(temporary, format="png")
 
 
-def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) -> Figures:
-    figures = time_training(whole, config.steps)
+def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) -> Measurements:
+    measurements = time_training(whole, config.steps)
     steps = make_steps(whole)
     steps.take(WARM_UP, 0)
-    figures |= _operations(steps, folder)
-    total = sum(figures["stages"].values())
-    for name, taken in figures["stages"].items():
+    measurements |= _operations(steps, folder)
+    total = sum(measurements["stages"].values())
+    for name, taken in measurements["stages"].items():
         print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
     print(
-        f"{figures['accounted']:.1%} of the wall time; {figures['samples_per_s']['p50']:.1f} samples/s; "
-        f"{rate_notes(figures, {}, 'step')}; {figures['utilisation']:.0%} busy"
+        f"{measurements['accounted']:.1%} of the wall time; {measurements['samples_per_s']['p50']:.1f} samples/s; "
+        f"{rate_notes(measurements, {}, 'step')}; {measurements['utilisation']:.0%} busy"
     )
-    for name, taken in figures["top"].items():
+    for name, taken in measurements["top"].items():
         print(f"{name:<60} {1e3 * taken / 3:8.1f} ms")
     if torch.version.hip is not None:
         words = " ".join(map(shlex.quote, sys.argv[1:]))
         print(f"kernels: rocprofv3 --kernel-trace --stats --output-format csv -d {folder} -- python -m aam {words}")
     if config.rocprof is not None:
-        figures["kernels"] = read_rocprof(config.rocprof)
-    return figures
+        measurements["kernels"] = read_rocprof(config.rocprof)
+    return measurements
 
 
 def profile(config: ProfileConfig) -> None:
-    """Run `aam profile`: prints what it found and writes profile.json, and a trace or a plot, to ``--output-dir``."""
+    """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to ``--output-dir``."""
     check_command(config)
     folder = given(config.runtime.output_dir)
     check_writable(folder, config.runtime.overwrite)
     run = RunConfig(**vars(config.runtime))
     whole = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
-    figures: Figures = {}
+    measurements: Measurements = {}
     if config.what == "memory":
         memory_profiled(lambda _: make_steps(whole).take(config.steps, 0), config)
         return
     if config.what == "step":
-        figures = _profile_step(config, whole, folder)
+        measurements = _profile_step(config, whole, folder)
     elif config.what == "batch-size":
         steps = make_steps(whole)
         limit = memory_limit(steps.device, config.train.max_memory_fraction)
         fits = largest_batch(steps, limit)
-        figures = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
+        measurements = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
         print(f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of {limit / 1e9:.2f} GB")
     else:
-        found = learning_rates(make_steps(whole), 5 * config.steps)
-        figures = {"suggested": suggested(found), "tried": found}
-        _plot(folder / "lr.png", found, figures["suggested"])
-        print(f"learning rate: {figures['suggested']:.2g} (lowest loss at {3 * figures['suggested']:.2g})")
-    write_text(folder / "profile.json", json.dumps({"device": device_name(torch.device("cpu")), **figures}, indent=1))
+        tried = learning_rates(make_steps(whole), 5 * config.steps)
+        measurements = {"suggested": suggested(tried), "tried": tried}
+        _plot(folder / "lr.png", tried, measurements["suggested"])
+        print(f"learning rate: {measurements['suggested']:.2g} (lowest loss at {3 * measurements['suggested']:.2g})")
+    write_text(
+        folder / "profile.json", json.dumps({"device": device_name(torch.device("cpu")), **measurements}, indent=1)
+    )
     print(folder / "profile.json")
