@@ -71,7 +71,7 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
             continue
         categories = set(study.metadata.values(column, study.table.sample_ids))
         if unseen := sorted(str(value) for value in categories - scales.keys()):
-            warnings.append(f"the model has no scale for {shown(unseen)} of {column!r}; that of all is used")
+            warnings.append(f"no scale is known for {shown(unseen)} of {column!r}; that of all is used")
     for warning in warnings:
         log.warning("warning: %s", warning)
     return models, study, warnings
