@@ -257,7 +257,7 @@ class TargetConfig:
     val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.", ge=1)
     ensemble: bool = option(False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.")
     rf_baseline: bool = option(
-        False, "Fit forests and nearest neighbours, as `aam rf-baseline`, on the same splits for the report."
+        False, "Fit forests and nearest neighbours, as `aam baselines`, on the same splits for the report."
     )
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
         "val_loss", "What decides which epoch is best."
