@@ -7,23 +7,48 @@ from pathlib import Path
 from typing import Literal
 
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.options import option, rare
+from aam.options import option, rare, section
 
-Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized", "faith_pd"]
+UnifracMetric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
+Metric = Literal[UnifracMetric, "faith_pd"]
+RootLength = Literal["include", "exclude"]
+Missing = Literal["error", "drop"]
+Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
+Loss = Literal["huber", "mse", "mae", "quantile", "asymmetric"]
+
+MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
+FAITH_PD_SUFFIXES = (".tsv", ".qza")
+
+# Spellings of other programs and of earlier versions, and the options that they mean.
+ALIASES = {
+    "--random-seed": "--seed",
+    "--learning-rate": "--lr",
+    "--target": "--metadata-column",
+    "--target-column": "--metadata-column",
+    "--num-epochs": "--epochs",
+    "--max-epochs": "--epochs",
+    "--rarefaction-depth": "--rarefy-depth",
+    "--sampling-depth": "--rarefy-depth",
+    "--num-threads": "--threads",
+}
 
 
 @dataclass(frozen=True)
 class TreeConfig:
     """Table, tree and the distance between samples"""
 
-    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.")
-    tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.")
+    table: Path | None = option(
+        None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.", reads=True
+    )
+    tree: Path | None = option(
+        None, "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.", reads=True
+    )
     unifrac_metric: Metric = option("unifrac", "UniFrac distance, or Faith PD (faith_pd).")
-    alpha: float = option(0.5, "Exponent of generalized UniFrac, 0 to 1.", rare=True)
-    root_length: Literal["include", "exclude"] = option(
+    alpha: float = option(0.5, "Exponent of generalized UniFrac.", rare=True, ge=0, le=1)
+    root_length: RootLength = option(
         "include", "Count the root's own branch, as scikit-bio does and ssu does not.", rare=True
     )
-    missing_tips: Literal["error", "drop"] = option(
+    missing_tips: Missing = option(
         "error", "Features without a tip: refuse, or leave them out of UniFrac (they remain inputs of the model)."
     )
     midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
@@ -31,45 +56,49 @@ class TreeConfig:
 
 @dataclass(frozen=True)
 class StudyConfig(TreeConfig):
-    """Table, tree, metadata and how samples are divided"""
+    """Table, tree, metadata and splits"""
 
-    sequences: Path | None = option(None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.")
-    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).")
+    sequences: Path | None = option(
+        None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.", reads=True
+    )
+    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).", reads=True)
     unifrac_matrix: Path | None = option(
-        None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree."
+        None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree.", reads=True
     )
     rarefy_depth: int | None = option(
-        None, "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class."
+        None, "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class.", ge=1
     )
-    missing: Literal["error", "drop"] = option(
-        "error", "Samples without metadata or with a missing target: refuse or leave out."
-    )
-    split: Path | None = option(None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.")
+    missing: Missing = option("error", "Samples without metadata or with a missing target: refuse or leave out.")
+    split: Path | None = option(None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.", reads=True)
     split_column: str | None = option(None, "Metadata column that holds the folds.", metavar="COLUMN")
-    test_fold: str | None = option(None, "Value of --split-column that is held out as the test side.", metavar="FOLD")
+    test_fold: str | None = option(None, "Value of --split-column whose samples are the test subset.", metavar="FOLD")
     cv: str | None = option(None, "Cross-validate: a number of folds, or the metadata column that holds them.")
     group_column: str | None = option(
-        None, "Metadata column (subject, study) whose samples stay on one side of every split.", metavar="COLUMN"
+        None,
+        "Metadata column (subject, study); the samples of each of its groups stay in one subset of every split.",
+        metavar="COLUMN",
     )
     batch_column: str | None = option(
-        None, "Metadata column (study, run, plate) reported beside the pooled figures.", metavar="COLUMN"
+        None, "Metadata column (study, run, plate) whose metrics are reported beside the pooled ones.", metavar="COLUMN"
     )
     stratify: str | None = option(
         None,
-        "Metadata column whose classes (numbers: quintiles) are spread evenly over the sides and folds that are drawn.",
+        "Metadata column whose classes (numbers: quintiles) are spread evenly over the subsets and folds.",
         rare=True,
         metavar="COLUMN",
     )
-    test_size: float = option(0.0, "Share of the groups (samples without --group-column) held out as the test side.")
-    validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.")
+    test_size: float = option(
+        0.0, "Share of the groups (samples without --group-column) held out as the test subset.", ge=0, le=1
+    )
+    validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.", ge=0, le=1)
 
 
 @dataclass(frozen=True)
 class DataConfig(StudyConfig):
-    """Table, tree, metadata and how samples are drawn and divided"""
+    """Table, tree, metadata, splits and the ASVs that are read"""
 
     trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
-    token_limit: int = option(1024, "Most ASVs of a sample that the model reads.")
+    token_limit: int = option(1024, "Most ASVs of a sample that the model reads.", ge=1)
     asv_sampling: Literal["abundance", "random", "first"] = option(
         "abundance", "Which ASVs are read when a sample has more than --token-limit."
     )
@@ -80,12 +109,12 @@ class ModelConfig:
     """Sizes of the network; everything else is derived from them"""
 
     asv_stem: Literal["patch", "nucleotide"] = option("patch", "One token per patch of bases, or per base.")
-    patch_size: int = option(5, "Bases per token of the patch stem.")
-    embedding_dim: int = option(96, "Width of every vector.")
-    attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.")
-    attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.")
-    dropout: float = option(0.0, "Dropout after attention and feed-forward layers.", rare=True)
-    max_bp: int = option(150, "Longest ASV in nucleotides; a longer one is an error unless --trim.")
+    patch_size: int = option(5, "Bases per token of the patch stem.", ge=1)
+    embedding_dim: int = option(96, "Width of every vector.", ge=1)
+    attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.", ge=1)
+    attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.", ge=1)
+    dropout: float = option(0.0, "Dropout after attention and feed-forward layers.", rare=True, ge=0, le=1)
+    max_bp: int = option(150, "Longest ASV in nucleotides; a longer one is an error unless --trim.", ge=1)
     count_embedding: bool = option(True, "Read abundances; without it only presence is read.")
     count_embedding_method: Literal["add", "concat", "film"] = option(
         "add", "How the embedded count joins the ASV vector.", rare=True
@@ -107,18 +136,29 @@ class TrainConfig(TrainingOptions):
     """Objective and optimization"""
 
     shallow_draws: float = option(
-        0.5, "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).", rare=True
+        0.5,
+        "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).",
+        rare=True,
+        ge=0,
+        le=1,
     )
-    asv_dropout: float = rare(0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).")
-    penalty: float = option(1.0, "Weight of the UniFrac loss.")
-    nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.")
-    count_penalty: float = option(1.0, "Weight of the masked-count loss.")
-    nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.")
+    asv_dropout: float = rare(
+        0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).", ge=0, lt=1
+    )
+    penalty: float = option(1.0, "Weight of the UniFrac loss.", ge=0)
+    nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.", ge=0)
+    count_penalty: float = option(1.0, "Weight of the masked-count loss.", ge=0)
+    nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.", ge=0, le=1)
     nuc_mask_strategy: Literal["random", "span", "patch"] = option("random", "Mask single bases, spans, or patches.")
     nuc_mask_asvs: float = rare(
-        0.25, "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences."
+        0.25,
+        "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences.",
+        ge=0,
+        le=1,
     )
-    count_mask_ratio: float = option(0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True)
+    count_mask_ratio: float = option(
+        0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True, ge=0, le=1
+    )
 
 
 @dataclass(frozen=True)
@@ -132,40 +172,42 @@ class TargetConfig:
         "Weights of the classes in the loss: balanced, or one for each in the order of their names.",
         metavar="W ...",
     )
-    target_transform: Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"] = option(
+    target_transform: Transform = option(
         "zscore", "Scale on which a numeric target is learned; outputs are in the column's own units."
     )
     normalize_by: str | None = option(
         None, "Metadata column whose categories have each their own zscore (with zscore-category).", metavar="COLUMN"
     )
-    loss_type: Literal["huber", "mse", "mae", "quantile", "asymmetric"] = option("huber", "Loss of numeric targets.")
+    loss_type: Loss = option("huber", "Loss of numeric targets.")
     loss_config: tuple[str, ...] = rare((), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ...")
     quantiles: tuple[float, ...] = rare(
         (0.05, 0.5, 0.95), "Levels of the quantile loss, ascending; 0.5, the median, is the prediction.", "Q ..."
     )
-    over_penalty: float = option(1.0, "Weight of what is predicted too high, by the asymmetric loss.", rare=True)
-    under_penalty: float = option(1.0, "Weight of what is predicted too low, by the asymmetric loss.", rare=True)
-    target_penalty: float = option(1.0, "Weight of the target loss.")
+    over_penalty: float = option(1.0, "Weight of what is predicted too high, by the asymmetric loss.", rare=True, ge=0)
+    under_penalty: float = option(1.0, "Weight of what is predicted too low, by the asymmetric loss.", rare=True, ge=0)
+    target_penalty: float = option(1.0, "Weight of the target loss.", ge=0)
     categorical_loss_weights: tuple[str, ...] = rare(
         (), "Weights of samples in the target loss: balanced, or one for each category; or as JSON.", "CATEGORY=W ..."
     )
     categorical_loss_weight_column: str | None = rare(
         None, "Metadata column of these categories; unset: the first of --categorical-columns.", "COLUMN"
     )
-    out_dim: int | None = rare(None, "Numbers that the target heads give: derived, and checked where given.")
+    out_dim: int | None = rare(None, "Numbers that the target heads give: derived, and checked where given.", ge=1)
     count_prediction: bool = rare(False, "Predict withheld counts too, with the weight --count-penalty.")
     pretrained_encoder: Path | None = option(
-        None, "Model folder of `aam pretrain` (or the folder of its folds) to start from."
+        None, "Model folder of `aam pretrain` (or the folder of its folds) to start from.", reads=True
     )
     label_share: float = rare(
-        1.0, "Share of the training samples whose labels are used, to learn what more labels would bring."
+        1.0, "Share of the training samples whose labels are used, to learn what more labels would bring.", gt=0, le=1
     )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
-    unfreeze_epochs: int = rare(0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.")
-    val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.")
+    unfreeze_epochs: int = rare(
+        0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.", ge=0
+    )
+    val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.", ge=1)
     ensemble: bool = option(False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.")
     rf_baseline: bool = option(
-        False, "Fit forests and nearest neighbours, as `aam rf-baseline`, on the same splits for the report."
+        False, "Fit forests and nearest neighbours, as `aam baselines`, on the same splits for the report."
     )
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
         "val_loss", "What decides which epoch is best."
@@ -176,8 +218,8 @@ class TargetConfig:
 class RegressorConfig:
     """Shape of the target heads"""
 
-    regressor_hidden_dims: tuple[int, ...] = rare((), "Widths of hidden layers; unset: --embedding-dim.", "D ...")
-    regressor_dropout: float = rare(0.0, "Dropout after the hidden layers.")
+    regressor_hidden_dims: tuple[int, ...] = rare((), "Widths of hidden layers; unset: --embedding-dim.", "D ...", ge=1)
+    regressor_dropout: float = rare(0.0, "Dropout after the hidden layers.", ge=0, lt=1)
     residual_regression_head: bool = rare(True, "Hidden layers correct a linear model; without it, they feed it.")
     target_layer_norm: bool = rare(False, "LayerNorm of what the linear model reads.")
     bounded_targets: bool = rare(False, "Numeric predictions inside the training range, by a sigmoid.")
@@ -197,38 +239,40 @@ class CovariateConfig:
     numeric_columns: tuple[str, ...] = option(
         (), "Metadata columns of numbers to read, standardized on training samples.", metavar="COLUMN ..."
     )
-    categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.")
+    categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.", ge=1)
     categorical_fusion: Literal["concat", "add", "gmu", "cross-attention", "perceiver"] = rare(
         "concat", "How covariates join the sample vector, just before the target heads."
     )
-    cross_attn_heads: int = rare(4, "Heads of cross-attention and perceiver; divides --embedding-dim.")
-    perceiver_num_latents: int = rare(8, "Latent vectors of the perceiver.")
-    perceiver_num_layers: int = rare(2, "Layers of the perceiver.")
+    cross_attn_heads: int = rare(4, "Heads of cross-attention and perceiver; divides --embedding-dim.", ge=1)
+    perceiver_num_latents: int = rare(8, "Latent vectors of the perceiver.", ge=1)
+    perceiver_num_layers: int = rare(2, "Layers of the perceiver.", ge=1)
     conditional_output_scaling: tuple[str, ...] = rare(
         (), "Of --categorical-columns, those that have a factor and an offset of outputs by category.", "COLUMN ..."
     )
-    categorical_dropout: float = rare(0.1, "Share of covariates that training hides, so that unknown is learned.")
-    categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.")
+    categorical_dropout: float = rare(
+        0.1, "Share of covariates that training hides, so that unknown is learned.", ge=0, lt=1
+    )
+    categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0)
 
 
 @dataclass(frozen=True)
 class PretrainConfig:
     """Pretrain an encoder on a table and a tree, without labels."""
 
-    data: DataConfig = DataConfig()
-    model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig()
-    runtime: RunConfig = RunConfig()
+    data: DataConfig = section(DataConfig(), required=("table",))
+    model: ModelConfig = section(ModelConfig())
+    train: TrainConfig = section(TrainConfig())
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",))
 
 
 @dataclass(frozen=True)
 class FineTuneConfig:
     """Fine-tune on metadata columns, from a pretrained encoder or from nothing."""
 
-    data: DataConfig = DataConfig()
-    targets: TargetConfig = TargetConfig()
-    regressor: RegressorConfig = RegressorConfig()
-    covariates: CovariateConfig = CovariateConfig()
-    model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0)
-    runtime: RunConfig = RunConfig()
+    data: DataConfig = section(DataConfig(), required=("table", "metadata"))
+    targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
+    regressor: RegressorConfig = section(RegressorConfig())
+    covariates: CovariateConfig = section(CovariateConfig())
+    model: ModelConfig = section(ModelConfig())
+    train: TrainConfig = section(TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0))
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",))

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from aam.config import DataConfig, ModelConfig, StudyConfig, TrainConfig, TreeConfig
-from aam.options import option
+from aam.config import DataConfig, Missing, ModelConfig, StudyConfig, TrainConfig, TreeConfig
+from aam.options import option, section
 from aam.runtime.options import ObservedConfig, RuntimeConfig
+
+# How the name of a file of predictions ends; its columns are separated by tabs.
+PREDICTIONS = (".tsv", ".txt")
 
 
 @dataclass(frozen=True)
 class UnifracConfig(TreeConfig, ObservedConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
-    output: Path | None = option(None, "Matrix to write: .h5, .npy, .tsv or .qza; Faith PD as .tsv or .qza.")
-    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.")
-    seed: int = option(0, "Seed of the rarefaction.")
+    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, reads=True)
+    tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza).", required=True, reads=True)
+    output: Path | None = option(
+        None, "Matrix to write: .h5, .npy, .tsv, .csv or .qza; Faith PD as .tsv or .qza.", required=True, writes=True
+    )
+    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.", ge=1)
+    seed: int = option(0, "Seed of the rarefaction.", ge=0, le=2**32 - 1)
     empty_samples: Literal["keep", "nan", "drop"] = option(
         "keep",
         "Samples without reads on the tree, which have no distances: keep those of scikit-bio (0 between two of them), "
         "write NaN, or leave the samples out. Faith PD is 0.",
     )
-    memory_limit: float = option(1.0, "Memory of the computation in GiB.")
+    memory_limit: float = option(1.0, "Memory of the computation in GiB.", gt=0)
     device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", ge=1)
     overwrite: bool = option(False, "Replace the output if it exists.")
 
 
@@ -37,23 +44,26 @@ class ApplyConfig:
         (),
         "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together.",
         metavar="PATH ...",
+        required=True,
+        reads=True,
     )
-    table: Path | None = option(None, "Feature table of the samples; no tree is needed.")
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.")
+    table: Path | None = option(None, "Feature table of the samples; no tree is needed.", required=True, reads=True)
+    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
     trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
 @dataclass(frozen=True)
 class PredictConfig(ApplyConfig):
     """Predict samples of a new table in the target's own units."""
 
-    output: Path | None = option(None, "Predictions to write (.tsv): one row per sample of the table.")
-    prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.")
-    metadata: Path | None = option(None, "Sample metadata, for a model with covariates or --normalize-by.")
-    missing: Literal["error", "drop"] = option(
-        "error", "Samples that need --metadata and lack it: refuse, or leave empty."
+    output: Path | None = option(
+        None, "Predictions to write: one row per sample of the table.", required=True, writes=True, suffixes=PREDICTIONS
     )
+    prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.", ge=1)
+    metadata: Path | None = option(None, "Sample metadata, for a model with covariates or --normalize-by.", reads=True)
+    missing: Missing = option("error", "Samples that need --metadata and lack it: refuse, or leave empty.")
+    runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
 
 
 @dataclass(frozen=True)
@@ -65,17 +75,25 @@ class EmbedConfig(ApplyConfig):
 
 @dataclass(frozen=True)
 class EvaluateConfig(ApplyConfig):
-    """Compare predictions with the truth: figures, intervals, baselines, report."""
+    """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
-    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.")
-    predictions: Path | None = option(None, "Predictions to evaluate instead of a model.")
-    metadata: Path | None = option(None, "Sample metadata with the true values.")
-    split: Path | None = option(
-        None, "split.tsv of the run: only its test samples count, and baselines learn from the rest."
+    model: tuple[Path, ...] = option(
+        (), "Model folder that `aam train` wrote; several predict together.", metavar="PATH ...", reads=True
     )
-    baselines: Path | None = option(None, "Predictions of `aam rf-baseline` on the same split, to compare with.")
-    group_column: str | None = option(None, "Metadata column over which intervals are drawn.", metavar="COLUMN")
-    batch_column: str | None = option(None, "Metadata column reported beside the pooled figures.", metavar="COLUMN")
+    table: Path | None = option(None, "Feature table that the model is applied to.", reads=True)
+    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.", ge=1)
+    predictions: Path | None = option(None, "Predictions to evaluate instead of a model.", reads=True)
+    metadata: Path | None = option(None, "Sample metadata with the true values.", required=True, reads=True)
+    split: Path | None = option(
+        None, "split.tsv of the run: only its test samples count, and baselines learn from the rest.", reads=True
+    )
+    baselines: Path | None = option(
+        None, "Predictions of `aam baselines` on the same split, to compare with.", reads=True
+    )
+    group_column: str | None = option(None, "Metadata column whose groups the intervals resample.", metavar="COLUMN")
+    batch_column: str | None = option(
+        None, "Metadata column whose metrics are reported beside the pooled ones.", metavar="COLUMN"
+    )
     by_columns: tuple[str, ...] = option(
         (), "Metadata columns each category of which is reported.", metavar="COLUMN ..."
     )
@@ -85,20 +103,22 @@ class EvaluateConfig(ApplyConfig):
 class ForestConfig:
     """Random forest and extra trees"""
 
-    n_estimators: int = option(500, "Trees of a forest.")
+    n_estimators: int = option(500, "Trees of a forest.", ge=1)
     max_features: str | None = option(
         None,
-        "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training side by groups.",
+        "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training subset by groups.",
     )
-    n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.")
+    n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.", ge=-1)
 
 
 @dataclass(frozen=True)
 class RfBaselineConfig(ObservedConfig):
     """Predict held-out samples with forests, nearest neighbours on UniFrac (with --tree) and trivial baselines."""
 
-    data: StudyConfig = field(default_factory=StudyConfig)
-    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
+    data: StudyConfig = section(StudyConfig(), required=("table", "metadata"))
+    metadata_column: tuple[str, ...] = option(
+        (), "Metadata column or columns to predict.", metavar="COLUMN ...", required=True
+    )
     classifier: bool = option(False, "Treat a numeric column as classes.")
     categorical_columns: tuple[str, ...] = option(
         (), "Metadata columns of categories that the model reads, for the baselines too.", metavar="COLUMN ..."
@@ -107,13 +127,19 @@ class RfBaselineConfig(ObservedConfig):
         (), "Metadata columns of numbers that the model reads, for the baselines too.", metavar="COLUMN ..."
     )
     normalize_by: str | None = option(None, "The column of the model's --normalize-by.", metavar="COLUMN")
-    train_samples: Path | None = option(None, "File of the samples to learn from, one id per line, instead of a split.")
-    val_samples: Path | None = option(None, "File of the samples to predict, with --train-samples.")
-    output: Path | None = option(
-        None, "Predictions to write (.tsv), for `aam evaluate --baselines`; the figures stand beside them (.json)."
+    train_samples: Path | None = option(
+        None, "File of the samples to learn from, one id per line, instead of a split.", reads=True
     )
-    forest: ForestConfig = ForestConfig()
-    seed: int = option(0, "Seed of the rarefaction, the split and the forests.")
+    val_samples: Path | None = option(None, "File of the samples to predict, with --train-samples.", reads=True)
+    output: Path | None = option(
+        None,
+        "Predictions to write, for `aam evaluate --baselines`; the metrics stand beside them (.json).",
+        required=True,
+        writes=True,
+        suffixes=PREDICTIONS,
+    )
+    forest: ForestConfig = section(ForestConfig())
+    seed: int = option(0, "Seed of the rarefaction, the split and the forests.", ge=0, le=2**32 - 1)
     overwrite: bool = option(False, "Replace the output if it exists.")
 
 
@@ -132,19 +158,25 @@ class SimulateConfig(ObservedConfig):
     asv_turnover: float = option(
         0.0, "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives instead."
     )
-    seed: int = option(0, "Seed of everything that is drawn.")
+    seed: int = option(0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1)
     overwrite: bool = option(False, "Replace the output folder if it exists.")
 
 
 @dataclass(frozen=True)
 class CompareConfig(ObservedConfig):
-    """What differs between two runs and where their losses first part; between two machines, or two benchmarks."""
+    """Show what differs between two runs, two machines or two benchmarks, and from which step two runs differ."""
 
     first: Path | None = option(
-        None, "Folder of a run, or the JSON of aam doctor, bench or profile.", metavar="ONE", positional=True
+        None,
+        "Folder of a run, or the JSON of aam doctor, bench or profile.",
+        metavar="ONE",
+        positional=True,
+        reads=True,
     )
-    second: Path | None = option(None, "Another of the same kind.", metavar="OTHER", positional=True)
-    tolerance: float = option(0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.")
+    second: Path | None = option(None, "Another of the same kind.", metavar="OTHER", positional=True, reads=True)
+    tolerance: float = option(
+        0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.", gt=0
+    )
 
 
 @dataclass(frozen=True)
@@ -153,13 +185,13 @@ class DoctorConfig(ObservedConfig):
 
     output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", ge=1)
     compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
     activations: bool = option(
         False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
     )
-    embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True)
-    attention_heads: int = option(4, "Its attention heads.", rare=True)
+    embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True, ge=1)
+    attention_heads: int = option(4, "Its attention heads.", rare=True, ge=1)
 
 
 @dataclass(frozen=True)
@@ -170,12 +202,12 @@ class ProfileConfig:
         "step", "Time by stage and operation; memory by stage; the largest batch that fits; the best learning rate.",
         metavar="{step,memory,batch-size,lr}", positional=True,
     )  # fmt: skip
-    steps: int = option(20, "Steps that are measured (lr: five times as many).")
-    rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True)
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    steps: int = option(20, "Steps that are measured (lr: five times as many).", ge=1)
+    rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True, reads=True)
+    data: DataConfig = section(DataConfig(), required=("table",))
+    model: ModelConfig = section(ModelConfig())
+    train: TrainConfig = section(TrainConfig())
+    runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
 Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]
@@ -186,15 +218,17 @@ class BenchConfig(ObservedConfig):
     """Measure speed and memory on this device."""
 
     table: Path | None = option(
-        None, "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study."
+        None,
+        "Feature table; unset: oral-age in the folder that AAM_BENCH_DATA names, or else a simulated study.",
+        reads=True,
     )
-    tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.")
+    tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
     cases: tuple[Case, ...] = option(
         ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
         "What is measured, each in a process of its own.",
     )
     all: bool = option(False, "Measure unlabelled of AAM_BENCH_DATA too, which is large.")
-    repeats: int = option(10, "Steps timed for each case, after two that warm up.")
+    repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", ge=1)

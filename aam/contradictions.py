@@ -1,40 +1,262 @@
-"""Options that contradict each other, or are left without meaning by others."""
+"""Whether the options of a command can be used, alone and together: every check that needs no data and no torch."""
 
 from __future__ import annotations
 
-from aam.config import CovariateConfig, FineTuneConfig, TargetConfig
-from aam.errors import shown
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from aam.config import (
+    FAITH_PD_SUFFIXES,
+    MATRIX_SUFFIXES,
+    CovariateConfig,
+    DataConfig,
+    FineTuneConfig,
+    ModelConfig,
+    PretrainConfig,
+    StudyConfig,
+    TargetConfig,
+)
+from aam.config_commands import (
+    BenchConfig,
+    CompareConfig,
+    DoctorConfig,
+    EvaluateConfig,
+    ProfileConfig,
+    RfBaselineConfig,
+    UnifracConfig,
+)
+from aam.errors import InputError, shown
+from aam.options import missing, missing_files, options_of, out_of_range, wrong_suffixes
+from aam.runtime.files import check_writable
+
+# Columns that predictions.tsv has beside one for each target.
+RESERVED = ("sample-id", "fold", "note")
+
+
+def check_command(config: Any) -> None:
+    """Refuse, in one message, everything that is wrong with the options of a command before any work.
+
+    Raises
+    ------
+    InputError
+        Required options that are not given, files that do not exist, an output that does, numbers out of range,
+        and options that contradict each other.
+    """
+    problems = [*missing(config), *option_problems(config), *wrong_suffixes(config)]
+    runtime = getattr(config, "runtime", config)
+    for each in options_of(config):
+        if each.field.metadata["writes"] and each.value is not None:
+            try:
+                check_writable(each.value, runtime.overwrite)
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError(*problems)
+
+
+def option_problems(config: Any, processes: int | None = None) -> list[str]:
+    """Return what is wrong with the values of options, given or not; `processes` are those of the run, if known."""
+    problems = [*out_of_range(config), *missing_files(config)]
+    match config:
+        case PretrainConfig():
+            training = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
+            problems += training_problems(training, processes)
+        case FineTuneConfig():
+            problems += training_problems(config, processes)
+        case ProfileConfig():
+            problems += [*split_problems(config.data)]
+            problems += size_problems(config.model.embedding_dim, config.model.attention_heads)
+        case UnifracConfig():
+            problems += unifrac_problems(config)
+        case EvaluateConfig():
+            problems += evaluation_problems(config)
+        case RfBaselineConfig():
+            problems += baseline_problems(config)
+        case CompareConfig() if config.first is None or config.second is None:
+            problems.append("name two runs, or two reports: aam compare ONE OTHER")
+        case DoctorConfig():
+            problems += size_problems(config.embedding_dim, config.attention_heads)
+        case BenchConfig() if config.tree is not None and config.table is None:
+            problems.append(f"--tree is {config.tree} but --table is not given; name the table it belongs to")
+    return problems
+
+
+def training_problems(config: FineTuneConfig, processes: int | None = None) -> list[str]:
+    """Return the contradictions between all options of `aam pretrain` or `aam train`."""
+    data, targets = config.data, config.targets
+    checks = {
+        f"--metadata-column: {shown(sorted(set(RESERVED) & set(targets.metadata_column)))} cannot be told from columns "
+        "of predictions.tsv": bool(set(RESERVED) & set(targets.metadata_column)),
+        "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
+            targets.ensemble and data.cv is None
+        ),
+        f"--resume-from is {config.runtime.resume_from}, expected auto with --cv": (
+            data.cv is not None and config.runtime.resume_from not in (None, "auto")
+        ),
+    }
+    return [
+        *contradictions(config),
+        *split_problems(data),
+        *size_problems(config.model.embedding_dim, config.model.attention_heads),
+        *unused_problems(config),
+        *pipeline_problems(config, processes),
+        *_holding(checks),
+    ]
+
+
+def _holding(checks: dict[str, bool]) -> Iterable[str]:
+    return [problem for problem, holds in checks.items() if holds]
+
+
+def size_problems(width: int, heads: int) -> list[str]:
+    """Return why a network of this width cannot have so many attention heads, if it cannot."""
+    if heads < 1 or width % heads == 0:
+        return []
+    return [f"--embedding-dim {width} is not divisible by --attention-heads {heads}"]
+
+
+def unused_problems(config: FineTuneConfig) -> list[str]:
+    """Return a problem for each option of training that others leave without effect."""
+    train, usual = config.train, FineTuneConfig().train
+    checks = {
+        f"--count-penalty is {train.count_penalty}, and nothing predicts counts; pass --count-prediction or leave it "
+        "out": (
+            bool(config.targets.metadata_column)
+            and not config.targets.count_prediction
+            and train.count_penalty not in (0, usual.count_penalty)
+        ),
+        f"--warmup-steps is {train.warmup_steps}, and --scheduler {train.scheduler} has no warm-up of its own; leave "
+        "it out or choose another scheduler": (
+            train.warmup_steps is not None and train.scheduler in ("cosine", "onecycle")
+        ),
+    }
+    return list(_holding(checks))
+
+
+def class_weight_problems(weights: tuple[str, ...], classes: int) -> list[str]:
+    """Return why ``--class-weights`` have no effect on a model of so many columns of `classes`, if they have none."""
+    if not weights or classes:
+        return []
+    return [
+        f"--class-weights is {' '.join(weights)}, and no column to predict has classes; leave it out, or pass "
+        "--classifier to take numbers as classes"
+    ]
+
+
+def encoder_problems(asked: ModelConfig, pretrained: ModelConfig) -> list[str]:
+    """Return a problem for each option of the network that contradicts the pretrained encoder.
+
+    A fine-tuned network has the shape of its encoder, so that an option of the network that is given must agree with
+    it. One that stands at its default counts as not given.
+    """
+    problems = []
+    for item in dataclasses.fields(ModelConfig):
+        value, has = getattr(asked, item.name), getattr(pretrained, item.name)
+        if value not in (has, item.default):
+            name = item.name.replace("_", "-")
+            option = f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else f"--{name} {value}"
+            problems.append(
+                f"{option} contradicts --pretrained-encoder, which has {has}; leave it out, or pretrain with it"
+            )
+    return problems
+
+
+def split_problems(data: StudyConfig) -> list[str]:
+    """Return the options that cannot choose the split together, and columns asked for without metadata."""
+    chosen = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
+    given = [name for name, value in chosen.items() if value is not None]
+    folds = None if data.cv is None or data.cv.isdigit() else data.cv
+    columns = [data.split_column, folds, data.group_column, data.batch_column, data.stratify]
+    asked = shown(dict.fromkeys(column for column in columns if column is not None))
+    checks = {
+        f"--cv is {data.cv}, expected 2 or more folds, or a metadata column": (
+            data.cv is not None and data.cv.isdigit() and int(data.cv) < 2
+        ),
+        f"{' and '.join(given)} all choose the split; give one of them": len(given) > 1,
+        "--split-column and --test-fold need each other": (data.split_column is None) != (data.test_fold is None),
+        "--tree and --unifrac-matrix: both given; distances come from one of them": (
+            data.tree is not None and data.unifrac_matrix is not None
+        ),
+        f"--metadata: not given, but columns {asked} are asked for": (
+            data.metadata is None and asked != "" and isinstance(data, DataConfig)
+        ),
+    }
+    return list(_holding(checks))
+
+
+def pipeline_problems(config: FineTuneConfig, processes: int | None) -> list[str]:
+    """Return why ``--pipeline`` cannot cut the model in two, if it is asked to and cannot."""
+    runtime, targets = config.runtime, config.targets
+    if not runtime.pipeline:
+        return []
+    checks = {
+        f"--pipeline: {processes} processes, expected 2; start two, or pass --data-parallel as well": (
+            processes not in (None, 2)
+        ),
+        "--pipeline and --fsdp: both given; the stages keep whole weights, take one of them": (
+            runtime.fsdp or runtime.fsdp_sharded_checkpoint
+        ),
+        "--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages": (
+            targets.freeze_base or targets.unfreeze_epochs > 0
+        ),
+    }
+    return list(_holding(checks))
+
+
+def unifrac_problems(config: UnifracConfig) -> list[str]:
+    """Return whether `aam unifrac` cannot write a file of this name."""
+    suffixes = FAITH_PD_SUFFIXES if config.unifrac_metric == "faith_pd" else MATRIX_SUFFIXES
+    if config.output is None or config.output.suffix in suffixes:
+        return []
+    return [f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(suffixes)}"]
+
+
+def evaluation_problems(config: EvaluateConfig) -> list[str]:
+    """Return contradictions between what `aam evaluate` is asked to evaluate."""
+    if bool(config.model) == (config.predictions is not None):
+        return ["give --model and --table, or --predictions; one of the two"]
+    if config.model and config.table is None:
+        return ["--table: not given; --model needs the table that it is applied to"]
+    return []
+
+
+def baseline_problems(config: RfBaselineConfig) -> list[str]:
+    """Return contradictions between the options that divide the samples of `aam baselines`."""
+    data, files = config.data, (config.train_samples, config.val_samples)
+    problems = split_problems(data)
+    if (files[0] is None) != (files[1] is None):
+        problems.append("--train-samples and --val-samples need each other")
+    if files[0] is not None and (data.split or data.split_column or data.cv):
+        problems.append("--train-samples divides the samples already; leave out --split, --split-column and --cv")
+    return problems
 
 
 def contradictions(config: FineTuneConfig) -> list[str]:
-    """A problem for each option of targets and covariates that others, or itself, leave without meaning."""
-    targets, shape, covariates = config.targets, config.regressor, config.covariates
-    levels, width, heads = targets.quantiles, config.model.embedding_dim, covariates.cross_attn_heads
+    """Return a problem for each option of targets and covariates that others, or itself, leave without meaning."""
+    targets, regressor, covariates, train = config.targets, config.regressor, config.covariates, config.train
+    quantiles, weight_column = targets.quantiles, targets.categorical_loss_weight_column
     columns = covariates.categorical_columns + covariates.numeric_columns
-    odd = [name for name in covariates.conditional_output_scaling if name not in covariates.categorical_columns]
-    links = (shape.output_activation != "none") + shape.bounded_targets
-    own = shown(set(columns) & set(targets.metadata_column))
-    train, named, scales = config.train, targets.categorical_loss_weight_column, targets.target_transform
-    attends = columns and covariates.categorical_fusion in ("cross-attention", "perceiver")
-    found = {
-        f"--quantiles is {shown(levels, 20)}, expected two or more ascending numbers inside (0, 1), one of them 0.5": (
-            list(levels) != sorted(set(levels))
-            or len(levels) < 2
-            or 0.5 not in levels
-            or not 0 < levels[0] <= levels[-1] < 1
-        ),
-        f"--regressor-hidden-dims is {shown(shape.regressor_hidden_dims)}, expected 1 or more": (
-            any(size < 1 for size in shape.regressor_hidden_dims)
-        ),
+    predicted_too = shown(set(columns) & set(targets.metadata_column))
+    unread = [name for name in covariates.conditional_output_scaling if name not in covariates.categorical_columns]
+    links = (regressor.output_activation != "none") + regressor.bounded_targets
+    width, heads = config.model.embedding_dim, covariates.cross_attn_heads
+    attends = len(columns) > 0 and covariates.categorical_fusion in ("cross-attention", "perceiver")
+    losses = (targets.loss_type, *targets.loss_config)
+    checks = {
+        f"--quantiles is {shown(quantiles, 20)}, expected two or more ascending numbers inside (0, 1), one of them 0.5":
+            not _are_levels(quantiles),
         "--bounded-targets and --output-activation: both given; choose one": links > 1,
         "--target-transform zscore-category has no one scale for --bounded-targets and --output-activation": (
-            links > 0 and scales == "zscore-category"
+            links > 0 and targets.target_transform == "zscore-category"
         ),
         f"--categorical-columns, --numeric-columns: {shown(columns)} names a column twice": (
             len(set(columns)) < len(columns)
         ),
-        f"--metadata-column {own} is a covariate too; a model that reads its target learns nothing": own != "",
-        f"--conditional-output-scaling names {shown(odd)}, expected some of --categorical-columns": odd != [],
+        f"--metadata-column {predicted_too} is a covariate too; a model that reads its target learns nothing": (
+            predicted_too != ""
+        ),
+        f"--conditional-output-scaling names {shown(unread)}, expected some of --categorical-columns": unread != [],
         f"--embedding-dim {width} is not divisible by --cross-attn-heads {heads}": (
             attends and heads > 0 and width % heads > 0
         ),
@@ -44,8 +266,8 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         f"--unfreeze-epochs is {targets.unfreeze_epochs}, expected fewer than --epochs, {train.epochs}": (
             0 < train.epochs <= targets.unfreeze_epochs
         ),
-        f"--quantiles is {shown(levels, 20)}, and no column has the loss quantile": (
-            levels != TargetConfig().quantiles and "quantile" not in " ".join((targets.loss_type, *targets.loss_config))
+        f"--quantiles is {shown(quantiles, 20)}, and no column has the loss quantile": (
+            quantiles != TargetConfig().quantiles and "quantile" not in " ".join(losses)
         ),
         f"--categorical-fusion is {covariates.categorical_fusion}, and no covariate is named": (
             not columns and covariates != CovariateConfig()
@@ -54,7 +276,13 @@ def contradictions(config: FineTuneConfig) -> list[str]:
             targets.freeze_base and targets.unfreeze_epochs > 0
         ),
         "--categorical-loss-weight-column: no --categorical-loss-weights to go with it": (
-            named is not None and not targets.categorical_loss_weights
+            weight_column is not None and not targets.categorical_loss_weights
         ),
-    }
-    return [problem for problem, holds in found.items() if holds]
+    }  # fmt: skip
+    return list(_holding(checks))
+
+
+def _are_levels(quantiles: tuple[float, ...]) -> bool:
+    """Whether the quantiles are two or more, ascending inside (0, 1), with the median."""
+    ascending = len(quantiles) > 1 and list(quantiles) == sorted(set(quantiles))
+    return ascending and 0.5 in quantiles and quantiles[0] > 0 and quantiles[-1] < 1

@@ -1,4 +1,4 @@
-"""What goes wrong and how the process says so: the input error and the exit statuses."""
+"""Errors that carry their problems, and the exit statuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FINISHED = 0
 FAILED = 1
 BAD_INPUT = 2
 CALL_AGAIN = 85
-# With what a scheduler or a person warns a process.
+# The signals with which a scheduler or a person ends a process.
 WARNINGS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
 
@@ -36,24 +36,24 @@ class Problems:
     """Collects problems while checking, then raises them together."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.messages: list[str] = []
 
     def add(self, problem: str) -> None:
-        """Note one problem."""
-        self.found.append(problem)
+        """Add one problem."""
+        self.messages.append(problem)
 
     def extend(self, error: InputError) -> None:
-        """Note every problem of an error that was caught."""
-        self.found.extend(error.problems)
+        """Add every problem of an error that was caught."""
+        self.messages.extend(error.problems)
 
     def raise_if_any(self) -> None:
         """Raise `InputError` with all problems collected so far, if there is one."""
-        if self.found:
-            raise InputError(*self.found)
+        if self.messages:
+            raise InputError(*self.messages)
 
 
 def shown(values: object, limit: int = 5) -> str:
-    """A short quoted listing of values for a message: the first few, then how many more."""
+    """Return a short quoted listing of values for a message: the first few, then how many more."""
     items = list(values)  # type: ignore[call-overload]
     text = ", ".join(repr(str(item)) for item in items[:limit])
     return text if len(items) <= limit else f"{text} and {len(items) - limit} more"

@@ -5,25 +5,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import sys
 import types
 import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from aam.errors import InputError, Problems, shown
-
-
-def option(default: Any, help: str, *, rare: bool = False, metavar: str | None = None, positional: bool = False) -> Any:
-    """A field of a configuration: its default, its help text and whether only ``--help-all`` shows it."""
-    return field(default=default, metadata={"help": help, "rare": rare, "metavar": metavar, "positional": positional})
-
-
-def rare(default: Any, help: str, metavar: str | None = None) -> Any:
-    """A field that only ``--help-all`` shows."""
-    return option(default, help, rare=True, metavar=metavar)
-
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,48 +22,203 @@ else:
     import tomli as tomllib
 
 Config = TypeVar("Config")
+Value = TypeVar("Value")
+
+Number = float | int
 
 MAX_BYTES = 4 << 20
 
-# Smallest and largest value of numeric options, and how a message says so; a name means the same in every command.
-RANGES = (
-    (1, sys.maxsize, "1 or more", "rarefy_depth token_limit patch_size embedding_dim attention_layers attention_heads"),
-    (1, sys.maxsize, "1 or more", "max_bp epochs batch_size val_prediction_passes prediction_passes threads"),
-    (1, sys.maxsize, "1 or more", "asv_chunk_size repeats keep_checkpoints scheduler_t0 scheduler_t_mult"),
-    (1, sys.maxsize, "1 or more", "target_effective_batch_size"),
-    (1, sys.maxsize, "1 or more", "gradient_accumulation_steps n_estimators out_dim steps categorical_embed_dim"),
-    (1, sys.maxsize, "1 or more", "cross_attn_heads perceiver_num_latents perceiver_num_layers"),
-    (-1, sys.maxsize, "-1 or more", "n_jobs"),
-    (0, sys.maxsize, "0 or more", "unfreeze_epochs weight_decay warmup_steps patience num_workers checkpoint_minutes"),
-    (0, sys.maxsize, "0 or more", "scheduler_eta_min scheduler_patience scheduler_min_lr"),
-    (0, 1 - 2**-53, "from 0 to below 1", "ema_decay asv_dropout regressor_dropout categorical_dropout"),
-    (0, sys.maxsize, "0 or more", "penalty nuc_penalty count_penalty target_penalty over_penalty under_penalty"),
-    (0, 1, "0 to 1", "alpha test_size validation_size dropout shallow_draws nuc_mask_ratio nuc_mask_asvs"),
-    (0, 1, "0 to 1", "count_mask_ratio"),
-    (sys.float_info.min, 1, "above 0 and at most 1", "label_share scheduler_factor max_memory_fraction"),
-    (0, 2**32 - 1, "0 to 2^32 - 1", "seed"),
-    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "lr categorical_lr max_grad_norm memory_limit"),
-    (sys.float_info.min, sys.float_info.max, "a finite number above 0", "tolerance"),
-)
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers that an option takes: bounds that it may reach (`ge`, `le`) or may not (`gt`, `lt`)."""
+
+    ge: Number | None = None
+    gt: Number | None = None
+    le: Number | None = None
+    lt: Number | None = None
+
+    def __contains__(self, value: Number) -> bool:
+        """Whether `value` is finite, small enough for 64 bits where it is an integer, and within the bounds."""
+        if isinstance(value, int) and abs(value) > sys.maxsize:
+            return False
+        return (
+            math.isfinite(value)
+            and (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        )
+
+    def __str__(self) -> str:
+        """Return the range in words, as help and messages show it."""
+        if self.ge is not None and self.le is not None:
+            highest = f"{self.le:g}" if self.le < 1e6 else f"2^{math.log2(self.le + 1):g} - 1"
+            return f"{self.ge:g} to {highest}"
+        if self.ge is not None and self.lt is not None:
+            return f"from {self.ge:g} to below {self.lt:g}"
+        low = f"{self.ge:g} or more" if self.ge is not None else f"above {self.gt:g}" if self.gt is not None else ""
+        high = f"at most {self.le:g}" if self.le is not None else f"below {self.lt:g}" if self.lt is not None else ""
+        return " and ".join(filter(None, (low, high)))
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What is known of an option beside its default.
+
+    Attributes
+    ----------
+    help : str
+        What it means, in whole sentences.
+    rare : bool
+        Whether only ``--help-all`` shows it.
+    metavar : str or None
+        What stands for its value in the help.
+    positional : bool
+        Whether it is given by place, without its name.
+    required : bool
+        Whether every command that has it needs it; `section` asks for it in one command.
+    reads, writes : bool
+        Whether it names files that must exist, or a file that must not exist yet.
+    suffixes : tuple of str
+        How the name of its file may end; any way where empty.
+    range : Range or None
+        The numbers that it takes; for a tuple those of each item.
+    """
+
+    help: str
+    rare: bool = False
+    metavar: str | None = None
+    positional: bool = False
+    required: bool = False
+    reads: bool = False
+    writes: bool = False
+    suffixes: tuple[str, ...] = ()
+    range: Range | None = None
+
+
+def option(default: Any, help: str, **about: Any) -> Any:
+    """Declare an option as a dataclass field: its default, its help and what else `About` and `Range` know.
+
+    ``option(64, "Samples per batch.", ge=1)`` takes 1 or more.
+    """
+    bounds = {name: about.pop(name) for name in ("ge", "gt", "le", "lt") if name in about}
+    return field(default=default, metadata=vars(About(help, range=Range(**bounds) if bounds else None, **about)))
+
+
+def rare(default: Any, help: str, metavar: str | None = None, **about: Any) -> Any:
+    """Declare an option that only ``--help-all`` shows."""
+    return option(default, help, rare=True, metavar=metavar, **about)
+
+
+def section(default: Any, *, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Any:
+    """Declare a group of options in the configuration of a command.
+
+    Parameters
+    ----------
+    default : dataclass instance
+        The options with their defaults in this command.
+    required, omitted : tuple of str
+        Options of the group that this command needs, and those that it does not take.
+    """
+    return field(default=default, metadata={"required": required, "omitted": omitted})
+
+
+class Option(NamedTuple):
+    """An option of a configuration with its value."""
+
+    field: dataclasses.Field[Any]
+    value: Any
+    required: bool
+
+    @property
+    def name(self) -> str:
+        """How the command line calls it."""
+        positional = self.field.metadata["positional"]
+        return str(self.field.metadata["metavar"]) if positional else "--" + self.field.name.replace("_", "-")
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Its values: the items of a tuple, nothing where it is not given."""
+        return self.value if isinstance(self.value, tuple) else () if self.value is None else (self.value,)
+
+
+def options_of(config: Any, required: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Yield every option that the command of `config` takes, those of its sections too."""
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if not dataclasses.is_dataclass(value):
+            yield Option(item, value, item.metadata["required"] or item.name in required)
+            continue
+        omitted = item.metadata.get("omitted", ())
+        for each in options_of(value, item.metadata.get("required", ())):
+            if each.field.name not in omitted:
+                yield each
+
+
+def given(value: Value | None) -> Value:
+    """Return the value of a required option; `InputError` where nothing has checked that it is given."""
+    if value is None:
+        raise InputError("a required option is not given")
+    return value
+
+
+def missing(config: Any) -> list[str]:
+    """Return a problem for each required option that is not given, with its help text."""
+    return [
+        f"{each.name}: not given, and it is required: {each.field.metadata['help']}"
+        for each in options_of(config)
+        if each.required and each.value in (None, ())
+    ]
+
+
+def missing_files(config: Any) -> list[str]:
+    """Return a problem for each file or folder to read that does not exist."""
+    return [
+        f"{each.name}: {path}: no such file or folder"
+        for each in options_of(config)
+        for path in each.values
+        if each.field.metadata["reads"] and not path.exists()
+    ]
+
+
+def wrong_suffixes(config: Any) -> list[str]:
+    """Return a problem for each file name that ends in a way its option does not take."""
+    return [
+        f"{each.name} is {path}, which ends in {path.suffix!r}; expected {' or '.join(suffixes)}"
+        for each in options_of(config)
+        if (suffixes := each.field.metadata["suffixes"])
+        for path in each.values
+        if path.suffix not in suffixes
+    ]
+
+
+def out_of_range(config: Any) -> list[str]:
+    """Return a problem for each number that is outside the range of its option; NaN is outside all."""
+    problems = []
+    for each in options_of(config):
+        allowed = each.field.metadata["range"]
+        if allowed is not None and any(number not in allowed for number in each.values):
+            value = shown(each.value, 20) if isinstance(each.value, tuple) else each.value
+            problems.append(f"{each.name} is {value}, expected {allowed}")
+    return problems
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The configuration tree as plain JSON data; paths become text."""
-    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return {
-        name: to_dict(value)
-        if dataclasses.is_dataclass(value)
-        else str(value)
-        if isinstance(value, Path)
-        else [str(item) if isinstance(item, Path) else item for item in value]
-        if isinstance(value, tuple)
-        else value
-        for name, value in values.items()
-    }
+    """Return the configuration tree as plain JSON data; paths become text."""
+    return {item.name: _plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
 
 
-def from_dict(default: Config, data: dict[str, Any], where: str) -> Config:
-    """`default` with the values of `data` laid over it.
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
+    """Return `default` with the values of `data` laid over it.
 
     Raises
     ------
@@ -85,15 +231,15 @@ def from_dict(default: Config, data: dict[str, Any], where: str) -> Config:
     return config  # type: ignore[no-any-return]
 
 
-def _merge(default: Any, data: dict[str, Any], where: str, problems: Problems) -> Any:
+def _merge(default: Any, data: Mapping[str, Any], where: str, problems: Problems) -> Any:
     hints = typing.get_type_hints(type(default))
     changes: dict[str, Any] = {}
     for key, value in data.items():
         name = key.replace("-", "_")
         if name not in hints:
             near = difflib.get_close_matches(name, hints, n=1)
-            meant = f"did you mean {near[0]!r}?" if near else f"known are {shown(hints, 40)}"
-            problems.add(f"{where}: unknown key {key!r}; {meant}")
+            expected = f"did you mean {near[0]!r}?" if near else f"expected one of {shown(hints, 40)}"
+            problems.add(f"{where}: unknown key {key!r}; {expected}")
         elif dataclasses.is_dataclass(hints[name]):
             if isinstance(value, dict):
                 changes[name] = _merge(getattr(default, name), value, f"{where}, [{name}]", problems)
@@ -107,6 +253,13 @@ def _merge(default: Any, data: dict[str, Any], where: str, problems: Problems) -
     return dataclasses.replace(default, **changes)
 
 
+def without_none(hint: Any) -> Any:
+    """Return the type behind ``X | None``."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return next(argument for argument in typing.get_args(hint) if argument is not type(None))
+    return hint
+
+
 def _type_name(hint: Any) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + shown(typing.get_args(hint), 20)
@@ -114,12 +267,10 @@ def _type_name(hint: Any) -> str:
 
 
 def _coerce(value: Any, hint: Any) -> Any:
-    """`value` from JSON or TOML as the annotated type; TypeError or ValueError when it is not one."""
+    """Return `value` from JSON or TOML as the annotated type; TypeError or ValueError when it is not one."""
+    if without_none(hint) is not hint:
+        return None if value is None else _coerce(value, without_none(hint))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _coerce(value, next(a for a in arguments if a is not type(None)))
     if origin is typing.Literal:
         if value not in arguments:
             raise ValueError(value)
@@ -138,7 +289,7 @@ def _coerce(value: Any, hint: Any) -> Any:
 
 
 def read_config(path: Path, default: Config) -> Config:
-    """`default` overlaid with a TOML file or the ``config`` of a run.json.
+    """Return `default` overlaid with a TOML file or the ``config`` of a run.json.
 
     Raises
     ------
@@ -164,26 +315,15 @@ def read_config(path: Path, default: Config) -> Config:
     return from_dict(default, data, str(path))
 
 
-def out_of_range(config: Any) -> list[str]:
-    """A problem for each number of the configuration that is outside its range; NaN is outside all."""
-    values = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
-    found = [problem for value in values.values() if dataclasses.is_dataclass(value) for problem in out_of_range(value)]
-    for low, high, expected, names in RANGES:
-        wrong = {name: values[name] for name in names.split() if values.get(name) is not None}
-        wrong = {name: value for name, value in wrong.items() if not low <= value <= high}
-        found += [f"--{name.replace('_', '-')} is {value}, expected {expected}" for name, value in wrong.items()]
-    return found
-
-
 def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
-    """``NAME=VALUE`` words, or one JSON object, as a dict of text; `InputError` for anything else."""
+    """Return ``NAME=VALUE`` words, or one JSON object, as a dict of text; `InputError` for anything else."""
     text = " ".join(words)
     if text.startswith("{"):
         try:
             return {name: str(value) for name, value in json.loads(text).items()}
         except ValueError as error:
             raise InputError(f"{option} is {text}, not valid JSON ({error})") from None
-    found = dict(word.rpartition("=")[::2] for word in words)
-    if "" in found or len(found) < len(words):
+    values = dict(word.rpartition("=")[::2] for word in words)
+    if "" in values or len(values) < len(words):
         raise InputError(f"{option} is {text}, expected NAME=VALUE, each name once")
-    return found
+    return values

@@ -1,224 +1,92 @@
-"""The commands, their command lines generated from the configuration classes, and the exit status."""
+"""The entry point: runs one command and turns what goes wrong into a message and an exit status."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import difflib
 import errno
-import importlib
 import logging
 import os
 import re
 import signal
 import sys
 import types
-import typing
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
-
-import tyro
+from typing import Any
 
 from aam import __version__
-from aam.config import FineTuneConfig, PretrainConfig
-from aam.config_commands import (
-    BenchConfig,
-    CompareConfig,
-    DoctorConfig,
-    EmbedConfig,
-    EvaluateConfig,
-    PredictConfig,
-    ProfileConfig,
-    RfBaselineConfig,
-    SimulateConfig,
-    UnifracConfig,
-)
+from aam.cli.commands import COMMAND_ALIASES, COMMANDS, RESUMABLE
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
-from aam.options import read_config, to_dict
-from aam.runtime.environment import prepare_environment
-from aam.runtime.files import final_name
+from aam.runtime.terminal import TerminalHandler, write_line
 
-Config = TypeVar("Config")
+# How numpy, torch on a CPU and torch on a GPU report that memory is full.
+OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 
+LOWERED = {"batch_size": "lower", "token_limit": "lower", "asv_chunk_size": "set or lower", "memory_limit": "lower"}
 
-def _plain(hint: Any) -> Any:
-    """The type behind `X | None`."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return next(a for a in typing.get_args(hint) if a is not type(None))
-    return hint
+REMEDIES = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"}
+REMEDIES |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose an output where you may write")
 
 
-def _metavar(hint: Any, given: str | None) -> str | None:
-    if given is not None:
-        return given
-    plain = _plain(hint)
-    return {Path: "PATH", int: "INT", float: "NUMBER", str: "TEXT"}.get(plain)
-
-
-def _shadow(default: Any, show_all: bool) -> Any:
-    """An instance of a class like `default`'s whose annotations tell tyro what to print."""
-    hints = typing.get_type_hints(type(default))
-    members: list[tuple[str, Any, Any]] = []
-    for item in dataclasses.fields(default):
-        value = getattr(default, item.name)
-        if dataclasses.is_dataclass(value):
-            inner = _shadow(value, show_all)
-            members.append((item.name, type(inner), dataclasses.field(default=inner)))
-            continue
-        metavar = _metavar(hints[item.name], item.metadata["metavar"])
-        markers = [tyro.conf.arg(help=item.metadata["help"], metavar=metavar)]
-        if item.metadata["rare"] and not show_all:
-            markers.append(tyro.conf.Suppress)
-        if item.metadata["positional"]:
-            markers.append(tyro.conf.Positional)
-        annotated: Any = Annotated[(hints[item.name], *markers)]
-        members.append((item.name, annotated, dataclasses.field(default=value)))
-    shadow = dataclasses.make_dataclass(type(default).__name__, members, frozen=True)
-    shadow.__doc__ = type(default).__doc__
-    return shadow()
-
-
-def _real(default: Any, parsed: Any) -> Any:
-    values = {item.name: getattr(parsed, item.name) for item in dataclasses.fields(default)}
-    for name, value in values.items():
-        if dataclasses.is_dataclass(value):
-            values[name] = _real(getattr(default, name), value)
-    return type(default)(**values)
-
-
-def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
-    """The configuration of `command`: `default`, overlaid by ``--config FILE``, then by `arguments`.
-
-    ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on an
-    option it does not know.
-    """
-    rest, config_file = _take_config(_split_lists([_respelled(word) for word in arguments]))
-    if config_file is not None:
-        default = read_config(config_file, default)
-    help_short = "--help" in rest or "-h" in rest
-    rest = ["--help" if word == "--help-all" else word for word in rest]
-    shadow = _shadow(default, show_all=not help_short)
-    description = f"{type(default).__doc__}\n\n--config FILE reads TOML or a run.json; the command line wins."
-    if help_short:
-        description += " --help-all shows the rarely used options too."
-    parsed = tyro.cli(
-        type(shadow),
-        prog=f"aam {command}",
-        default=shadow,
-        args=rest,
-        description=description,
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
-    return _real(default, parsed)  # type: ignore[no-any-return]
-
-
-# Spellings of earlier programs, and ours.
-ALIASES = {"--random-seed": "--seed"}
-
-
-def _respelled(word: str) -> str:
-    name, equals, value = word.partition("=")
-    return ALIASES.get(name, name) + equals + value
-
-
-LISTS = ("--quantiles", "--regressor-hidden-dims", "--categorical-columns", "--conditional-output-scaling")
-
-
-def _split_lists(words: Sequence[str]) -> list[str]:
-    """Lists with commas, as scripts for the predecessor have them, as one word for each item."""
-    found, option = [], ""
-    for word in words:
-        option, _, first = word.partition("=") if word.startswith("--") else (option, "", word)
-        listed = [item for item in first.split(",") if item]
-        found += [word] if option not in LISTS else [*([option] if word.startswith("--") else []), *listed]
-    return found
-
-
-def _take_config(arguments: list[str]) -> tuple[list[str], Path | None]:
-    rest, found, position = [], None, 0
-    while position < len(arguments):
-        word = arguments[position]
-        if word == "--config":
-            if position + 1 == len(arguments):
-                raise InputError("--config: no file follows it")
-            found, position = Path(arguments[position + 1]), position + 1
-        elif word.startswith("--config="):
-            found = Path(word.removeprefix("--config="))
-        else:
-            rest.append(word)
-        position += 1
-    return rest, found
-
-
-# --- commands --------------------------------------------------------------------------------------------
-
-
-# How a full memory is said: by numpy, by torch of a CPU, by torch of a GPU.
-FULL = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
-
-
-def _lower(options: dict[str, Any]) -> str:
-    """What to lower when memory is full, with the values that were too much."""
-    options = {**options, **{name: value for part in options.values() if isinstance(part, dict) for name, value in
-               part.items()}}  # fmt: skip
-    words = {"batch_size": "lower", "token_limit": "lower", "asv_chunk_size": "set or lower", "memory_limit": "lower"}
-    said = [f"{word} --{name.replace('_', '-')} ({options[name]})" for name, word in words.items() if name in options]
-    said += ["pass --gradient-checkpointing"] if options.get("gradient_checkpointing") is False else []
-    said += ["--auto-batch-size finds what fits"] if "auto_batch_size" in options else []
-    return ", or ".join(said or ["use a machine with more memory"])
-
-
-class Command(NamedTuple):
-    """Its defaults, the function ``module:name`` that runs a configuration, and what it does."""
-
-    default: Any
-    runs: str
-    help: str
-
-    def run(self, name: str, words: Sequence[str]) -> int:
-        """Parse `words`, then import and run; facts that are returned are printed, a status is passed on."""
-        config = parse(name, self.default, words)
-        asked = to_dict(config)
-        asked |= asked.get("runtime", {})
-        # Before torch is imported, which reads them.
-        prepare_environment(asked.get("use_expandable_segments", False))
-        module, _, function = self.runs.partition(":")
-        run = getattr(importlib.import_module(module), function)
-        try:
-            if asked["memory_profile"]:
-                result = importlib.import_module("aam.commands.memory_profile").memory_profiled(run, config)
-            else:
-                result = run(config)
-        except (MemoryError, RuntimeError) as error:
-            if asked["debug"] or not FULL.search(f"{type(error).__name__}: {error}"):
-                raise
-            raise RunError(f"memory is full ({str(error).splitlines()[0]}); {_lower(to_dict(config))}") from error
-        if isinstance(result, int):
-            return result
-        for title, value in (result or {}).items():
-            print(f"{title}: {value}")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0 finished, 2 bad input, 85 call again, 1 failed."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_usage())
         return FINISHED
+    if words[0] == "--version":
+        print(f"aam {__version__}")
+        return FINISHED
+    name = COMMAND_ALIASES.get(words[0], words[0])
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, [*COMMANDS, *COMMAND_ALIASES], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        print(f"aam: unknown command {name!r}{hint}\n\n{_usage()}", file=sys.stderr)
+        return BAD_INPUT
+    _configure_log()
+    try:
+        with _call_again_at_signals() if name in RESUMABLE else contextlib.nullcontext():
+            return run(name, words[1:])
+    except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
+        if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
+            raise
+        return _report(name, error)
 
 
-COMMANDS = {
-    "simulate": Command(SimulateConfig(), "aam.data.simulate:simulate", "write a synthetic study with known signal"),
-    "unifrac": Command(UnifracConfig(), "aam.commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
-    "pretrain": Command(PretrainConfig(), "aam.commands.train:pretrain", "pretrain an encoder on a table and a tree"),
-    "train": Command(FineTuneConfig(), "aam.commands.train:train", "fine-tune on metadata columns"),
-    "predict": Command(PredictConfig(), "aam.commands.predict:predict_table", "predict new samples"),
-    "embed": Command(EmbedConfig(), "aam.commands.embed:embed_table", "vectors of samples and ASVs"),
-    "evaluate": Command(EvaluateConfig(), "aam.commands.evaluate:evaluate_table", "compare predictions with the truth"),
-    "rf-baseline": Command(
-        RfBaselineConfig(), "aam.commands.baselines:rf_baseline", "forests, nearest neighbours and trivial baselines"
-    ),
-    "compare": Command(CompareConfig(), "aam.commands.compare:compare", "how two runs, machines or benchmarks differ"),
-    "doctor": Command(DoctorConfig(), "aam.commands.doctor:doctor", "is this machine right and fast, what mends it"),
-    "profile": Command(ProfileConfig(), "aam.commands.profile:profile", "where the time of a step goes; what fits"),
-    "bench": Command(BenchConfig(), "aam.commands.bench:bench", "measure speed and memory on this device"),
-}
+def run(name: str, words: Sequence[str]) -> int:
+    """Parse `words` and check them, then import and run the command; returns the exit status.
 
+    What a command needs (torch, scikit-learn, pandas) is imported after its options are found to be right.
+    """
+    from aam.cli.command_line import parse
+    from aam.contradictions import check_command
+    from aam.options import to_dict
+    from aam.runtime.environment import prepare_environment
 
-RESUMABLE = ("pretrain", "train")
+    command = COMMANDS[name]
+    config = parse(name, command.default(), words)
+    check_command(config)
+    options = to_dict(config)
+    options |= options.get("runtime", {})
+    # Before torch is imported, which reads them.
+    prepare_environment(options.get("use_expandable_segments", False))
+    function = command.load()
+    try:
+        if options["memory_profile"]:
+            from aam.commands.memory_profile import memory_profiled
+
+            result = memory_profiled(function, config)
+        else:
+            result = function(config)
+    except (MemoryError, RuntimeError) as error:
+        if options["debug"] or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
+            raise
+        raise RunError(f"memory is full ({str(error).splitlines()[0]}); {_memory_advice(to_dict(config))}") from error
+    if isinstance(result, int):
+        return result
+    for title, value in (result or {}).items():
+        print(f"{title}: {value}")
+    return FINISHED
 
 
 def _usage() -> str:
@@ -227,75 +95,65 @@ def _usage() -> str:
 
 
 def _configure_log() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    """Send the log of the package to standard error, above the progress bar where there is one."""
     log = logging.getLogger("aam")
-    log.handlers[:] = [handler]
+    log.handlers[:] = [TerminalHandler()]
     log.setLevel(logging.INFO)
     log.propagate = False
 
 
-MENDS = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"}
-MENDS |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose an output where you may write")
-
-
-def _refused(error: OSError) -> str:
-    """What a file system refused, and what mends it."""
-    place = f"{final_name(error.filename)}: " if error.filename else ""
-    mend = MENDS.get(error.errno or 0)
-    return f"{place}{error.strerror or error}; nothing was written half{f': {mend}' if mend else ''}"
-
-
 @contextlib.contextmanager
-def _early_signals() -> Iterator[None]:
-    """Until a run listens itself, and after, a warning ends it with the status that calls it again."""
+def _call_again_at_signals() -> Iterator[None]:
+    """Before a run handles signals itself, and after, let a warning end it with the status that calls it again."""
 
-    def catch(number: int, frame: types.FrameType | None) -> None:
+    def stop(number: int, frame: types.FrameType | None) -> None:
         raise CallAgain(f"{signal.Signals(number).name} came where there is nothing to save")
 
-    before = {one: signal.signal(one, catch) for one in (signal.SIGTERM, signal.SIGUSR2)}
+    handlers = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR2)}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 finished, 2 bad input, 85 call again, 1 failed."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_usage())
-        return FINISHED
-    if words[0] == "--version":
-        print(f"aam {__version__}")
-        return FINISHED
-    if words[0] not in COMMANDS:
-        print(f"aam: unknown command {words[0]!r}\n\n{_usage()}", file=sys.stderr)
-        return BAD_INPUT
-    _configure_log()
-    debug = "--debug" in words
-    try:
-        with _early_signals() if words[0] in RESUMABLE else contextlib.nullcontext():
-            return COMMANDS[words[0]].run(words[0], words[1:])
-    except InputError as error:
-        if debug:
-            raise
+def _report(name: str, error: BaseException) -> int:
+    """Print what ended a command and return its exit status."""
+    if isinstance(error, InputError):
         plural = f"{len(error.problems)} problems" if len(error.problems) > 1 else "problem"
-        print(f"aam {words[0]}: {plural}", *(f"  - {p}" for p in error.problems), sep="\n", file=sys.stderr)
+        for line in (f"aam {name}: {plural}", *(f"  - {problem}" for problem in error.problems)):
+            write_line(line)
         return BAD_INPUT
-    except BrokenPipeError:
-        return FAILED
-    except (OSError, RunError) as error:
-        if debug:
-            raise
-        said = _refused(error) if isinstance(error, OSError) else error
-        print(f"aam {words[0]}: {said}", file=sys.stderr)
-        return FAILED
-    except CallAgain as stop:
+    if isinstance(error, CallAgain):
         if os.environ.get("RANK", "0") == "0":
-            print(f"aam {words[0]}: {stop}; the same command with --resume-from auto goes on", file=sys.stderr)
+            write_line(f"aam {name}: {error}; the same command with --resume-from auto goes on")
         return CALL_AGAIN
-    except KeyboardInterrupt:
-        print(f"aam {words[0]}: interrupted", file=sys.stderr)
-        return FAILED
+    if isinstance(error, KeyboardInterrupt):
+        write_line(f"aam {name}: interrupted")
+    elif not isinstance(error, BrokenPipeError):
+        message = _refused(error) if isinstance(error, OSError) else error
+        write_line(f"aam {name}: {message}")
+    return FAILED
+
+
+def _refused(error: OSError) -> str:
+    """Return what a file system refused, and what mends it."""
+    from aam.runtime.files import final_name
+
+    place = f"{final_name(error.filename)}: " if error.filename else ""
+    remedy = REMEDIES.get(error.errno or 0)
+    return f"{place}{error.strerror or error}; nothing was written half{f': {remedy}' if remedy else ''}"
+
+
+def _memory_advice(options: dict[str, Any]) -> str:
+    """Return which options to lower when memory is full, with the values that were too much."""
+    for section in [value for value in options.values() if isinstance(value, dict)]:
+        options = {**options, **section}
+    advice = [
+        f"{verb} --{name.replace('_', '-')} ({options[name]})" for name, verb in LOWERED.items() if name in options
+    ]
+    if options.get("gradient_checkpointing") is False:
+        advice.append("pass --gradient-checkpointing")
+    if "auto_batch_size" in options:
+        advice.append("--auto-batch-size finds what fits")
+    return ", or ".join(advice or ["use a machine with more memory"])

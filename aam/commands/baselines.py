@@ -13,12 +13,13 @@ import numpy as np
 
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
+from aam.contradictions import baseline_problems
 from aam.data.duplicates import duplicates_across_subsets
 from aam.data.split import Split, check_groups, restricted
 from aam.data.split_file import read_subsets
 from aam.data.study import Study
 from aam.data.study_inputs import load_study
-from aam.data.study_splits import make_splits, split_columns, split_option_problems
+from aam.data.study_splits import make_splits, split_columns
 from aam.data.targets import TargetSpec, fit_targets
 from aam.errors import InputError, Problems, shown
 from aam.evaluation.baseline_file import Provenance, as_prediction_table, split_digest
@@ -40,14 +41,10 @@ log = logging.getLogger("aam")
 
 def _check(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
     """Return output and files of sample ids; `InputError` with all options that are missing or contradict another."""
-    data, problems = config.data, Problems()
-    problems.found += out_of_range(config) + split_option_problems(data)
+    problems = Problems()
+    problems.messages += out_of_range(config) + baseline_problems(config)
     if not config.metadata_column:
         problems.add("--metadata-column: not given; name the column to predict")
-    if (config.train_samples is None) != (config.val_samples is None):
-        problems.add("--train-samples and --val-samples need each other")
-    if config.train_samples is not None and (data.split or data.split_column or data.cv):
-        problems.add("--train-samples divides the samples already; leave out --split, --split-column and --cv")
     if config.output is None:
         problems.add("--output: not given; name the .tsv of the predictions")
     try:

@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 import aam
-from aam.commands.bench_cases import Figures, time_prediction, time_training, time_unifrac
+from aam.commands.bench_cases import Measurements, time_prediction, time_training, time_unifrac
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
+from aam.contradictions import check_command
 from aam.data.simulate import simulate
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.options import out_of_range
 from aam.runtime.device import device_name, prepare_device, slug
 from aam.runtime.files import check_writable, write_text
 from aam.training.steps import STAGES
@@ -41,7 +41,7 @@ PREDECESSOR_BATCH = 8
 SIMULATED = SimulateConfig(samples=640, asvs=3000, length=100, depth=1500)
 
 
-def _alone(name: str, work: Callable[[], Figures]) -> Figures:
+def _alone(name: str, work: Callable[[], Measurements]) -> Measurements:
     """The result of `work` in a fresh process, so that its peak memory is its own."""
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -57,15 +57,13 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
     """Table and tree: as asked for, else `oral-age` of the benchmark data, else a simulated study."""
     if config.table is not None:
         yield config.table, config.tree
-    elif config.tree is not None:
-        raise InputError(f"--tree is {config.tree} but --table is not given; name the table it belongs to")
     elif os.environ.get("AAM_BENCH_DATA"):
         folder = Path(os.environ["AAM_BENCH_DATA"]) / "oral-age"
         yield folder / "table.biom", folder / "tree.nwk"
     else:
         print(
             "No real data: AAM_BENCH_DATA is unset (the folder that holds oral-age) and --table and --tree "
-            "are not given. A simulated study is measured instead: its figures are not those of real samples",
+            "are not given. A simulated study is measured instead: its measurements are not those of real samples",
             flush=True,
         )
         with tempfile.TemporaryDirectory() as temporary:
@@ -74,7 +72,7 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
             yield study / "table.biom", study / "tree.nwk"
 
 
-def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Callable[[], Figures] | str]:
+def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Callable[[], Measurements] | str]:
     """What each case runs, or why it cannot."""
     runtime = RunConfig(device=config.device, threads=config.threads)
     usual = FineTuneConfig(
@@ -83,7 +81,7 @@ def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Call
     bases = replace(usual, model=PREDECESSOR, runtime=replace(runtime, asv_chunk_size=64, gradient_checkpointing=True))
     small = replace(usual, model=PREDECESSOR, train=TrainConfig(batch_size=PREDECESSOR_BATCH))
     few = max(config.repeats // 3, 1)
-    work: dict[str, Callable[[], Figures] | str] = {
+    work: dict[str, Callable[[], Measurements] | str] = {
         "pretrain": partial(time_training, usual, config.repeats),
         "dense": partial(time_training, usual, few, True),
         "nucleotide": partial(time_training, bases, config.repeats),
@@ -98,68 +96,67 @@ def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Call
     return work
 
 
-def _speed(figures: Figures) -> tuple[str, str]:
+def _speed(measurements: Measurements) -> tuple[str, str]:
     """Speed and memory of one case for people."""
-    memory = f"{figures['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in figures else ""
-    if "metrics" in figures:
-        return f"{figures['metrics']['unifrac']['seconds']:.2f} s unweighted", memory
-    if "seconds" in figures:
-        return f"{figures['seconds']['p50']:.1f} s for {figures['samples']} samples", memory
-    return f"{figures['samples_per_s']['p50']:.1f} samples/s at B={figures['batch_size']}", memory
+    memory = f"{measurements['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in measurements else ""
+    if "metrics" in measurements:
+        return f"{measurements['metrics']['unifrac']['seconds']:.2f} s unweighted", memory
+    if "seconds" in measurements:
+        return f"{measurements['seconds']['p50']:.1f} s for {measurements['samples']} samples", memory
+    return f"{measurements['samples_per_s']['p50']:.1f} samples/s at B={measurements['batch_size']}", memory
 
 
-def rate_notes(figures: Figures, results: dict[str, Figures], case: str) -> str:
-    """Arithmetic rate, and how the rivals compare."""
-    if "share" in figures:
-        rate, product = figures["rate"]["executed"] / 1e9, figures["product_rate"] / 1e9
-        executed, needed = figures["share"]["executed"], figures["share"]["needed"]
+def rate_notes(measurements: Measurements, results: dict[str, Measurements], case: str) -> str:
+    """Arithmetic rate, and how the plain implementation compares."""
+    if "share" in measurements:
+        rate, product = measurements["rate"]["executed"] / 1e9, measurements["product_rate"] / 1e9
+        executed, needed = measurements["share"]["executed"], measurements["share"]["needed"]
         again = "" if needed == executed else f" ({needed:.0%} without what is recomputed)"
         return f"{rate:.0f} GFLOP/s, {executed:.0%} of the product's {product:.0f}{again}"
-    rival = {"dense": "pretrain", "dense-nucleotide": "nucleotide"}.get(case)
-    if rival in results:
-        ratio = results[rival]["samples_per_s"]["p50"] / figures["samples_per_s"]["p50"]
-        return f"{rival} is {ratio:.1f} times as fast"
-    if "metrics" in figures:
+    baseline = {"dense": "pretrain", "dense-nucleotide": "nucleotide"}.get(case)
+    if baseline in results:
+        ratio = results[baseline]["samples_per_s"]["p50"] / measurements["samples_per_s"]["p50"]
+        return f"{baseline} is {ratio:.1f} times as fast"
+    if "metrics" in measurements:
         ratios = [
             f"{metric} {value:.0f}x {engine.removesuffix('_ratio')}"
-            for metric, found in figures["metrics"].items()
-            for engine, value in found.items()
+            for metric, seconds in measurements["metrics"].items()
+            for engine, value in seconds.items()
             if engine.endswith("_ratio")
         ]
         return "scikit-bio extrapolated: " + ", ".join(ratios)
-    return f"{figures['distinct_asvs']:.0f} distinct ASVs"
+    return f"{measurements['distinct_asvs']:.0f} distinct ASVs"
 
 
-def _show(results: dict[str, Figures], title: str) -> None:
+def _show(results: dict[str, Measurements], title: str) -> None:
     console = Console()
     table = Table("case", "speed", "peak memory", "notes", title=title)
-    for case, figures in results.items():
-        table.add_row(case, *_speed(figures), rate_notes(figures, results, case))
+    for case, measurements in results.items():
+        table.add_row(case, *_speed(measurements), rate_notes(measurements, results, case))
     console.print(table)
-    timed = {case: figures for case, figures in results.items() if "stages" in figures}
+    timed = {case: measurements for case, measurements in results.items() if "stages" in measurements}
     if timed:
         table = Table("stage of a step, ms", *timed)
         for stage in STAGES:
-            table.add_row(stage, *(f"{1000 * figures['stages'][stage]:.1f}" for figures in timed.values()))
-        table.add_row("of the wall time", *(f"{figures['accounted']:.1%}" for figures in timed.values()))
+            table.add_row(stage, *(f"{1000 * measurements['stages'][stage]:.1f}" for measurements in timed.values()))
+        table.add_row("of the wall time", *(f"{measurements['accounted']:.1%}" for measurements in timed.values()))
         console.print(table)
 
 
 def bench(config: BenchConfig) -> None:
-    """Run the cases, print their figures and write them as JSON.
+    """Run the cases, print their measurements and write them as JSON.
 
     Raises
     ------
     InputError
         Bad options or inputs, or a case whose process was killed.
     """
-    if problems := out_of_range(config):
-        raise InputError(*problems)
+    check_command(config)
     device = prepare_device(RunConfig(device=config.device, threads=config.threads))
     name = device_name(device)
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
     check_writable(output, overwrite=True)
-    results: dict[str, Figures] = {}
+    results: dict[str, Measurements] = {}
     with _inputs(config) as (table, tree):
         for case, work in _work(config, table, tree).items():
             if case not in config.cases and not (config.all and case == "unlabelled"):

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, UnifracMetric
 from aam.data.newick import read_tree
 from aam.data.phylogeny import match_tips
 from aam.data.region import RegionProfile
 from aam.data.study_inputs import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.data.unifrac import Metric, UnifracOptions
+from aam.data.unifrac import UnifracOptions
 from aam.data.unifrac_tiles import unifrac_matrix
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
@@ -35,21 +35,21 @@ from aam.runtime.timing import count_operations, product_rate, seconds
 from aam.training.saved_model import SavedModel, save_model
 from aam.training.steps import make_steps
 
-Figures = dict[str, Any]
+Measurements = dict[str, Any]
 
 WARM_UP = 2
 
-RIVALS: dict[Metric, dict[str, Any]] = {
+SCIKIT_BIO_METRICS: dict[UnifracMetric, dict[str, Any]] = {
     "unifrac": {"metric": "unweighted_unifrac"},
     "weighted": {"metric": "weighted_unifrac"},
     "weighted-normalized": {"metric": "weighted_unifrac", "normalized": True},
 }
 
-RIVAL_SAMPLES = 300
+COMPARED_SAMPLES = 300
 
 
-def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> Figures:
-    """Speed, memory, arithmetic rate and stages of pretraining steps; the plain rival's speed and memory.
+def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> Measurements:
+    """Speed, memory, arithmetic rate and stages of pretraining steps; the plain implementation's speed and memory.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     taken, batches = steps.take(repeats, 1)
     speeds = [len(batch.counts) / second for second, batch in zip(taken, batches, strict=True)]
     p50, p5 = np.percentile(speeds, [50, 5])
-    figures: Figures = {
+    measurements: Measurements = {
         "samples_per_s": {"p50": float(p50), "p5": float(p5)},
         "step_s": dict(zip(("p50", "p95"), np.percentile(taken, [50, 95]).tolist(), strict=True)),
         "steps": repeats,
@@ -78,10 +78,10 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
         "epoch_s": len(steps.loader.rows) / float(p50),
     }
     if plain:
-        return {**figures, "peak_bytes": peak_memory(steps.device)}
+        return {**measurements, "peak_bytes": peak_memory(steps.device)}
     order = steps.loader.order(0)
     steps.step(max((steps.loader.draw(rows, 0) for rows in order), key=lambda batch: len(batch.tokens)))
-    figures |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
+    measurements |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
     product = (product + product_rate(steps.device)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
     executed = count_operations(lambda: steps.step(batches[middle]))
@@ -89,10 +89,10 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
     needed = count_operations(lambda: steps.step(batches[middle]))
     rates = {"executed": executed / taken[middle], "needed": needed / taken[middle]}
     shares = {name: rate / product for name, rate in rates.items()}
-    return {**figures, "operations": needed, "rate": rates, "product_rate": product, "share": shares}
+    return {**measurements, "operations": needed, "rate": rates, "product_rate": product, "share": shares}
 
 
-def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Figures:
+def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Measurements:
     """Seconds from the start of the process `aam predict` to its written file, with a default model."""
     study = load_study(DataConfig(table=table), ModelConfig().max_bp, runtime.seed)
     heads, spec = HeadConfig(n_targets=1), TargetSpec("value", "numeric", bounds=(0.0, 1.0))
@@ -124,11 +124,11 @@ def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Figure
 
 def _engines(function: Callable[..., Any]) -> list[str]:
     """Engines of the installed scikit-bio: its default, and numba where both know it."""
-    known = "engine" in inspect.signature(function).parameters
-    return ["default", *(["numba"] if known and importlib.util.find_spec("numba") else [])]
+    has_engines = "engine" in inspect.signature(function).parameters
+    return ["default", *(["numba"] if has_engines and importlib.util.find_spec("numba") else [])]
 
 
-def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repeats: int = 3) -> Figures:
+def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repeats: int = 3) -> Measurements:
     """Seconds of every metric on the whole table, and of scikit-bio on some of its samples.
 
     Features without a tip are left out on both sides.
@@ -146,32 +146,33 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
     tree = read_tree(tree_path)
     tips = match_tips(tree, table.feature_ids, "drop")
     total = len(table.sample_ids)
-    chosen = np.sort(np.random.default_rng(runtime.seed).permutation(total)[:RIVAL_SAMPLES])
+    chosen = np.sort(np.random.default_rng(runtime.seed).permutation(total)[:COMPARED_SAMPLES])
     metrics: dict[str, dict[str, float]] = {}
     parts: dict[str, Any] = {}
 
-    def ours(metric: Metric) -> None:
+    def ours(metric: UnifracMetric) -> None:
         parts[metric] = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))[np.ix_(chosen, chosen)]
 
-    for metric in (*RIVALS, "generalized"):
+    for metric in (*SCIKIT_BIO_METRICS, "generalized"):
         metrics[metric] = {"seconds": min(seconds(partial(ours, metric), device) for _ in range(repeats))}
-    figures = {"samples": total, "compared": len(chosen), "peak_bytes": peak_memory(torch.device("cpu"))}
+    measurements = {"samples": total, "compared": len(chosen), "peak_bytes": peak_memory(torch.device("cpu"))}
 
     from skbio import TreeNode
     from skbio.diversity import beta_diversity
 
-    known = np.flatnonzero(tips >= 0)
-    counts = table.counts[chosen][:, known].toarray().astype(np.int64)
-    common = {"taxa": [table.feature_ids[column] for column in known], "ids": [str(row) for row in chosen]}
+    with_tip = np.flatnonzero(tips >= 0)
+    counts = table.counts[chosen][:, with_tip].toarray().astype(np.int64)
+    common = {"taxa": [table.feature_ids[column] for column in with_tip], "ids": [str(row) for row in chosen]}
     common["tree"] = TreeNode.read(str(tree_path), convert_underscores=False)
-    for (metric, arguments), engine in itertools.product(RIVALS.items(), _engines(beta_diversity)):
+    for (metric, arguments), engine in itertools.product(SCIKIT_BIO_METRICS.items(), _engines(beta_diversity)):
         options = {**arguments, **common, **({} if engine == "default" else {"engine": engine})}
         beta_diversity(counts=counts[:4], **{**options, "ids": common["ids"][:4]})
         start = time.perf_counter()
         expected = np.asarray(beta_diversity(counts=counts, **options).data)
-        taken, found = time.perf_counter() - start, metrics[metric]
-        found[f"{engine}_seconds"] = taken
-        found[f"{engine}_whole_seconds"] = taken * (total / len(chosen)) ** 2
-        found[f"{engine}_ratio"] = found[f"{engine}_whole_seconds"] / found["seconds"]
-        found["difference"] = float(np.abs(parts[metric] - expected).max())
-    return {**figures, "metrics": metrics}
+        taken = time.perf_counter() - start
+        measured = metrics[metric]
+        measured[f"{engine}_seconds"] = taken
+        measured[f"{engine}_whole_seconds"] = taken * (total / len(chosen)) ** 2
+        measured[f"{engine}_ratio"] = measured[f"{engine}_whole_seconds"] / measured["seconds"]
+        measured["difference"] = float(np.abs(parts[metric] - expected).max())
+    return {**measurements, "metrics": metrics}

@@ -14,17 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from aam.config_commands import CompareConfig
+from aam.contradictions import check_command
 from aam.engine.run_record import RUN, Record, differences, flatten, read_record
 from aam.errors import FAILED, FINISHED, InputError
-from aam.options import out_of_range
 from aam.runtime.files import file_digest, read_json
 
-# What two runs of one commit and one seed may say differently in metrics.jsonl.
+# What may differ in metrics.jsonl between two runs of one commit and one seed.
 TIMES = ("seconds", "samples_per_s")
 
 
 def _history(path: Path) -> list[Record]:
-    """The records of a metrics.jsonl; a last line that a killed run left unfinished is left out."""
+    """Return the records of a metrics.jsonl; a last line that a killed run left unfinished is left out."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         records = [json.loads(line) for line in lines if line.endswith("\n")]
@@ -35,29 +35,29 @@ def _history(path: Path) -> list[Record]:
     return records
 
 
-def _parting(one: Path, other: Path) -> str:
-    """Where two metrics.jsonl first say different things, apart from times; empty where nowhere."""
-    histories = [_history(path) for path in (one, other)]
+def _first_difference(left: Path, right: Path) -> str:
+    """Return where two metrics.jsonl first differ, apart from times; empty where nowhere."""
+    histories = [_history(path) for path in (left, right)]
     for a, b in zip(*histories, strict=False):
         differing = [name for name in {**a, **b} if name not in TIMES and repr(a.get(name)) != repr(b.get(name))]
         if differing:
-            said = ", ".join(f"{name} {a.get(name)} and {b.get(name)}" for name in differing)
-            return f"the {a['event']} records part at step {a['step']}: {said}"
+            values = ", ".join(f"{name} {a.get(name)} and {b.get(name)}" for name in differing)
+            return f"the {a['event']} records part at step {a['step']}: {values}"
     lengths = [len(history) for history in histories]
     return "" if len(set(lengths)) == 1 else f"alike until one ends: {lengths[0]} and {lengths[1]} records"
 
 
 def _files_apart(first: Path, second: Path) -> Iterator[str]:
-    """What is said of metrics and weights that differ."""
+    """Yield what differs between the metrics and weights of two runs."""
     for pattern in ("metrics.jsonl", "weights.safetensors"):
         for name in sorted({path.relative_to(root) for root in (first, second) for path in root.rglob(pattern)}):
-            one, other = first / name, second / name
-            if not (one.is_file() and other.is_file()):
-                yield f"{name}: only in {first if one.is_file() else second}"
-            elif pattern != "metrics.jsonl" and file_digest(one) != file_digest(other):
+            left, right = first / name, second / name
+            if not (left.is_file() and right.is_file()):
+                yield f"{name}: only in {first if left.is_file() else second}"
+            elif pattern != "metrics.jsonl" and file_digest(left) != file_digest(right):
                 yield f"{name}: the weights differ"
-            elif pattern == "metrics.jsonl" and (said := _parting(one, other)):
-                yield f"{name}: {said}"
+            elif pattern == "metrics.jsonl" and (difference := _first_difference(left, right)):
+                yield f"{name}: {difference}"
 
 
 def compare_runs(config: CompareConfig) -> int:
@@ -71,11 +71,11 @@ def compare_runs(config: CompareConfig) -> int:
     first, second = config.first, config.second
     if first is None or second is None:
         raise InputError("name the folders of two runs: aam compare RUN1 RUN2")
-    one, other = (read_record(path / RUN) for path in (first, second))
+    left, right = (read_record(path / RUN) for path in (first, second))
     table = Table("", escape(str(first)), escape(str(second)), title="What differs", title_justify="left")
     for column in table.columns:
         column.overflow = "fold"
-    for name, (a, b) in differences(one, other).items():
+    for name, (a, b) in differences(left, right).items():
         table.add_row(*map(Text, (name, str(a), str(b))))
     if table.row_count:
         Console().print(table)
@@ -85,7 +85,7 @@ def compare_runs(config: CompareConfig) -> int:
     return FINISHED if alike else FAILED
 
 
-# Figures of which more is better or worse, by how their dotted names end; and those that must be alike.
+# Measurements of which more is better or worse, by how their dotted names end; and those that must be alike.
 MORE = re.compile(r"(samples_per_s\.p50|rates?\.[\w ]+|product_rate)$")
 
 LESS = re.compile(r"(step_s\.p50|seconds(\.p50)?|peak_bytes|\.error)$")
@@ -96,24 +96,26 @@ ALIKE = re.compile(r"(losses|activations\..*\.(mean|std|largest))$")
 ROUNDING, APART = 1e-4, 1e-2
 
 
-def _worse(name: str, one: Any, other: Any, tolerance: float) -> bool:
+def _worse(name: str, left: Any, right: Any, tolerance: float) -> bool:
     """Whether the second figure is worse than the first by more than `tolerance`, or wrong where it was not."""
     if name.endswith(".wrong"):
-        return bool(other) and not one
-    if not (isinstance(one, (int, float)) and isinstance(other, (int, float))):
+        return bool(right) and not left
+    if not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
         return False
     if ALIKE.search(name):
-        return abs(other - one) > APART * max(abs(one), ROUNDING)
-    less, more = other < one / (1 + tolerance), other > max(one * (1 + tolerance), ROUNDING)
+        return abs(right - left) > APART * max(abs(left), ROUNDING)
+    less = right < left / (1 + tolerance)
+    more = right > max(left * (1 + tolerance), ROUNDING)
     return bool((less and MORE.search(name)) or (more and LESS.search(name)))
 
 
 def _report(path: Path) -> dict[str, Any]:
-    found = read_json(path)
-    if not isinstance(found, dict) or not ({"cases", "platform", "stages"} & found.keys()):
+    report = read_json(path)
+    if not isinstance(report, dict) or not ({"cases", "platform", "stages"} & report.keys()):
         raise InputError(f"{path}: expected the JSON of aam doctor, aam bench or aam profile step")
-    lists = {k: v for k, v in flatten(found).items() if isinstance(v, list) and all(isinstance(x, float) for x in v)}
-    return {**flatten(found), **{f"{k}.{at}.losses": x for k, v in lists.items() for at, x in enumerate(v)}}
+    flat = flatten(report)
+    lists = {k: v for k, v in flat.items() if isinstance(v, list) and all(isinstance(x, float) for x in v)}
+    return {**flat, **{f"{k}.{at}.losses": x for k, v in lists.items() for at, x in enumerate(v)}}
 
 
 def compare(config: CompareConfig) -> int:
@@ -124,15 +126,14 @@ def compare(config: CompareConfig) -> int:
     InputError
         Nothing to compare, or a file that is no report.
     """
-    if problems := out_of_range(config):
-        raise InputError(*problems)
+    check_command(config)
     first, second = config.first, config.second
     if first is None or second is None or not (first.is_file() and second.is_file()):
         return compare_runs(config)
-    one, other = _report(first), _report(second)
+    left, right = _report(first), _report(second)
     table, worse = Table("", escape(str(first)), escape(str(second)), ""), 0
-    for name in {**one, **other}:
-        a, b = one.get(name), other.get(name)
+    for name in {**left, **right}:
+        a, b = left.get(name), right.get(name)
         bad = _worse(name, a, b, config.tolerance)
         worse += bad
         if bad or (repr(a) != repr(b) and not isinstance(a, (float, list)) and name not in ("date", "device")):

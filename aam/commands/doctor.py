@@ -14,9 +14,9 @@ import torch
 import aam
 from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
+from aam.contradictions import check_command
 from aam.errors import FAILED, FINISHED, InputError
 from aam.model.reference import activations
-from aam.options import out_of_range
 from aam.runtime.attention_checks import Checks, check_backends, choose_backends, is_wrong
 from aam.runtime.device import prepare_device, read_facts
 from aam.runtime.doctor import collect_findings, print_report
@@ -34,8 +34,8 @@ log = logging.getLogger("aam")
 
 def _attention(results: Checks, timed: bool) -> Facts:
     judged = {
-        kind: {name: {**result, "wrong": is_wrong(kind, result)} for name, result in found.items()}
-        for kind, found in results.items()
+        kind: {name: {**result, "wrong": is_wrong(kind, result)} for name, result in by_name.items()}
+        for kind, by_name in results.items()
     }
     try:
         chosen = choose_backends(results, "auto", False, timed)
@@ -70,8 +70,8 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
 
 def _recorded(facts: Facts) -> Facts:
     """What was measured on a recorded machine, and what follows there."""
-    unknown: Facts = {"devices": 0, "unseen": False, "rates": {}, "memory": {}, "operations": {}, "compile": {}}
-    measured = {name: facts.get(name, value) for name, value in unknown.items()}
+    unmeasured: Facts = {"devices": 0, "unseen": False, "rates": {}, "memory": {}, "operations": {}, "compile": {}}
+    measured = {name: facts.get(name, value) for name, value in unmeasured.items()}
     timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
     on_cpu = routed_operations(torch.device("cpu"))
     measured |= {"attention": _attention(facts["gates"], timed), "cpu_operations": on_cpu}
@@ -86,11 +86,7 @@ def doctor(config: DoctorConfig) -> int:
     InputError
         Options out of range, a device that is not there, or no attention that is right.
     """
-    problems = out_of_range(config)
-    if config.attention_heads < 1 or config.embedding_dim % config.attention_heads:
-        problems.append(f"--embedding-dim {config.embedding_dim} is not divisible by {config.attention_heads} heads")
-    if problems:
-        raise InputError(*problems)
+    check_command(config)
     if config.output is not None:
         check_writable(config.output, overwrite=True)
     facts = recorded_platform()

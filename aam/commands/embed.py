@@ -26,12 +26,14 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDA
     if form == "npy":
         with atomic_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
-        write_text(folder / f"{name}.ids.txt", "".join(f"{one}\n" for one in ids))
+        write_text(folder / f"{name}.ids.txt", "".join(f"{identifier}\n" for identifier in ids))
         return
     text = io.StringIO(newline="")
     writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
     writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))])
-    writer.writerows([one, *(f"{value:.6g}" for value in row)] for one, row in zip(ids, vectors, strict=True))
+    writer.writerows(
+        [identifier, *(f"{value:.6g}" for value in row)] for identifier, row in zip(ids, vectors, strict=True)
+    )
     write_text(folder / f"{name}.tsv", text.getvalue())
 
 

@@ -16,14 +16,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from aam.commands.bench import rate_notes
-from aam.commands.bench_cases import WARM_UP, Figures, time_training
+from aam.commands.bench_cases import WARM_UP, Measurements, time_training
 from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
+from aam.contradictions import check_command
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.options import out_of_range
+from aam.options import given
 from aam.runtime.device import device_name
 from aam.runtime.files import atomic_file, check_writable, write_text
 from aam.runtime.memory import memory_limit
@@ -31,7 +32,7 @@ from aam.training.memory_budget import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
 
 
-def _operations(steps: PretrainingSteps, folder: Path) -> Figures:
+def _operations(steps: PretrainingSteps, folder: Path) -> Measurements:
     """The ten operations that take most time, and a trace for chrome://tracing or Perfetto."""
     gpu = steps.device.type == "cuda"
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if gpu else [])]
@@ -39,7 +40,7 @@ def _operations(steps: PretrainingSteps, folder: Path) -> Figures:
     with torch.profiler.profile(activities=kinds) as profiler:
         batches = steps.take(3, 1)[1]
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    taken = {one.key: (one.self_device_time_total if gpu else one.self_cpu_time_total) / 1e6 for one in
+    taken = {event.key: (event.self_device_time_total if gpu else event.self_cpu_time_total) / 1e6 for event in
              profiler.key_averages()}  # fmt: skip
     with atomic_file(folder / "trace.json") as path:
         profiler.export_chrome_trace(str(path))
@@ -61,66 +62,65 @@ def read_rocprof(path: Path) -> dict[str, float]:
     return dict(sorted(rows.items(), key=lambda pair: -pair[1]))
 
 
-def _plot(path: Path, found: Sequence[tuple[float, float]], best: float) -> None:
+def _plot(path: Path, tried: Sequence[tuple[float, float]], best: float) -> None:
     figure = Figure(figsize=(6, 4))
     axes = figure.subplots()
-    axes.plot(*zip(*found, strict=True))
+    axes.plot(*zip(*tried, strict=True))
     axes.axvline(best, linestyle=":")
     axes.set(xscale="log", xlabel="learning rate", ylabel="loss, smoothed")
     with atomic_file(path) as temporary:
         figure.savefig(temporary, format="png")
 
 
-def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) -> Figures:
-    figures = time_training(whole, config.steps)
+def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) -> Measurements:
+    measurements = time_training(whole, config.steps)
     steps = make_steps(whole)
     steps.take(WARM_UP, 0)
-    figures |= _operations(steps, folder)
-    total = sum(figures["stages"].values())
-    for name, taken in figures["stages"].items():
+    measurements |= _operations(steps, folder)
+    total = sum(measurements["stages"].values())
+    for name, taken in measurements["stages"].items():
         print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
     print(
-        f"{figures['accounted']:.1%} of the wall time; {figures['samples_per_s']['p50']:.1f} samples/s; "
-        f"{rate_notes(figures, {}, 'step')}; {figures['utilisation']:.0%} busy"
+        f"{measurements['accounted']:.1%} of the wall time; {measurements['samples_per_s']['p50']:.1f} samples/s; "
+        f"{rate_notes(measurements, {}, 'step')}; {measurements['utilisation']:.0%} busy"
     )
-    for name, taken in figures["top"].items():
+    for name, taken in measurements["top"].items():
         print(f"{name:<60} {1e3 * taken / 3:8.1f} ms")
     if torch.version.hip is not None:
         words = " ".join(map(shlex.quote, sys.argv[1:]))
         print(f"kernels: rocprofv3 --kernel-trace --stats --output-format csv -d {folder} -- python -m aam {words}")
     if config.rocprof is not None:
-        figures["kernels"] = read_rocprof(config.rocprof)
-    return figures
+        measurements["kernels"] = read_rocprof(config.rocprof)
+    return measurements
 
 
 def profile(config: ProfileConfig) -> None:
-    """Run `aam profile`: prints what it found and writes profile.json, and a trace or a plot, to ``--output-dir``."""
-    folder, problems = config.runtime.output_dir, out_of_range(config)
-    if folder is None:
-        problems.append("--output-dir: not given; name the folder of the profile")
-    if problems or folder is None:
-        raise InputError(*problems)
+    """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to ``--output-dir``."""
+    check_command(config)
+    folder = given(config.runtime.output_dir)
     check_writable(folder, config.runtime.overwrite)
     run = RunConfig(**vars(config.runtime))
     whole = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
-    figures: Figures = {}
+    measurements: Measurements = {}
     if config.what == "memory":
         memory_profiled(lambda _: make_steps(whole).take(config.steps, 0), config)
         return
     if config.what == "step":
-        figures = _profile_step(config, whole, folder)
+        measurements = _profile_step(config, whole, folder)
     elif config.what == "batch-size":
         steps = make_steps(whole)
         limit = memory_limit(steps.device, config.train.max_memory_fraction)
         fits = largest_fitting_batch(steps, limit)
-        figures = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
+        measurements = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
         print(f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of {limit / 1e9:.2f} GB")
     else:
         steps = make_steps(whole)
         batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
         curve = learning_rate_curve(steps, batches, 5 * config.steps)
-        figures = {"suggested": suggested_learning_rate(curve), "tried": curve}
-        _plot(folder / "lr.png", curve, figures["suggested"])
-        print(f"learning rate: {figures['suggested']:.2g} (lowest loss at {3 * figures['suggested']:.2g})")
-    write_text(folder / "profile.json", json.dumps({"device": device_name(torch.device("cpu")), **figures}, indent=1))
+        measurements = {"suggested": suggested_learning_rate(curve), "tried": curve}
+        _plot(folder / "lr.png", curve, measurements["suggested"])
+        print(f"learning rate: {measurements['suggested']:.2g} (lowest loss at {3 * measurements['suggested']:.2g})")
+    write_text(
+        folder / "profile.json", json.dumps({"device": device_name(torch.device("cpu")), **measurements}, indent=1)
+    )
     print(folder / "profile.json")

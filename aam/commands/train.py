@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aam.commands.start_message import start_message
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
+from aam.contradictions import check_command
 from aam.data.duplicates import duplicates_across_subsets
 from aam.data.split import SUBSETS, Split
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
-from aam.errors import FINISHED, InputError
+from aam.errors import FINISHED
 from aam.evaluation.prediction_file import write_predictions
 from aam.evaluation.predictions import PredictionTable, joined
 from aam.evaluation.report import ReportData, Table, TargetResult
@@ -42,20 +44,14 @@ log = logging.getLogger("aam")
 
 def pretrain(config: PretrainConfig) -> int:
     """Run `aam pretrain`, which trains an encoder without labels; return the exit status."""
+    check_command(config)
     fine_tune = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
     return run(fine_tune, "pretrain")
 
 
 def train(config: FineTuneConfig) -> int:
-    """Run `aam train`, which trains a model of metadata columns; return the exit status.
-
-    Raises
-    ------
-    InputError
-        No column is named.
-    """
-    if not config.targets.metadata_column:
-        raise InputError("--metadata-column: not given; name the column to predict (aam pretrain needs none)")
+    """Run `aam train`, which trains a model of metadata columns; return the exit status."""
+    check_command(config)
     return run(config, "train")
 
 
@@ -106,6 +102,8 @@ def run(config: FineTuneConfig, command: str) -> int:
         facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
         about = describe(command, *_options_and_files(command, prepared.config), facts)
         check_targets(prepared)
+        for line in start_message(prepared, command) if world.is_main else ():
+            log.info("%s", line)
         world.barrier()
         with RunDirectory.open(about, prepared.config.runtime, signals, world) as directory:
             if directory.finished:

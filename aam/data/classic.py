@@ -43,7 +43,7 @@ def read_tsv(blob: bytes, where: str) -> RawTable:
     problems, features = Problems(), list[str]()
     rows, columns, values = array("i"), array("i"), array("d")
     for number, line in enumerate(lines[skipped:], start=skipped + 1):
-        if len(problems.found) >= MAX_PROBLEMS:
+        if len(problems.messages) >= MAX_PROBLEMS:
             break
         place, cells = f"{where}: line {number}", line.split("\t")
         if len(cells) != len(header):

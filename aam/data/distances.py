@@ -19,14 +19,13 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from aam.config import MATRIX_SUFFIXES
 from aam.data.artifact import read_artifact, write_artifact
 from aam.data.text import decoded, read_bytes
 from aam.data.unifrac import Matrix, Tile
 from aam.errors import InputError, Problems, shown
 from aam.runtime.deferred_errors import DeferredErrorFile
 from aam.runtime.files import atomic_file, write_text
-
-SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 
 DELIMITER = {".tsv": "\t", ".csv": ",", ".qza": "\t"}
 
@@ -216,7 +215,7 @@ def read_distances(path: Path) -> DistanceMatrix:
     InputError
         Unknown or damaged file, no ids, or values that are not distances (all that is wrong with them).
     """
-    reader = READERS[_known_suffix(path, SUFFIXES)]
+    reader = READERS[_known_suffix(path, MATRIX_SUFFIXES)]
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     return reader(path)
@@ -306,7 +305,7 @@ def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile], doubl
     double : bool
         Store float64 instead of float32.
     """
-    suffix = _known_suffix(path, SUFFIXES)
+    suffix = _known_suffix(path, MATRIX_SUFFIXES)
     _check_ids(ids, path)
     writers = {".npy": _write_npy, ".h5": _write_h5}
     writers.get(suffix, _write_rows)(path, ids, tiles, np.float64 if double else np.float32)

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from aam.config import UnifracMetric
 from aam.data.batch import Batch
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.tokens import asv_keys
-from aam.data.unifrac import Metric, UnifracOptions, batch_unifrac, faith_pd
+from aam.data.unifrac import UnifracOptions, batch_unifrac, faith_pd
 from aam.runtime.rng import generator
 from aam.runtime.timing import stage
 
@@ -61,7 +62,7 @@ def distances_of(
     if config.unifrac_metric == "faith_pd":
         diversity = faith_pd(study.tree, study.tips, counts[selected], config.root_length)
         return {"faith_pd": torch.from_numpy(diversity.astype(real))}
-    metric: Metric = config.unifrac_metric
+    metric: UnifracMetric = config.unifrac_metric
     options = UnifracOptions(metric, config.alpha, config.root_length, double=real == np.float64)
     asked = slice(None) if len(rows[selected]) == len(rows) else selected
     with stage("UniFrac"):

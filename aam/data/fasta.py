@@ -79,7 +79,7 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
             hint = "; pass sequences that are not aligned" if letter in "-." else ""
             problems.add(f"{path}: line {number}: {name!r} holds {letter!r}, expected nucleotides{hint}")
         sequences[name] = sequence
-        if len(problems.found) >= MAX_PROBLEMS:
+        if len(problems.messages) >= MAX_PROBLEMS:
             break
     problems.raise_if_any()
     return dict(zip(sequences, clean(list(sequences.values())), strict=True))

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from aam.config import Missing
 from aam.data.artifact import ZIP_MAGIC, read_artifact
 from aam.data.text import decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
@@ -213,7 +214,7 @@ def _body(rows: Iterator[Row], width: int, path: Path, problems: Problems) -> _B
         problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
     if repeated := _repeated(row[0] for row in body.rows):
         problems.add(f"{path}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; keep one")
-    if not body.rows and not problems.found:
+    if not body.rows and not problems.messages:
         problems.add(f"{path}: a header but no samples below it")
     return body
 
@@ -260,7 +261,7 @@ def read_metadata(path: Path) -> Metadata:
 
 
 def align(
-    metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Literal["error", "drop"] = "error"
+    metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Missing = "error"
 ) -> tuple[str, ...]:
     """Return those of `sample_ids`, in their order, that have a row and a value in every one of `columns`.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from aam.config import Missing
 from aam.errors import InputError, shown
 
 Ints = npt.NDArray[np.int64]
@@ -52,10 +52,7 @@ def make_phylogeny(parent: Ints, length: Floats, tips: tuple[str, ...]) -> Phylo
 
 
 def match_tips(
-    phylogeny: Phylogeny,
-    feature_ids: Sequence[str],
-    missing_tips: Literal["error", "drop"] = "error",
-    sequences: Sequence[str] = (),
+    phylogeny: Phylogeny, feature_ids: Sequence[str], missing_tips: Missing = "error", sequences: Sequence[str] = ()
 ) -> Ints:
     """Return the tip of each feature, by its id or else by its sequence.
 

@@ -33,7 +33,7 @@ def read_split(path: Path) -> Split:
     problems = Problems()
     rows: dict[str, tuple[Subset, str]] = {}
     for number, (line, cells) in enumerate(parse_rows(decoded(read_bytes(path), path), path)):
-        if len(problems.found) == MAX_PROBLEMS:
+        if len(problems.messages) == MAX_PROBLEMS:
             break
         where = f"{path}: line {line}"
         if number == 0:
@@ -51,7 +51,7 @@ def read_split(path: Path) -> Split:
     folded = [sample for sample, (_, fold) in rows.items() if fold]
     if folded and len(folded) < len(rows):
         problems.add(f"{path}: {len(rows) - len(folded)} samples have no fold and {len(folded)} have one")
-    if not problems.found and all(subset != "train" for subset, _ in rows.values()):
+    if not problems.messages and all(subset != "train" for subset, _ in rows.values()):
         problems.add(f"{path}: {len(rows)} samples and none with the side 'train'")
     problems.raise_if_any()
     ids = sorted(rows)

@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import CovariateConfig, TargetConfig
+from aam.config import CovariateConfig, Loss, TargetConfig
 from aam.data.covariates import Covariates, fit_covariates
 from aam.data.metadata import Metadata
 from aam.data.study import Study
@@ -19,7 +20,7 @@ from aam.errors import InputError, Problems, shown
 from aam.options import pairs
 
 Weights = npt.NDArray[np.float32]
-LOSSES = ("huber", "mse", "mae", "quantile", "asymmetric")
+LOSSES = get_args(Loss)
 
 
 def sample_weights(

@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from aam.config import Transform
 from aam.data.metadata import Metadata, is_number
 from aam.errors import InputError, Problems, shown
 
 Kind = Literal["numeric", "class"]
-Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
 Floats = npt.NDArray[np.float64]
 
 MAX_CLASSES = 100

@@ -17,11 +17,10 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
+from aam.config import RootLength, UnifracMetric
 from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny, present_ranges
 from aam.errors import InputError
 
-Metric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
-RootLength = Literal["include", "exclude"]
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 Reads: TypeAlias = npt.NDArray[np.integer[Any]]
 Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
@@ -52,7 +51,7 @@ class UnifracOptions:
         `batch_unifrac`), ``nan`` gives NaN to every pair with such a sample, itself excepted.
     """
 
-    metric: Metric = "unifrac"
+    metric: UnifracMetric = "unifrac"
     alpha: float = 0.5
     root_length: RootLength = "include"
     double: bool = False

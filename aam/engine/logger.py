@@ -11,13 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from aam.runtime.files import write_text
+from aam.runtime.terminal import ProgressBar
 
 log = logging.getLogger("aam")
 
@@ -98,26 +97,17 @@ class RunLogger:
             self.board = EventFile(folder / "tensorboard", self.steps)
         except OSError as error:
             log.warning("%s: TensorBoard's files are not written (%s)", folder, error)
-        console = Console(stderr=True)
-        self.progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps, {task.fields[rate]} samples/s,"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self.bar = self.progress.add_task(title, total=steps, rate="-")
+        self.progress = ProgressBar(f"{title}, epoch 1/{epochs}", steps)
 
     def __enter__(self) -> RunLogger:
-        self.progress.start()
+        self.progress.__enter__()
+        self.progress.update(self.steps)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.progress.stop()
+        self.progress.__exit__(kind, error, trace)
         if self.failed:
             self._write("")
         if self.board is not None:
@@ -136,7 +126,7 @@ class RunLogger:
         """Write one record of the loop: ``event`` is ``step`` or ``epoch``; steps without metrics only move the bar."""
         if record["event"] == "step":
             self.steps = record["step"]
-            self.progress.update(self.bar, completed=self.steps)
+            self.progress.update(self.steps)
             if "train_loss" not in record:
                 return
         record = {**record, "step": self.steps, "seconds": round(time.perf_counter() - self.started, 3)}
@@ -144,11 +134,12 @@ class RunLogger:
         self._write_board({f"{record['event']}/{n}": value for n, value in record.items() if isinstance(value, float)})
         if record["event"] == "step":
             return
-        if "samples_per_s" in record:
-            self.progress.update(self.bar, rate=f"{record['samples_per_s']:.0f}")
         metrics = ", ".join(f"{name} {record[name]:.4g}" for name in SHOWN if name in record)
         epoch = record["epoch"]
         left = self.epochs - epoch
+        rate = f"{record['samples_per_s']:.0f} samples/s" if "samples_per_s" in record else None
+        title = f"{self.title}, epoch {min(epoch + 1, self.epochs)}/{self.epochs}"
+        self.progress.update(self.steps, title=title, rate=rate)
         time_left = f", {record['seconds'] / epoch * left:.0f} s left at most" if epoch and left else ""
         log.info("%s epoch %d/%d: %s%s", self.title, epoch, self.epochs, metrics, time_left)
 

@@ -16,48 +16,63 @@ class RunConfig(ProcessConfig):
     resume_from: str | None = option(
         None, "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint."
     )
-    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.")
-    keep_checkpoints: int = option(2, "How many of the newest checkpoints are kept while the run lasts.", rare=True)
+    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.", ge=0)
+    keep_checkpoints: int = option(
+        2, "How many of the newest checkpoints are kept while the run lasts.", rare=True, ge=1
+    )
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """Optimization"""
 
-    epochs: int = option(40, "Passes over the training samples.")
-    batch_size: int = option(64, "Samples per batch on each device; pairs are those of the batches of all devices.")
-    lr: float = option(5e-4, "Peak learning rate.")
-    weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.")
-    warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.")
+    epochs: int = option(40, "Passes over the training samples.", ge=1)
+    batch_size: int = option(
+        64, "Samples per batch on each device; pairs are those of the batches of all devices.", ge=1
+    )
+    lr: float = option(5e-4, "Peak learning rate.", gt=0)
+    weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.", ge=0)
+    warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.", ge=0)
     optimizer: Literal["adamw", "adam", "sgd"] = option("adamw", "Optimizer.", rare=True)
     scheduler: Literal["warmup_cosine", "cosine", "cosine_restarts", "plateau", "onecycle", "constant"] = option(
         "warmup_cosine", "Course of the learning rate; all but cosine and onecycle begin with the warm-up.", rare=True
     )
-    scheduler_t0: int = option(10, "Epochs of the first period of cosine_restarts.", rare=True)
-    scheduler_t_mult: int = option(2, "Each period of cosine_restarts is so many times the one before.", rare=True)
-    scheduler_eta_min: float = option(0.0, "Learning rate at the end of a cosine.", rare=True)
-    scheduler_patience: int = option(3, "Validations without improvement before plateau lowers the rate.", rare=True)
-    scheduler_factor: float = option(0.5, "By what plateau multiplies the learning rate.", rare=True)
-    scheduler_min_lr: float = option(0.0, "Below this plateau does not lower the learning rate.", rare=True)
-    gradient_accumulation_steps: int = option(1, "Batches per step of the optimizer; pairs are those within a batch.")
+    scheduler_t0: int = option(10, "Epochs of the first period of cosine_restarts.", rare=True, ge=1)
+    scheduler_t_mult: int = option(
+        2, "Each period of cosine_restarts is so many times the one before.", rare=True, ge=1
+    )
+    scheduler_eta_min: float = option(0.0, "Learning rate at the end of a cosine.", rare=True, ge=0)
+    scheduler_patience: int = option(
+        3, "Validations without improvement before plateau lowers the rate.", rare=True, ge=0
+    )
+    scheduler_factor: float = option(0.5, "By what plateau multiplies the learning rate.", rare=True, gt=0, le=1)
+    scheduler_min_lr: float = option(0.0, "Below this plateau does not lower the learning rate.", rare=True, ge=0)
+    gradient_accumulation_steps: int = option(
+        1, "Batches per step of the optimizer; pairs are those within a batch.", ge=1
+    )
     auto_batch_size: bool = rare(
         False, "Take the largest batch that fits in memory; accumulation keeps the samples of a step what they were."
     )
     max_memory_fraction: float | None = rare(
-        None, "Share of the memory that a batch may take, else it is trained in parts; --auto-batch-size: unset 0.8."
+        None,
+        "Share of the memory that a batch may take, else it is trained in parts; --auto-batch-size: unset 0.8.",
+        gt=0,
+        le=1,
     )
     target_effective_batch_size: int | None = option(
-        None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True
+        None, "Samples per step of the optimizer; unset: batch size times accumulation.", rare=True, ge=1
     )
     ema_decay: float = option(
         0.0,
         "Validate and save an average of the weights that keeps this share of itself each step; 0: none.",
         rare=True,
+        ge=0,
+        lt=1,
     )
-    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.")
+    max_grad_norm: float = option(1.0, "Gradients are clipped to this norm.", gt=0)
     nonfinite: Literal["stop", "skip"] = option(
         "stop",
         "On a loss or gradient that is not finite: end the run, or leave out the step (10 in a row end it).",
         rare=True,
     )
-    patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.")
+    patience: int = option(10, "Validations without improvement before the run stops; 0 never stops early.", ge=0)

@@ -23,10 +23,10 @@ class RuntimeConfig(ObservedConfig):
 
     output_dir: Path | None = option(None, "Folder of the run; must not hold one already.")
     overwrite: bool = option(False, "Replace what stands at the output.")
-    seed: int = option(0, "Seed of every random draw.")
+    seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1)
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True)
-    num_workers: int = option(0, "Processes that prepare batches beside the main one.")
+    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True, ge=1)
+    num_workers: int = option(0, "Processes that prepare batches beside the main one.", ge=0)
     mixed_precision: Literal["auto", "none", "bf16", "fp16"] = option(
         "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
     )
@@ -38,7 +38,7 @@ class RuntimeConfig(ObservedConfig):
     )
     tf32: bool = option(False, "Allow TF32 products of the network (never of UniFrac targets).", rare=True)
     asv_chunk_size: int | None = option(
-        None, "ASVs encoded at a time to bound memory; unset: all of the batch at once."
+        None, "ASVs encoded at a time to bound memory; unset: all of the batch at once.", ge=1
     )
     compile_model: bool = option(
         False,

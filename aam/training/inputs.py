@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig, ModelConfig
-from aam.contradictions import contradictions
+from aam.config import FineTuneConfig
+from aam.contradictions import class_weight_problems, encoder_problems, option_problems
 from aam.data.batch import Budget
 from aam.data.covariates import Covariates
 from aam.data.draw import Withheld
@@ -20,17 +20,15 @@ from aam.data.loader import Loader
 from aam.data.split import Split, restricted
 from aam.data.study import Study
 from aam.data.study_inputs import load_study
-from aam.data.study_splits import make_splits, split_columns, split_option_problems
+from aam.data.study_splits import make_splits, split_columns
 from aam.data.supervision import optional_columns, supervised
 from aam.data.targets import Targets
 from aam.errors import InputError, Problems, shown
-from aam.options import out_of_range, to_dict
 from aam.runtime.device import prepare_device
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.manifest import MANIFEST
 from aam.runtime.rng import generator
 from aam.training.losses import class_weights
-from aam.training.pipeline import stage_problems
 from aam.training.saved_model import RETRAIN, SavedModel, load_model
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
@@ -46,31 +44,6 @@ class Prepared:
     device: torch.device
     world: World = SINGLE
     budget: Budget | None = None
-
-
-def _check_options(config: FineTuneConfig, world: World) -> None:
-    """Refuse, together, options that contradict each other or lie outside their range."""
-    data = config.data
-    model = config.model
-    problems = Problems()
-    problems.found += [*out_of_range(config), *contradictions(config), *split_option_problems(data)]
-    problems.found += stage_problems(config, world)
-    for name, value in {**vars(data), **vars(config.targets)}.items():
-        if isinstance(value, Path) and not value.exists():
-            problems.add(f"--{name.replace('_', '-')}: {value}: no such file or folder")
-    reserved = {"sample-id", "fold", "note"} & set(config.targets.metadata_column)
-    if reserved:
-        problems.add(f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv")
-    if config.targets.ensemble and data.cv is None:
-        problems.add("--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B")
-    if config.runtime.output_dir is None:
-        problems.add("--output-dir: not given; name the folder of the run")
-    if data.cv is not None and config.runtime.resume_from not in (None, "auto"):
-        problems.add(f"--resume-from is {config.runtime.resume_from}, expected auto with --cv")
-    if model.attention_heads < 1 or model.embedding_dim % model.attention_heads:
-        width, heads = model.embedding_dim, model.attention_heads
-        problems.add(f"--embedding-dim {width} is not divisible by --attention-heads {heads}")
-    problems.raise_if_any()
 
 
 def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
@@ -93,7 +66,8 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     InputError
         Problems of options, files or splits, before any long work.
     """
-    _check_options(config, world)
+    if problems := option_problems(config, world.size):
+        raise InputError(*problems)
     device = prepare_device(config.runtime)
     targets = config.targets
     if targets.metadata_column and not targets.count_prediction:
@@ -112,13 +86,7 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
 
 def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
     """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that contradict them."""
-    default, saved = to_dict(ModelConfig()), to_dict(encoder.model)
-    problems = [
-        f"--{name.replace('_', '-')} is {value}, and the encoder of --pretrained-encoder {folder} has {saved[name]}; "
-        "leave the option out, or pretrain again"
-        for name, value in to_dict(config.model).items()
-        if value not in (default[name], saved[name])
-    ]
+    problems = encoder_problems(config.model, encoder.model)
     if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
@@ -152,14 +120,16 @@ def check_targets(prepared: Prepared) -> None:
     problems = Problems()
     ranks = prepared.world.size
     for split in prepared.splits:
-        problems.found += [
+        problems.messages += [
             f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; take fewer devices"
             for subset in ("train", "validation")
             if 0 < len(split.ids(subset)) < ranks
         ]
-        problems.found += _labels_seen(prepared, split)
+        problems.messages += _labels_seen(prepared, split)
         train_ids = labels_used(prepared, split).ids("train")
         study, targets, _ = supervise(prepared, train_ids)
+        unused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
+        problems.messages += [problem for problem in unused if problem not in problems.messages]
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
             class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)

@@ -42,23 +42,6 @@ CHUNKS = 8
 TIMINGS = 3
 
 
-def stage_problems(config: FineTuneConfig, world: World) -> list[str]:
-    """Return the reasons why the model cannot be cut in two stages."""
-    if not config.runtime.pipeline:
-        return []
-    problems = []
-    runtime = config.runtime
-    if world.size != 2:
-        problems.append(f"--pipeline: {world.size} processes, expected 2; start two, or pass --data-parallel as well")
-    if runtime.fsdp or runtime.fsdp_sharded_checkpoint:
-        problems.append("--pipeline and --fsdp: both given; the stages keep whole weights, take one of them")
-    if config.targets.freeze_base or config.targets.unfreeze_epochs:
-        problems.append(
-            "--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages"
-        )
-    return problems
-
-
 class FirstStageOutputs(NamedTuple):
     """Outputs of the first stage: logits of masked bases, and the zero whose gradient the last stage sends."""
 

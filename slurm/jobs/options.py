@@ -73,8 +73,9 @@ def options_of(command: str, template: str) -> dict[str, str]:
     """Return the options that may follow ``--``, with types: of a command of aam, or of a job without one."""
     outputs = dict.fromkeys(OUTPUTS, "Path")
     if command:
-        # As in aam/cli/main.py.
-        return _option_types(COMMANDS[command]()) | {"--config": "Path", "--random-seed": "int"} | outputs
+        types = _option_types(COMMANDS[command]())
+        aliases = {alias: types[name] for alias, name in config.ALIASES.items() if name in types}
+        return types | {"--config": "Path"} | aliases | outputs
     return outputs | (dict.fromkeys(INPUTS, "Path") if template == "stage.sh" else {})
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import skbio
 
+from aam.config import MATRIX_SUFFIXES
 from aam.data import distances
 from aam.data.artifact import read_artifact, write_artifact
-from aam.data.distances import SUFFIXES, DistanceMatrix, read_distances, write_distances, write_faith_pd
+from aam.data.distances import DistanceMatrix, read_distances, write_distances, write_faith_pd
 from aam.errors import InputError
 
 IDS = ("s1", "007", "a b", "é,x")
@@ -36,7 +37,7 @@ def write_h5(path, ids, values):
 # --- there and back ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", MATRIX_SUFFIXES)
 @pytest.mark.parametrize("double", [False, True])
 def test_what_is_written_is_read_again(tmp_path, suffix, double):
     path = tmp_path / "new" / f"D{suffix}"
@@ -95,7 +96,7 @@ def test_a_failure_leaves_the_old_file(tmp_path):
         yield from tiles(VALUES)
         raise RuntimeError("stopped")
 
-    for suffix in SUFFIXES:
+    for suffix in MATRIX_SUFFIXES:
         path = tmp_path / f"D{suffix}"
         write_distances(path, IDS, tiles(VALUES))
         before = path.read_bytes()
@@ -103,7 +104,7 @@ def test_a_failure_leaves_the_old_file(tmp_path):
             write_distances(path, IDS, failing())
         assert path.read_bytes() == before
         assert read_distances(path).ids == IDS
-    assert len(list(tmp_path.iterdir())) == len(SUFFIXES) + 1
+    assert len(list(tmp_path.iterdir())) == len(MATRIX_SUFFIXES) + 1
 
 
 @pytest.mark.parametrize("ids", [(), ("a", ""), ("a\tb", "c"), ("a\n", "c")])
@@ -261,7 +262,7 @@ def test_other_archives_endings_and_absent_files(tmp_path):
         pass
     with pytest.raises(InputError, match=r"ends in '.npz', expected one of .npy, .h5"):
         read_distances(tmp_path / "D.npz")
-    for suffix in SUFFIXES:
+    for suffix in MATRIX_SUFFIXES:
         with pytest.raises(InputError, match="no such file"):
             read_distances(tmp_path / f"absent{suffix}")
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 
 import pytest
 
-from aam.config import CovariateConfig, FineTuneConfig, RegressorConfig, TargetConfig
-from aam.contradictions import contradictions
+from aam.config import CovariateConfig, TargetConfig
 from aam.data.covariates import Covariates
 from aam.data.metadata import Metadata
 from aam.data.supervision import sample_weights, supervised, weight_column
@@ -145,43 +143,6 @@ def test_all_that_is_taught(study):
 def taught_nothing():
 
     return Targets(())
-
-
-def test_options_that_contradict_each_other():
-    config = FineTuneConfig(
-        targets=TargetConfig(
-            metadata_column=("age",), quantiles=(0.9, 0.1), freeze_base=True, unfreeze_epochs=10,
-            target_transform="zscore-category", categorical_loss_weight_column="site",
-        ),
-        regressor=RegressorConfig((0,), bounded_targets=True, output_activation="relu"),
-        covariates=CovariateConfig(
-            ("age", "sex"), ("sex",), categorical_fusion="perceiver", cross_attn_heads=5,
-            conditional_output_scaling=("diet",),
-        ),
-        train=dataclasses.replace(FineTuneConfig().train, scheduler_eta_min=0.1),
-    )  # fmt: skip
-    found = contradictions(config)
-    for option in (
-        "--quantiles is '0.9', '0.1'", "--regressor-hidden-dims is '0'", "--bounded-targets and --output-activation",
-        "zscore-category has no one scale", "'age', 'sex', 'sex' names a column twice",
-        "--metadata-column 'age' is a covariate too", "--conditional-output-scaling names 'diet'",
-        "--embedding-dim 96 is not divisible by --cross-attn-heads 5", "--unfreeze-epochs and --freeze-base",
-        "no --categorical-loss-weights", "--scheduler-eta-min is 0.1, expected at most --lr, 1e-05",
-        "--unfreeze-epochs is 10, expected fewer than --epochs, 10", "and no column has the loss quantile",
-    ):  # fmt: skip
-        assert any(option in problem for problem in found), option
-    assert len(found) == 13
-    (problem,) = contradictions(FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu")))
-    assert problem == "--categorical-fusion is gmu, and no covariate is named"
-    lossy = TargetConfig(loss_config=("age=quantile",), quantiles=(0.1, 0.5, 0.9))
-    assert contradictions(FineTuneConfig(targets=lossy)) == []
-    assert contradictions(FineTuneConfig()) == []
-
-
-@pytest.mark.parametrize("levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)])
-def test_quantiles_that_are_none(levels):
-    (problem,) = contradictions(FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels)))
-    assert "expected two or more ascending numbers inside (0, 1), one of them 0.5" in problem
 
 
 def test_pairs():

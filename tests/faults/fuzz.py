@@ -18,6 +18,7 @@ import random
 import resource
 import signal
 import sys
+import time
 import traceback
 import zipfile
 from collections.abc import Callable
@@ -280,6 +281,11 @@ def _one(seeds: dict[str, list[Path]], folder: Path, at: int) -> bool:
     return False
 
 
+def of_today() -> int:
+    """Number of the first input of this day, so that each night feeds inputs that no night before did."""
+    return time.time_ns() // (86_400 * 10**9) * 1_000_000
+
+
 def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
     """Failures among `inputs` damaged files."""
     seeds = _seeds(folder / "seeds")
@@ -290,6 +296,7 @@ def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
         assert not attempt(kind, valid), attempt(kind, valid)
         READERS[kind](valid)
     failures = sum(_batch(seeds, folder, seed + at, min(AT_ONCE, inputs - at)) for at in range(0, inputs, AT_ONCE))
+    print(f"inputs from --seed {seed} on")
     print(f"{inputs} inputs, {failures} failures")
     return failures
 
@@ -326,7 +333,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="an empty folder")
     parser.add_argument("--inputs", type=int, default=20_000, help="damaged files altogether")
-    parser.add_argument("--seed", type=int, default=0, help="number of the first input")
+    parser.add_argument("--seed", type=int, default=of_today(), help="number of the first input; unset: by the date")
     parser.add_argument("--study", type=Path, help="folder with table.biom, metadata.tsv and tree.nwk")
     parser.add_argument("--atheris", choices=sorted(GUIDED), help="fuzz one reader by coverage instead")
     chosen, rest = parser.parse_known_args()

@@ -1,0 +1,160 @@
+"""From the words of a command line to the configuration of a command."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from aam.config import ALIASES
+from aam.errors import InputError
+from aam.options import Range, options_of, read_config, without_none
+
+Config = TypeVar("Config")
+
+METAVARS = {Path: "PATH", int: "INT", float: "NUMBER", str: "TEXT"}
+
+
+def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
+    """Return the configuration of `command`: `default`, overlaid by ``--config FILE``, then by `arguments`.
+
+    ``--help`` shows the usual options and ``--help-all`` every one; tyro exits with status 2 on a value that is none.
+
+    Raises
+    ------
+    InputError
+        Names every option that the command does not have, with the nearest one, and what is wrong with the file.
+    """
+    names = [each.name for each in options_of(default) if each.name.startswith("--")]
+    words = _split_lists([_standard_spelling(word, names) for word in arguments], _list_options(default))
+    words, config_file = _take_config(words)
+    problems = list(_unknown_options(words, names, default))
+    if problems:
+        raise InputError(*problems)
+    if config_file is not None:
+        default = read_config(config_file, default)
+    help_short = "--help" in words or "-h" in words
+    words = ["--help" if word == "--help-all" else word for word in words]
+    shadow = _shadow(default, show_all=not help_short)
+    description = f"{type(default).__doc__}\n\n--config FILE reads TOML or a run.json; the command line wins."
+    if help_short:
+        description += " --help-all shows the rarely used options too."
+    parsed = tyro.cli(
+        type(shadow),
+        prog=f"aam {command}",
+        default=shadow,
+        args=words,
+        description=description,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    return _real(default, parsed)  # type: ignore[no-any-return]
+
+
+def _standard_spelling(word: str, names: Iterable[str]) -> str:
+    """Return an option under the name that the command has it by, with hyphens."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    name = name.replace("_", "-")
+    alias = ALIASES.get(name, name)
+    return (alias if alias in names else name) + equals + value
+
+
+def _unknown_options(words: Iterable[str], names: Sequence[str], default: Any) -> Iterator[str]:
+    """Yield a problem for each word that looks like an option and is none, with the one that is meant."""
+    switches = ["--no-" + each.name[2:] for each in options_of(default) if isinstance(each.value, bool)]
+    known = {*names, *switches, "--help", "--help-all", "--debug"}
+    spellings = {**dict.fromkeys(known - {"--help"}), **{a: name for a, name in ALIASES.items() if name in known}}
+    for word in words:
+        name = word.partition("=")[0]
+        if word.startswith("--") and len(word) > 2 and name not in known:
+            near = difflib.get_close_matches(name, spellings, n=1)
+            hint = f"did you mean {spellings[near[0]] or near[0]}?" if near else "--help-all lists the options"
+            yield f"{name}: unknown option; {hint}"
+
+
+def _list_options(default: Any) -> set[str]:
+    """Return the options of several values, except names of columns and files, which may hold commas."""
+    hints = {"--quantiles", "--regressor-hidden-dims", "--categorical-columns", "--conditional-output-scaling"}
+    return {each.name for each in options_of(default)} & hints
+
+
+def _split_lists(words: Sequence[str], lists: set[str]) -> list[str]:
+    """Return lists with commas, as scripts for the predecessor have them, as one word for each item."""
+    split: list[str] = []
+    option = ""
+    for word in words:
+        option, _, first = word.partition("=") if word.startswith("--") else (option, "", word)
+        items = [item for item in first.split(",") if item]
+        split += [word] if option not in lists else [*([option] if word.startswith("--") else []), *items]
+    return split
+
+
+def _take_config(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
+    """Return the words without ``--config FILE``, and the file."""
+    words: list[str] = []
+    config_file = None
+    remaining = iter(arguments)
+    for word in remaining:
+        if word == "--config":
+            name = next(remaining, None)
+            if name is None:
+                raise InputError("--config: no file follows it")
+            config_file = Path(name)
+        elif word.startswith("--config="):
+            config_file = Path(word.removeprefix("--config="))
+        else:
+            words.append(word)
+    return words, config_file
+
+
+def _hint(allowed: Range | None, required: bool, default: Any) -> Any:
+    """Return what the help says after the text of an option: whether it is required, its default, its range."""
+    bounds = "" if allowed is None else f"; {allowed}"
+    if required and default in (None, ()):
+        return f"(required{bounds})"
+    if default in (None, ()):
+        return f"({allowed!s})" if allowed else ""
+    return lambda text: f"(default: {text}{bounds})"
+
+
+def _shadow(default: Any, show_all: bool, required: Iterable[str] = (), omitted: Iterable[str] = ()) -> Any:
+    """Return an instance of a class like `default`'s whose annotations tell tyro what to print."""
+    hints = typing.get_type_hints(type(default))
+    members: list[tuple[str, Any, Any]] = []
+    for item in dataclasses.fields(default):
+        value, about = getattr(default, item.name), item.metadata
+        if dataclasses.is_dataclass(value):
+            inner = _shadow(value, show_all, about.get("required", ()), about.get("omitted", ()))
+            members.append((item.name, type(inner), dataclasses.field(default=inner)))
+            continue
+        if item.name in omitted:
+            continue
+        needed = about["required"] or item.name in required
+        metavar = about["metavar"] or METAVARS.get(without_none(hints[item.name]))
+        hint = _hint(about["range"], needed, value)
+        markers: list[Any] = [tyro.conf.arg(help=about["help"], metavar=metavar, help_behavior_hint=hint)]
+        if about["rare"] and not show_all:
+            markers.append(tyro.conf.Suppress)
+        if about["positional"]:
+            markers.append(tyro.conf.Positional)
+        annotated: Any = Annotated[(hints[item.name], *markers)]
+        members.append((item.name, annotated, dataclasses.field(default=value)))
+    shadow = dataclasses.make_dataclass(type(default).__name__, members, frozen=True)
+    shadow.__doc__ = type(default).__doc__
+    return shadow()
+
+
+def _real(default: Any, parsed: Any) -> Any:
+    """Return a configuration of the class of `default` with the parsed values."""
+    values = {item.name: getattr(default, item.name) for item in dataclasses.fields(default)}
+    for name, value in values.items():
+        # The parsed class lacks what the command does not take.
+        given = getattr(parsed, name, value)
+        values[name] = _real(value, given) if dataclasses.is_dataclass(value) else given
+    return type(default)(**values)

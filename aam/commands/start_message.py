@@ -1,0 +1,40 @@
+"""What a training run says at its start: where and on what it learns, and what it learns."""
+
+from __future__ import annotations
+
+from aam.runtime.device import device_name
+from aam.training.inputs import Prepared
+
+
+def loss_names(prepared: Prepared) -> list[str]:
+    """Return the losses that have a weight above 0, in words."""
+    config, study = prepared.config, prepared.study
+    columns = config.targets.metadata_column
+    # A frozen encoder reads vectors that are computed once, from which neither bases nor counts are predicted.
+    frozen = config.targets.freeze_base
+    names = {
+        str(study.metric): study.metric is not None and config.train.penalty > 0,
+        "masked nucleotides": config.train.nuc_penalty > 0 and not frozen,
+        "masked counts": config.train.count_penalty > 0 and not frozen,
+        ", ".join(columns): bool(columns) and config.targets.target_penalty > 0,
+    }
+    return [name for name, weighs in names.items() if weighs]
+
+
+def start_message(prepared: Prepared, command: str) -> list[str]:
+    """Return one line on device, samples, ASVs, depth and losses, and another where no UniFrac term is learned."""
+    study, data = prepared.study, prepared.config.data
+    ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
+    lines = [
+        f"{command}: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
+        f"{len(study.table.sequences)} ASVs, rarefied to {study.depth} reads; "
+        f"losses: {', '.join(loss_names(prepared)) or 'none'}"
+    ]
+    if data.tree is None and data.unifrac_matrix is None and command == "pretrain":
+        lines.append(
+            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
+            "nucleotides and counts only"
+        )
+    elif data.tree is None and data.unifrac_matrix is None:
+        lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")
+    return lines

@@ -1,0 +1,101 @@
+"""What is said before any work: help, typing errors, missing options and files, without torch and its like."""
+
+from __future__ import annotations
+
+import pytest
+
+from aam.cli.command_line import parse
+from aam.cli.commands import COMMAND_ALIASES, COMMANDS
+from aam.cli.main import main
+from aam.config import ALIASES, FineTuneConfig
+from aam.config_commands import PredictConfig
+from aam.options import options_of
+
+HEAVY = ("torch", "sklearn", "pandas", "scipy", "h5py", "skbio", "matplotlib", "tensorboard", "biom", "numpy")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "expected"),
+    [
+        ("--help", 0, "baselines   forests"),
+        ("trian", 2, "did you mean 'train'?"),
+        ("train --help", 0, "--metadata-column"),
+        ("train --embeding-dim 3", 2, "--embeding-dim: unknown option; did you mean --embedding-dim?"),
+        ("pretrain", 2, "--table: not given, and it is required"),
+        ("pretrain", 2, "--output-dir: not given, and it is required"),
+        ("train", 2, "aam train: 4 problems"),
+        ("unifrac", 2, "aam unifrac: 3 problems"),
+        ("evaluate", 2, "--metadata: not given"),
+        ("baselines", 2, "aam baselines: 4 problems"),
+        ("train --table no.biom --metadata no.tsv --metadata-column a --output-dir o", 2, "no.biom: no such file"),
+        ("predict --model no --table no.biom --output p.tsv --metadata no.tsv", 2, "--metadata: no.tsv: no such file"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_large_is_imported(plain_python, words, status, expected):
+    printed = plain_python(f"""
+import contextlib, io, sys
+from aam.cli.main import main
+printed = io.StringIO()
+with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    try:
+        status = main({words.split()!r})
+    except SystemExit as stop:
+        status = stop.code
+print(status, [name for name in {HEAVY!r} if name in sys.modules])
+print(printed.getvalue())
+""")
+    first, _, text = printed.partition("\n")
+    assert first == f"{status} []", printed
+    assert expected in text
+
+
+def test_other_names_of_options_and_commands(capsys):
+    words = ["--learning-rate", "0.25", "--target", "age", "site", "--rarefaction-depth", "500"]
+    words += ["--num_epochs=3", "--random-seed=7"]
+    config = parse("train", FineTuneConfig(), words)
+    assert (config.train.lr, config.train.epochs, config.runtime.seed) == (0.25, 3, 7)
+    assert config.targets.metadata_column == ("age", "site")
+    assert config.data.rarefy_depth == 500
+    assert COMMAND_ALIASES["rf-baseline"] == "baselines"
+    assert main(["rf-baseline"]) == 2
+    assert "aam baselines: 4 problems" in capsys.readouterr().err
+    names = {each.name for command in COMMANDS.values() for each in options_of(command.default())}
+    assert set(ALIASES.values()) <= names
+    assert not ALIASES.keys() & names
+
+
+def test_predict_offers_only_what_it_takes(capsys):
+    with pytest.raises(SystemExit):
+        parse("predict", PredictConfig(), ["--help-all"])
+    text = capsys.readouterr().out
+    assert "--output PATH" in text
+    assert "--output-dir" not in text
+    assert main(["predict", "--output-dir", "o"]) == 2
+    assert "--output-dir: unknown option; did you mean --output?" in capsys.readouterr().err
+
+
+def test_help_names_the_range_and_what_is_required(capsys):
+    with pytest.raises(SystemExit):
+        parse("train", FineTuneConfig(), ["--help-all"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert (
+        "Samples per batch on each device; pairs are those of the batches of all devices. (default: 32; 1 or more)"
+        in text
+    )
+    assert "Sample metadata (QIIME 2 TSV). (required)" in text
+    assert "from 0 to below 1" in text
+
+
+def test_a_run_says_at_its_start_what_it_learns_where(study, tmp_path, capsys):
+    words = ["pretrain", "--table", str(study / "table.biom"), "--epochs", "1", "--device", "cpu", "--threads", "1"]
+    words += ["--embedding-dim", "16", "--attention-heads", "2", "--batch-size", "32"]
+    assert main([*words, "--output-dir", str(tmp_path / "alone")]) == 0
+    alone = capsys.readouterr().err
+    assert main([*words, "--tree", str(study / "tree.nwk"), "--output-dir", str(tmp_path / "tree")]) == 0
+    with_tree = capsys.readouterr().err
+    for text, losses in ((alone, "masked nucleotides, masked counts"), (with_tree, "unifrac, masked nucleotides")):
+        (line,) = [line for line in text.splitlines() if line.startswith("pretrain: CPU")]
+        assert "80 ASVs, rarefied to" in line
+        assert f"losses: {losses}" in line
+    assert "no UniFrac term is learned" in alone
+    assert "no UniFrac term" not in with_tree

@@ -1,0 +1,196 @@
+"""Options that contradict each other, are missing, or have no effect: refused together, before any work."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from aam.config import (
+    CovariateConfig,
+    DataConfig,
+    FineTuneConfig,
+    ModelConfig,
+    PretrainConfig,
+    RegressorConfig,
+    TargetConfig,
+    TrainConfig,
+)
+from aam.config_commands import (
+    CompareConfig,
+    DoctorConfig,
+    EvaluateConfig,
+    PredictConfig,
+    RfBaselineConfig,
+    UnifracConfig,
+)
+from aam.contradictions import check_command, class_weight_problems, contradictions, encoder_problems, option_problems
+from aam.engine.options import RunConfig
+from aam.errors import InputError
+
+
+def problems_of(config) -> str:
+    with pytest.raises(InputError) as caught:
+        check_command(config)
+    return "\n".join(caught.value.problems)
+
+
+def test_options_that_contradict_each_other():
+    config = FineTuneConfig(
+        targets=TargetConfig(
+            metadata_column=("age",), quantiles=(0.9, 0.1), freeze_base=True, unfreeze_epochs=10,
+            target_transform="zscore-category", categorical_loss_weight_column="site",
+        ),
+        regressor=RegressorConfig((0,), bounded_targets=True, output_activation="relu"),
+        covariates=CovariateConfig(
+            ("age", "sex"), ("sex",), categorical_fusion="perceiver", cross_attn_heads=5,
+            conditional_output_scaling=("diet",),
+        ),
+        train=dataclasses.replace(FineTuneConfig().train, scheduler_eta_min=0.1),
+    )  # fmt: skip
+    found = contradictions(config)
+    for option in (
+        "--quantiles is '0.9', '0.1'", "--bounded-targets and --output-activation",
+        "zscore-category has no one scale", "'age', 'sex', 'sex' names a column twice",
+        "--metadata-column 'age' is a covariate too", "--conditional-output-scaling names 'diet'",
+        "--embedding-dim 96 is not divisible by --cross-attn-heads 5", "--unfreeze-epochs and --freeze-base",
+        "no --categorical-loss-weights", "--scheduler-eta-min is 0.1, expected at most --lr, 1e-05",
+        "--unfreeze-epochs is 10, expected fewer than --epochs, 10", "and no column has the loss quantile",
+    ):  # fmt: skip
+        assert any(option in problem for problem in found), option
+    assert len(found) == 12
+    assert option_problems(config)[0] == "--regressor-hidden-dims is '0', expected 1 or more"
+    assert len(option_problems(config)) == 13
+    (problem,) = contradictions(FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu")))
+    assert problem == "--categorical-fusion is gmu, and no covariate is named"
+    lossy = TargetConfig(loss_config=("age=quantile",), quantiles=(0.1, 0.5, 0.9))
+    assert contradictions(FineTuneConfig(targets=lossy)) == []
+    assert contradictions(FineTuneConfig()) == []
+
+
+@pytest.mark.parametrize("levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)])
+def test_quantiles_that_are_none(levels):
+    (problem,) = contradictions(FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels)))
+    assert "expected two or more ascending numbers inside (0, 1), one of them 0.5" in problem
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (PretrainConfig(), ["--table", "--output-dir"]),
+        (FineTuneConfig(), ["--table", "--metadata", "--metadata-column", "--output-dir"]),
+        (UnifracConfig(), ["--table", "--tree", "--output"]),
+        (PredictConfig(), ["--model", "--table", "--output"]),
+        (EvaluateConfig(), ["--metadata", "--output-dir"]),
+        (RfBaselineConfig(), ["--table", "--metadata", "--metadata-column", "--output"]),
+    ],
+)
+def test_every_required_option_is_named_at_once(config, names):
+    with pytest.raises(InputError) as caught:
+        check_command(config)
+    missing = [problem.partition(":")[0] for problem in caught.value.problems if "not given" in problem]
+    assert sorted(missing) == sorted(names)
+
+
+def test_compare_names_what_it_needs():
+    assert "aam compare ONE OTHER" in problems_of(CompareConfig())
+    assert "nowhere: no such file or folder" in problems_of(
+        CompareConfig(first=Path("nowhere"), second=Path("nowhere"))
+    )
+
+
+def test_files_to_read_must_exist_also_where_they_would_not_be_read(tmp_path):
+    (tmp_path / "table.tsv").write_text("x")
+    config = PredictConfig(
+        model=(tmp_path,), table=tmp_path / "table.tsv", output=tmp_path / "p.tsv", metadata=tmp_path / "nothere.tsv"
+    )
+    assert problems_of(config) == f"--metadata: {tmp_path}/nothere.tsv: no such file or folder"
+
+
+@pytest.mark.parametrize("config", [PredictConfig, RfBaselineConfig])
+def test_predictions_are_not_written_with_tabs_under_the_name_of_commas(config, tmp_path):
+    assert "p.csv, which ends in '.csv'; expected .tsv or .txt" in problems_of(config(output=tmp_path / "p.csv"))
+    assert "expected .tsv" not in problems_of(config(output=tmp_path / "p.tsv"))
+
+
+def test_an_output_that_exists_is_named_with_everything_else(tmp_path):
+    (tmp_path / "d.npy").write_text("mine")
+    found = problems_of(UnifracConfig(output=tmp_path / "d.npy", alpha=5.0))
+    assert "exists already" in found
+    assert "--alpha is 5.0, expected 0 to 1" in found
+    assert "--table: not given" in found
+    assert "ends in '.doc', expected .tsv, .qza" in problems_of(
+        UnifracConfig(output=tmp_path / "d.doc", unifrac_metric="faith_pd")
+    )
+
+
+def test_options_without_effect_are_refused():
+    targets = TargetConfig(metadata_column=("age",))
+    usual = FineTuneConfig().train
+
+    def found(**train: object) -> str:
+        return "\n".join(option_problems(FineTuneConfig(targets=targets, train=dataclasses.replace(usual, **train))))
+
+    assert "--count-penalty is 2.0, and nothing predicts counts; pass --count-prediction" in found(count_penalty=2.0)
+    assert found(count_penalty=0.0) == "", "a run.json of a run without --count-prediction holds 0"
+    for scheduler in ("cosine", "onecycle"):
+        expected = f"--warmup-steps is 5, and --scheduler {scheduler} has no warm-up"
+        assert expected in found(warmup_steps=5, scheduler=scheduler)
+    assert found(warmup_steps=5) == ""
+    predicted = FineTuneConfig(
+        targets=dataclasses.replace(targets, count_prediction=True), train=dataclasses.replace(usual, count_penalty=2.0)
+    )
+    assert option_problems(predicted) == []
+    pretrained = PretrainConfig(train=TrainConfig(count_penalty=2.0))
+    assert option_problems(pretrained) == []
+
+
+def test_class_weights_of_numbers_are_refused():
+    (problem,) = class_weight_problems(("balanced",), 0)
+    assert "--class-weights is balanced, and no column to predict has classes" in problem
+    assert class_weight_problems(("balanced",), 1) == class_weight_problems((), 0) == []
+
+
+def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
+    pretrained = ModelConfig(embedding_dim=32, attention_heads=2)
+    asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3, count_embedding=False)
+    problems = encoder_problems(asked, pretrained)
+    assert [problem.split(" contradicts")[0] for problem in problems] == [
+        "--embedding-dim 64",
+        "--dropout 0.3",
+        "--no-count-embedding",
+    ]
+    assert "which has 32; leave it out" in problems[0]
+    assert encoder_problems(ModelConfig(), pretrained) == encoder_problems(pretrained, pretrained) == []
+
+
+def test_splits_that_cannot_be_chosen_together():
+    data = DataConfig(cv="1", split_column="fold")
+    found = "\n".join(option_problems(PretrainConfig(data=data)))
+    for expected in (
+        "--cv is 1, expected 2 or more folds",
+        "--split-column and --cv all choose the split",
+        "--split-column and --test-fold need each other",
+        "--metadata: not given, but columns 'fold' are asked for",
+    ):
+        assert expected in found
+    files = RfBaselineConfig(train_samples=Path("a"), data=DataConfig(cv="fold"))
+    found = "\n".join(option_problems(files))
+    assert "--train-samples and --val-samples need each other" in found
+    assert "--train-samples divides the samples already" in found
+    assert "--model and --table, or --predictions" in "\n".join(option_problems(EvaluateConfig()))
+
+
+def test_two_stages_need_two_processes_and_an_encoder_that_learns():
+    config = FineTuneConfig(targets=TargetConfig(freeze_base=True), runtime=RunConfig(pipeline=True, fsdp=True))
+    assert len(option_problems(config, processes=3)) == 3
+    assert len(option_problems(config, processes=2)) == len(option_problems(config)) == 2
+
+
+def test_sizes_and_ranges():
+    assert "--embedding-dim 10 is not divisible by --attention-heads 4" in problems_of(DoctorConfig(embedding_dim=10))
+    found = problems_of(DoctorConfig(embedding_dim=0, threads=-1))
+    assert "--embedding-dim is 0, expected 1 or more" in found
+    assert "--threads is -1, expected 1 or more" in found
