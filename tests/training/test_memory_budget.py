@@ -33,7 +33,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.fixture(scope="module")
 def study(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finders") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=80, length=50, depth=800))
+    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=80, length=50, depth=2000))
     return folder
 
 
