@@ -199,7 +199,9 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
 
 
 def test_the_total_is_the_weighted_sum_of_the_means():
-    weights = penalties(TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), TargetConfig(target_penalty=7.0), 13)
+    weights = penalties(
+        TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), TargetConfig(target_penalty=7.0), 13
+    )
     terms = {
         "unifrac": (torch.tensor(6.0), torch.tensor(3)),
         "nucleotide": (torch.tensor(8.0), torch.tensor(4)),
