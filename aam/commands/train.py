@@ -15,7 +15,7 @@ from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.data.split import SIDES, Split, twins_apart
 from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import earlier_decisions, describe
+from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, InputError
 from aam.evaluation.predictions import PredictionTable, joined, write_predictions
