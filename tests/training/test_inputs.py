@@ -45,7 +45,8 @@ def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys)
     words = f"--metadata-column null --pretrained-encoder {tmp_path}/labelled --test-size 0.3 --seed 5"
     assert train(study, tmp_path / "run", words) == 2
     message = capsys.readouterr().err
-    assert f"--pretrained-encoder {tmp_path}/labelled/model learned 'null' from " in message
+    assert f"--pretrained-encoder {tmp_path}/labelled/model learned " in message
+    assert "null" in message
     assert "of the held-out samples" in message
     assert "take an encoder of `aam pretrain`" in message
     assert not (tmp_path / "run" / "run.json").exists()
