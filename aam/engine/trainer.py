@@ -259,8 +259,10 @@ class Trainer:
         self.progress.skipped += 1
         losses = {name: f"{float(total / count):g}" for name, (total, count) in pending.outcome.terms.items()}
         kept_folder = self._keep_batches(pending, losses)
-        step = pending.place["step"]
-        problem = f"step {step}: loss or gradient are not finite ({losses}); its batch is kept in {kept_folder}"
+        problem = (
+            f"step {pending.place['step']}: loss or gradient are not finite ({losses}); its batch is kept in "
+            f"{kept_folder}"
+        )
         if self.options.nonfinite == "stop" or self.progress.skipped >= MAX_SKIPPED_STEPS:
             advice = f"lower --lr {self.options.lr}, or pass --nonfinite skip for a rare one"
             raise RunError(f"{problem}, the weights are as before it; {advice}")

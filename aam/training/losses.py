@@ -55,7 +55,9 @@ def _masked_sum(
 ) -> Term:
     """Return the weighted sum of the values where `mask` is set, and the sum of their weights."""
     masked = torch.where(mask, values, torch.zeros_like(values))
-    return (masked.sum(), mask.sum()) if weight is None else ((masked * weight).sum(), (mask * weight).sum())
+    if weight is None:
+        return masked.sum(), mask.sum()
+    return (masked * weight).sum(), (mask * weight).sum()
 
 
 def target_loss(
@@ -67,8 +69,8 @@ def target_loss(
 ) -> Term:
     """Return the error of numeric targets, such as ``[B, T]``, in transformed units; missing ones (NaN) do not count.
 
-    `kind` is ``mse``, ``mae``, ``huber`` or ``asymmetric``, which is ``over * relu(predicted - target) + under *
-    relu(target - predicted)``.
+    `kind` is ``mse``, ``mae``, ``huber`` or ``asymmetric``, which is
+    ``over * relu(predicted - target) + under * relu(target - predicted)``.
     """
     return _masked_sum(_errors(predicted, target, kind, over, under), torch.isfinite(target))
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from jaxtyping import TypeCheckError
 from sklearn.metrics import mean_pinball_loss
 from sklearn.utils.class_weight import compute_class_weight
 
@@ -81,6 +82,14 @@ def test_unknown_distances_leave_values_and_gradients_alone():
     assert torch.isfinite(predicted.grad).all()
     assert predicted.grad[1, 3] == 0
     assert (predicted.grad[0, 1:] != 0).all()
+
+
+def test_a_wrong_shape_is_refused():
+    """The shapes in annotations are checked in tests."""
+    with pytest.raises(TypeCheckError):
+        unifrac_loss(torch.zeros(3, 3), torch.zeros(3, 4))
+    with pytest.raises(TypeCheckError):
+        target_loss(torch.zeros(3, 2), torch.zeros(3), "mse")
 
 
 def test_one_sample_has_no_pair():
@@ -190,7 +199,9 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
 
 
 def test_the_total_is_the_weighted_sum_of_the_means():
-    weights = penalties(TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), TargetConfig(target_penalty=7.0))
+    weights = penalties(
+        TrainConfig(penalty=2.0, nuc_penalty=0.5, count_penalty=3.0), TargetConfig(target_penalty=7.0), 13
+    )
     terms = {
         "unifrac": (torch.tensor(6.0), torch.tensor(3)),
         "nucleotide": (torch.tensor(8.0), torch.tensor(4)),
@@ -209,7 +220,7 @@ def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, mod
     assert len(masks.rows) == 0
     model = model_of()
     terms = terms_of(model(batch, masks), batch, masks)
-    loss = total_loss(terms, penalties(TrainConfig(), TargetConfig()))
+    loss = total_loss(terms, penalties(TrainConfig(), TargetConfig(), 0))
     loss.backward()
     assert loss.item() == 0
 
