@@ -129,8 +129,10 @@ def test_without_a_tree_there_are_no_neighbours(study, caplog):
 def test_point_2_learned_baselines_read_the_covariates_too(study):
     """The target is a covariate: forests and neighbours that read it are nearly right."""
     columns = Columns("child", numeric=("age",))
-    ids, found = baselines_of(study, SPLITS, AGE, metadata(), columns, replace(FEW, n_estimators=50))
-    blind = learned(study, config=replace(FEW, n_estimators=50))
+    ids, found = baselines_of(
+        study, SPLITS, AGE, metadata(), columns, replace(FEW, n_estimators=10, max_features="1.0")
+    )
+    blind = learned(study, config=replace(FEW, n_estimators=10, max_features="1.0"))
     truth = 1.5 * np.arange(24)
     held_out = np.arange(24) % 3 < 2
     for baseline in found:
