@@ -33,6 +33,10 @@ ALIASES = {
 }
 
 
+# Nucleotides of the most common reads, 2 x 150 trimmed to their forward half.
+COMMON_LENGTH = 150
+
+
 @dataclass(frozen=True)
 class TreeConfig:
     """Table, tree and the distance between samples"""
@@ -87,8 +91,12 @@ class StudyConfig(TreeConfig):
         rare=True,
         metavar="COLUMN",
     )
-    test_size: float = option(
-        0.0, "Share of the groups (samples without --group-column) held out as the test subset.", ge=0, le=1
+    test_size: float | None = option(
+        None,
+        "Share of the groups (samples without --group-column) held out as the test subset; unset: 0.2 where "
+        "`aam train` has at least 30 groups, else 0, which learns from all.",
+        ge=0,
+        lt=1,
     )
     validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.", ge=0, le=1)
 
@@ -114,7 +122,9 @@ class ModelConfig:
     attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.", ge=1)
     attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.", ge=1)
     dropout: float = option(0.0, "Dropout after attention and feed-forward layers.", rare=True, ge=0, le=1)
-    max_bp: int = option(150, "Longest ASV in nucleotides; a longer one is an error unless --trim.", ge=1)
+    max_bp: int | None = option(
+        None, "Longest ASV in nucleotides; a longer one is an error unless --trim; unset: that of the table.", ge=1
+    )
     count_embedding: bool = option(True, "Read abundances; without it only presence is read.")
     count_embedding_method: Literal["add", "concat", "film"] = option(
         "add", "How the embedded count joins the ASV vector.", rare=True
@@ -124,6 +134,11 @@ class ModelConfig:
     def patch(self) -> int:
         """Bases per token: 1 for the nucleotide stem."""
         return self.patch_size if self.asv_stem == "patch" else 1
+
+    @property
+    def positions(self) -> int:
+        """Nucleotides that the ASV encoder has positions for; before a table is known, those of common reads."""
+        return COMMON_LENGTH if self.max_bp is None else self.max_bp
 
     @property
     def head_width(self) -> int:

@@ -200,6 +200,9 @@ def pipeline_problems(config: FineTuneConfig, processes: int | None) -> list[str
         "--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages": (
             targets.freeze_base or targets.unfreeze_epochs > 0
         ),
+        "--pipeline and --compile-model: both given; the stages run the blocks one by one, take one of them": (
+            runtime.compile_model
+        ),
     }
     return list(_holding(checks))
 

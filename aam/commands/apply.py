@@ -86,7 +86,8 @@ def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, run
     ids = study.table.sample_ids
     predictions = [predict_rows(m, replace(study, seed=m.seed), ids, runtime, device, passes) for m in models]
     table = combined(predictions)
-    notes = dict.fromkeys(study.all_sample_ids, "no metadata, which the model reads") | dict.fromkeys(ids, "")
+    notes = dict.fromkeys(study.all_sample_ids, "no metadata, which the model reads")
+    notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     notes |= {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
     subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
     subsets |= {name: "train" for saved in models for name in saved.notes["seen_samples"]}

@@ -134,7 +134,9 @@ def _train_all(prepared: Prepared, run: RunDirectory, command: str) -> None:
             passes = config.targets.val_prediction_passes
             held_out.append(predict_rows(saved, study, ids, config.runtime, prepared.device, passes, split.test_fold))
         elif ids:
-            tables.extend(evaluate_encoder(saved, study, split, config.runtime, prepared.device))
+            quality = evaluate_encoder(saved, study, split, config.runtime, prepared.device)
+            tables += quality.tables
+            warnings += quality.warnings
     if not run.world.is_main:
         return
     targets = _results(prepared, run.path, held_out, models)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 
@@ -12,6 +13,11 @@ from aam.data.split_file import read_split
 from aam.data.study import Study
 from aam.errors import InputError, shown
 
+log = logging.getLogger("aam")
+
+# What is held out for a test where nothing is asked for, and the fewest groups of which some can be spared.
+DEFAULT_TEST_SHARE = 0.2
+LEAST_GROUPS_FOR_TEST = 30
 # A fold names a folder.
 FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 
@@ -19,20 +25,6 @@ FOLD = re.compile(r"(?!\.)[\w.,+=-]([\w.,+= -]{0,98}[\w.,+=-])?")
 def fold_column(data: StudyConfig) -> str | None:
     """Return the metadata column that holds the folds, if one does."""
     return data.split_column if data.cv is None else None if data.cv.isdigit() else data.cv
-
-
-def split_option_problems(data: StudyConfig) -> list[str]:
-    """Return a problem for each combination of options that cannot divide samples."""
-    problems = []
-    if data.cv is not None and data.cv.isdigit() and int(data.cv) < 2:
-        problems.append(f"--cv is {data.cv}, expected 2 or more folds, or a metadata column")
-    options = {"--split": data.split, "--split-column": data.split_column, "--cv": data.cv}
-    given = [name for name, value in options.items() if value is not None]
-    if len(given) > 1:
-        problems.append(f"{' and '.join(given)} all choose the split; give one of them")
-    if (data.split_column is None) != (data.test_fold is None):
-        problems.append("--split-column and --test-fold need each other")
-    return problems
 
 
 def split_columns(data: StudyConfig) -> list[str]:
@@ -82,8 +74,16 @@ def split_samples(metadata: Metadata | None, data: StudyConfig, ids: Sequence[st
         return _fold_splits(metadata, column, data, ids, seed, groups=groups, strata=strata)
     if data.cv is not None:
         return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
-    split = make_split(ids, groups=groups, strata=strata, test_size=data.test_size, validation_size=size, seed=seed)
+    share = test_share(data, len(ids) if groups is None else len({group for group in groups if group is not None}))
+    split = make_split(ids, groups=groups, strata=strata, test_size=share, validation_size=size, seed=seed)
     return (split,)
+
+
+def test_share(data: StudyConfig, groups: int) -> float:
+    """Return the share of so many groups that is held out as the test subset: as asked, or a fifth where it can be."""
+    if data.test_size is not None:
+        return data.test_size
+    return DEFAULT_TEST_SHARE if groups >= LEAST_GROUPS_FOR_TEST else 0.0
 
 
 def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:
@@ -99,4 +99,8 @@ def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]
     """
     ids = study.table.sample_ids
     splits = split_samples(study.metadata, data, study.aligned_sample_ids or ids, seed)
+    if data.test_size is None and data.cv is None and data.split_column is None and data.split is None:
+        tested = len(splits[0].ids("test"))
+        says = f"{tested} samples are held out as the test subset" if tested else "no sample is held out for a test"
+        log.info("%s; --test-size sets its share, --cv tests every sample", says)
     return tuple(restricted(split, ids) for split in splits)

@@ -15,6 +15,11 @@ N_TOKENS = 7
 N_BASES = 4
 
 
+def attention_mask(keep: Bool[Tensor, "U P"] | None) -> Bool[Tensor, "U 1 1 P"] | None:
+    """Return which patches may be attended to, for every head and query alike."""
+    return None if keep is None else keep[:, None, None, :]
+
+
 class AsvEncoder(nn.Module):
     """Embeds uint8 tokens ``[U, L]``, attends along the sequence and pools to ``[U, D]``.
 
@@ -27,8 +32,8 @@ class AsvEncoder(nn.Module):
         super().__init__()
         width = config.embedding_dim
         self.patch = config.patch
-        self.max_bp = config.max_bp
-        n_patches = -(-config.max_bp // self.patch)
+        self.max_bp = config.positions
+        n_patches = -(-config.positions // self.patch)
         self.stem = nn.Linear(self.patch * N_TOKENS, width, bias=False)
         self.position = nn.Parameter(0.02 * torch.randn(n_patches, width))
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
@@ -43,25 +48,23 @@ class AsvEncoder(nn.Module):
 
         `padded` says whether any row is shorter than L; without padding no mask is needed.
         """
-        return self.end(self.begin(tokens, padded, 0), tokens, padded, 0)
+        x, keep = self.embed(tokens, padded)
+        x = self.stack(x, attention_mask(keep))
+        return x, self.pool_patches(x, keep)
 
-    def begin(self, tokens: UInt8[Tensor, "U L"], padded: bool, blocks: int) -> Float[Tensor, "U P D"]:
-        """Return hidden states ``[U, P, D]`` after the stem and the first `blocks`."""
-        patches, keep = self._patches(tokens, padded)
+    def embed(
+        self, tokens: UInt8[Tensor, "U L"], padded: bool
+    ) -> tuple[Float[Tensor, "U P D"], Bool[Tensor, "U P"] | None]:
+        """Return the embedded patches ``[U, P, D]``, and which of them hold a base where some do not."""
+        patches, keep = self.split_patches(tokens, padded)
         one_hot = F.one_hot(patches.long(), N_TOKENS).to(self.stem.weight.dtype)
-        x = self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]]
-        mask = None if keep is None else keep[:, None, None, :]
-        return self.stack(x, mask, 0, blocks) if blocks else x  # type: ignore[no-any-return]
+        return self.stem(one_hot.flatten(2)) + self.position[: patches.shape[1]], keep
 
-    def end(
-        self, x: Float[Tensor, "U P D"], tokens: UInt8[Tensor, "U L"], padded: bool, blocks: int
-    ) -> tuple[Float[Tensor, "U P D"], Float[Tensor, "U D"]]:
-        """Return the result of `forward`, from the hidden states after the first `blocks`."""
-        keep = self._patches(tokens, padded)[1]
-        x = self.stack(x, None if keep is None else keep[:, None, None, :], blocks)
-        return x, self.pool(x, keep) + self._in_place(x, keep)
+    def pool_patches(self, x: Float[Tensor, "U P D"], keep: Bool[Tensor, "U P"] | None) -> Float[Tensor, "U D"]:
+        """Return ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``."""
+        return self.pool(x, keep) + self._in_place(x, keep)  # type: ignore[no-any-return]
 
-    def _patches(
+    def split_patches(
         self, tokens: UInt8[Tensor, "U L"], padded: bool
     ) -> tuple[UInt8[Tensor, "U P patch"], Bool[Tensor, "U P"] | None]:
         """Return patches ``[U, P, patch]`` of bases, and which of them hold a base where some do not."""
@@ -78,7 +81,7 @@ class AsvEncoder(nn.Module):
     def standardize(self, tokens: UInt8[Tensor, "U L"], padded: bool) -> None:
         """Center and scale both parts of the ASV vectors of a first batch."""
         x, vectors = self(tokens, padded)
-        in_place = self._in_place(x, self._patches(tokens, padded)[1])
+        in_place = self._in_place(x, self.split_patches(tokens, padded)[1])
         standardize(self.pool.out, vectors - in_place, 0.5)
         standardize(self.in_place, in_place)
 

@@ -68,14 +68,14 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.recompute = False
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, start: int = 0, stop: int | None = None) -> Tensor:
-        """Transform ``[batch, length, D]`` by the blocks from `start` on; with `stop`, those before it and no norm."""
-        for block in self.blocks[start:stop]:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Transform ``[batch, length, D]`` by all blocks, then normalize."""
+        for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, mask, use_reentrant=False)
             else:
                 x = block(x, mask)
-        return self.norm(x) if stop is None else x
+        return self.norm(x)  # type: ignore[no-any-return]
 
 
 class AttentionPool(nn.Module):

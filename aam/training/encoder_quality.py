@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from aam.data.split import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.evaluation.distances import WORD, jaccard, mantel, neighbours_recovered, partial_mantel, word_counts
+from aam.evaluation.encoder_advice import TIE, mantel_advice
 from aam.evaluation.metrics import Array
 from aam.evaluation.report import Table
 from aam.model.aam import Aam
@@ -32,10 +34,18 @@ NEIGHBOURS = 10
 SEEN_ASVS_AT_ONCE = 256
 
 
-def _distance_table(
+@dataclass(frozen=True)
+class EncoderQuality:
+    """Tables for the report of `aam pretrain`, and what a reader must be warned of."""
+
+    tables: tuple[Table, ...]
+    warnings: tuple[str, ...]
+
+
+def _distances(
     saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
-) -> Table:
-    """Return the agreement of predicted distances with UniFrac, beside distances that need no model."""
+) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]]]:
+    """Return UniFrac distances ``[N, N]``, and those of the model and of rules that need no model, by name."""
     batch, head = draw_batch(study, rows, EVALUATION), saved.network.distance
     if head is None or batch.distance is None:
         raise ValueError("the model has no UniFrac head, or the study no distances")
@@ -55,7 +65,14 @@ def _distance_table(
         "ASVs, Jaccard": jaccard(present),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
-    _, by_words, _, by_richness = by_name.values()
+    return truth, by_name
+
+
+def _distance_table(
+    truth: npt.NDArray[np.float64], by_name: Mapping[str, npt.NDArray[np.float64]], metric: str | None
+) -> Table:
+    """Return the agreement of distances with UniFrac."""
+    distances, by_words, _, by_richness = by_name.values()
     partial = f"{partial_mantel(distances, truth, [by_words, by_richness]):.3f}"
     body = [
         (name, f"{mantel(d, truth):.4f}", f"{neighbours_recovered(d, truth, NEIGHBOURS):.3f}",
@@ -64,7 +81,7 @@ def _distance_table(
     ]  # fmt: skip
     recovered = f"share of the {NEIGHBOURS} nearest neighbours"
     header = ("", "Mantel", recovered, "partial Mantel given 8-mers and richness")
-    return Table(f"Agreement with {study.metric} on {len(rows)} held-out samples", header, tuple(body))
+    return Table(f"Agreement with {metric} on {len(truth)} held-out samples", header, tuple(body))
 
 
 def masked_bases(
@@ -111,16 +128,26 @@ def _base_table(saved: SavedModel, study: Study, seen: Array, new: Array, device
 
 def evaluate_encoder(
     saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device
-) -> Sequence[Table]:
-    """Return tables for the report of `aam pretrain`: held-out distances and masked bases of unseen ASVs."""
+) -> EncoderQuality:
+    """Return how good an encoder is: held-out distances, and masked bases of ASVs that it has not seen."""
     rows = study.rows(split.held_out[:MAX_SAMPLES])
     columns = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(split.not_held_out), rows))
     seen, of_held_out = map(np.unique, columns)
     new = np.setdiff1d(of_held_out, seen)
-    tables = []
+    tables: list[Table] = []
+    warnings: list[str] = []
+    fold = f"Fold {split.test_fold}: " if split.test_fold else ""
     if saved.network.distance is not None and len(rows) > 2:
-        tables.append(_distance_table(saved, study, rows, config, device))
+        truth, by_name = _distances(saved, study, rows, config, device)
+        tables.append(_distance_table(truth, by_name, study.metric))
+        model, *model_free = (mantel(distances, truth) for distances in by_name.values())
+        names = list(by_name)[1:]
+        advice = mantel_advice(
+            str(study.metric), model, dict(zip(names, model_free, strict=True)), len(split.not_held_out)
+        )
+        warnings += [fold + advice] if model < max(model_free) - TIE else []
     if len(new) and len(seen):
         tables.append(_base_table(saved, study, seen, new, device))
-    fold = f"Fold {split.test_fold}: " if split.test_fold else ""
-    return [dataclasses.replace(table, title=fold + table.title) for table in tables]
+    return EncoderQuality(
+        tuple(dataclasses.replace(table, title=fold + table.title) for table in tables), tuple(warnings)
+    )

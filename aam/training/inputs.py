@@ -72,6 +72,9 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     targets = config.targets
     if targets.metadata_column and not targets.count_prediction:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
+    if not targets.metadata_column and config.data.test_size is None:
+        # Without labels there is nothing to hold out for, unless it is asked for.
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, test_size=0.0))
     encoder = encoder_folder(config, "*")
     if encoder is not None:
         config = _with_encoder(config, load_model(encoder, device), encoder)
@@ -81,6 +84,8 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
         data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
         optional_columns(targets, config.covariates),
     )  # fmt: skip
+    if config.model.max_bp is None:
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
     return Prepared(config, study, make_splits(study, data, config.runtime.seed), device, world)
 
 

@@ -21,6 +21,8 @@ from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.engine.losses import Terms
 from aam.model.aam import Aam, Masks, Outputs
+from aam.model.asv import AsvEncoder, attention_mask
+from aam.model.layers import Stack
 from aam.runtime.device import device_name
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.precision import autocast
@@ -40,6 +42,27 @@ LAST, FIRST = 0, 1
 CHUNKS = 8
 
 TIMINGS = 3
+
+
+def _run_blocks(stack: Stack, x: Tensor, mask: Tensor | None, start: int, stop: int) -> Tensor:
+    """Return ``[batch, length, D]`` transformed by some blocks of a stack, recomputed in backward where it asks so."""
+    for block in stack.blocks[start:stop]:
+        recompute = stack.recompute and torch.is_grad_enabled()
+        x = checkpoint(block, x, mask, use_reentrant=False) if recompute else block(x, mask)
+    return x
+
+
+def first_blocks(asv: AsvEncoder, tokens: Tensor, padded: bool, blocks: int) -> Tensor:
+    """Return hidden states ``[U, P, D]`` of tokens ``[U, L]`` after the stem and the first `blocks`."""
+    x, keep = asv.embed(tokens, padded)
+    return _run_blocks(asv.stack, x, attention_mask(keep), 0, blocks)
+
+
+def remaining_blocks(asv: AsvEncoder, x: Tensor, tokens: Tensor, padded: bool, blocks: int) -> Tensor:
+    """Return ASV vectors ``[U, D]`` from the hidden states ``[U, P, D]`` after the first `blocks`."""
+    _, keep = asv.split_patches(tokens, padded)
+    x = _run_blocks(asv.stack, x, attention_mask(keep), blocks, len(asv.stack.blocks))
+    return asv.pool_patches(asv.stack.norm(x), keep)
 
 
 class FirstStageOutputs(NamedTuple):
@@ -161,7 +184,7 @@ class Staged(nn.Module):
         hidden_states = []
         zeros = []
         for tokens, blocks in self._chunks(batch.tokens):
-            hidden_states.append(self._run(self.model.asv.begin, tokens, batch.padded, blocks))
+            hidden_states.append(self._run(first_blocks, self.model.asv, tokens, batch.padded, blocks))
             zeros.append(_SendHidden.apply(hidden_states[-1], self.link))  # type: ignore[no-untyped-call]
         # After the hidden states are sent, so that its backward runs before their gradients come.
         nucleotides = None if masks is None else self._nucleotides(batch, masks)
@@ -175,7 +198,7 @@ class Staged(nn.Module):
         if not length:
             return None
         parts = masks.tokens.split(max(self._limit_chunk(len(masks.tokens)), 1))
-        encoded = [self._run(asv.begin, part, batch.padded, len(asv.stack.blocks)) for part in parts]
+        encoded = [self._run(first_blocks, asv, part, batch.padded, len(asv.stack.blocks)) for part in parts]
         return asv.nucleotide_logits(asv.stack.norm(torch.cat(encoded)), length)[masks.where]
 
     def _last_stage(self, batch: Batch, masks: Masks | None) -> Outputs:
@@ -188,7 +211,7 @@ class Staged(nn.Module):
         vectors = []
         for tokens, blocks in chunks:
             hidden = _ReceiveHidden.apply(anchor, self.link)  # type: ignore[no-untyped-call]
-            vectors.append(self._run(asv.end, hidden, tokens, batch.padded, blocks)[1])
+            vectors.append(self._run(remaining_blocks, asv, hidden, tokens, batch.padded, blocks))
         return self.model(batch, masks, torch.cat(vectors))  # type: ignore[no-any-return]
 
     def _make_plan(self, batch: Batch, masks: Masks | None) -> dict[str, Any]:
@@ -210,8 +233,8 @@ class Staged(nn.Module):
         chunks = len(batch.tokens) / len(tokens)
         time_pass = functools.partial(_time_pass, module=self.model, device=tokens.device)
         encoder = time_pass(lambda: asv(tokens, batch.padded)[1])
-        stem = time_pass(lambda: asv.begin(tokens, batch.padded, 0))
-        block = max((time_pass(lambda: asv.begin(tokens, batch.padded, layers)) - stem) / layers, 1e-9)
+        stem = time_pass(lambda: first_blocks(asv, tokens, batch.padded, 0))
+        block = max((time_pass(lambda: first_blocks(asv, tokens, batch.padded, layers)) - stem) / layers, 1e-9)
         vectors = asv.position.new_zeros(len(batch.tokens), asv.position.shape[1], requires_grad=True)
         samples = time_pass(lambda: _sum_outputs(self.model(batch, masks, vectors)))
         copies = 0 if masks is None else len(masks.tokens) / len(tokens) * (stem + layers * block)

@@ -103,7 +103,10 @@ def make_steps(config: FineTuneConfig, plain: bool = False) -> PretrainingSteps:
     """Return everything that a step needs, as `aam pretrain` makes it."""
     device = prepare_device(config.runtime)
     decide_execution(config.runtime, device, config.model.head_width)
-    return steps_of(config, load_study(config.data, config.model.max_bp, config.runtime.seed), device, plain)
+    study = load_study(config.data, config.model.max_bp, config.runtime.seed)
+    if config.model.max_bp is None:
+        config = replace(config, model=replace(config.model, max_bp=study.longest))
+    return steps_of(config, study, device, plain)
 
 
 def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: bool = False) -> PretrainingSteps:

@@ -37,3 +37,18 @@ def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(stud
         make_splits(study, DataConfig(stratify="sit"), 0)
     with pytest.raises(InputError, match="--stratify site"):
         make_splits(dataclasses.replace(study, metadata=None), DataConfig(stratify="site"), 0)
+
+
+@pytest.mark.parametrize(("samples", "groups", "expected"), [(30, None, 6), (29, None, 0), (60, 30, 12), (60, 29, 0)])
+def test_a_fifth_of_the_groups_is_held_out_where_there_are_thirty(study_of, tiny, caplog, samples, groups, expected):
+    """Issue 15, point 10: what is reported as held out must be."""
+    ids = tuple(f"s{row}" for row in range(samples))
+    subject = tuple(f"p{row % (groups or samples)}" for row in range(samples))
+    metadata = Metadata(ids, {"subject": subject}, {"subject": "categorical"})
+    study = dataclasses.replace(study_of(**tiny(samples=samples)), metadata=metadata)
+    with caplog.at_level("INFO"):
+        (split,) = make_splits(study, DataConfig(group_column=None if groups is None else "subject"), 0)
+    assert len(split.ids("test")) == expected
+    assert ("are held out as the test subset" in caplog.text) == bool(expected)
+    (everyone,) = make_splits(study, DataConfig(test_size=0.0), 0)
+    assert not everyone.ids("test")
