@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import itertools
+import logging
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ from aam.runtime.options import RuntimeConfig
 from aam.runtime.timing import count_operations, product_rate, seconds
 from aam.training.saved_model import SavedModel, save_model
 from aam.training.steps import make_steps
+
+log = logging.getLogger("aam")
 
 Measurements = dict[str, Any]
 
@@ -157,6 +160,9 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
         metrics[metric] = {"seconds": min(seconds(partial(ours, metric), device) for _ in range(repeats))}
     measurements = {"samples": total, "compared": len(chosen), "peak_bytes": peak_memory(torch.device("cpu"))}
 
+    if importlib.util.find_spec("skbio") is None:
+        log.warning("scikit-bio is not installed, so nothing is compared with it: pip install 'aam[bench]'")
+        return {**measurements, "metrics": metrics}
     from skbio import TreeNode
     from skbio.diversity import beta_diversity
 
