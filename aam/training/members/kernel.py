@@ -1,0 +1,233 @@
+"""The kernel member: ridge regression on ASVs as themselves and as sequences, kept as a weight for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+from scipy import sparse
+from scipy.optimize import minimize_scalar
+
+from aam.training.members.presence import Features
+from aam.training.members.truth import Folds, Thresholds, Truth, error_of, make_thresholds
+
+Floats = npt.NDArray[np.float64]
+
+PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
+
+# Without groups to choose on.
+UNTRIED_PENALTY, UNTRIED_SLOPE = 10.0, 3.0
+
+# Draws that choose the penalty.
+INNER_DRAWS = 3
+
+COVARIATE_WEIGHT = 0.5
+
+
+class Part(NamedTuple):
+    """Features ``[n, P]`` whose inner products, centred, times `scale`, are one term of the kernel."""
+
+    gram: Floats
+    scale: float
+
+
+def _scale(gram: Floats, weight: float) -> float:
+    """Return the factor that gives the centred kernel the mean diagonal `weight`; 0 for constant features."""
+    trace = float(np.diag(gram).mean() - gram.mean())
+    return weight / trace if trace > 1e-9 * max(float(np.diag(gram).mean()), 1e-300) else 0.0
+
+
+def _grams(features: Features, sequences: bool) -> tuple[Part, ...]:
+    """Return the terms of the kernel: known ASVs, sequences (zero unless asked for), covariates."""
+    known = (features.known_asvs @ features.known_asvs.T).toarray()
+    smoothed = (features.all_asvs @ features.sketch).toarray() if sequences else np.zeros((len(known), 1))
+    grams = (known, smoothed @ smoothed.T, features.covariates @ features.covariates.T)
+    weights = (1.0, 1.0, COVARIATE_WEIGHT)
+    return tuple(Part(gram, _scale(gram, weight)) for gram, weight in zip(grams, weights, strict=True))
+
+
+def gram_of(parts: Sequence[Part]) -> Floats:
+    """Return the kernel ``[n, n]``, not centred: what is centred is decided by who learns from it."""
+    total = np.zeros_like(parts[0].gram)
+    for part in parts:
+        total += part.scale * part.gram
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Dual:
+    """Ridge regression in the dual, at every penalty: from one eigendecomposition of the centred, weighted kernel.
+
+    Attributes
+    ----------
+    share : float64 [n]
+        Weights of the samples, of sum 1, by which kernel and targets are centred.
+    mean : float64 [C]
+        Weighted mean of the targets.
+    values, vectors : float64 [n] and [n, n]
+        Of the eigendecomposition.
+    turned : float64 [n, C]
+        The centred targets in its directions.
+    """
+
+    share: Floats
+    mean: Floats
+    values: Floats
+    vectors: Floats
+    turned: Floats
+
+    def coefficients(self, penalty: float) -> Floats:
+        """Return the dual coefficients ``[n, C]`` of the centred features of the training samples."""
+        solved = self.vectors @ (self.turned / (self.values + penalty)[:, None])
+        return np.asarray(np.sqrt(self.share * len(self.share))[:, None] * solved)
+
+    def predict(self, gram: Floats, cross: Floats, penalties: Sequence[float]) -> Floats:
+        """Return predictions ``[L, m, C]`` of samples with the kernel `cross` ``[m, n]`` to those of `gram`."""
+        row = gram @ self.share
+        centred = cross - (cross @ self.share)[:, None] - row + self.share @ row
+        reach = (centred * np.sqrt(self.share * len(self.share))) @ self.vectors
+        return np.stack([reach @ (self.turned / (self.values + p)[:, None]) + self.mean for p in penalties])
+
+
+def fit_dual(gram: Floats, indicators: Floats, weights: Floats) -> Dual:
+    """Fit ridge regression of `indicators` ``[n, C]`` on a kernel ``[n, n]``, samples weighted by `weights`."""
+    share = weights / weights.sum()
+    root, row, mean = np.sqrt(share * len(share)), gram @ share, share @ indicators
+    centred = gram - row[:, None] - row + share @ row
+    values, vectors = scipy.linalg.eigh(centred * root[:, None] * root, driver="evr", check_finite=False)
+    turned = vectors.T @ (root[:, None] * (indicators - mean))
+    return Dual(share, mean, np.maximum(values, 0), vectors, turned)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelMember:
+    """A linear model: a bias, a weight for each known ASV, each bucket of 8-mers and each covariate.
+
+    An ASV that no training sample had, or too few, is read by its sequence alone. `thresholds` are there for a number,
+    whose distribution is predicted; `slope` turns class scores into probabilities by a softmax.
+    """
+
+    known: Floats
+    kmers: Floats
+    covariates: Floats
+    bias: Floats
+    penalty: float
+    slope: float = 1.0
+    thresholds: Thresholds | None = None
+
+    def raw(self, features: Features) -> Floats:
+        """Return the predicted indicators ``[n, C]`` of one draw."""
+        by_sequence = features.all_asvs @ (features.sketch @ self.kmers)
+        return np.asarray(
+            features.known_asvs @ self.known + by_sequence + features.covariates @ self.covariates + self.bias
+        )
+
+    def finish(self, draws: Sequence[Floats]) -> Floats:
+        """Return numbers ``[n, 1]`` or probabilities ``[n, classes]`` from the indicators of several draws."""
+        return finished(np.mean(draws, axis=0), self.thresholds, self.slope)
+
+    def quantile(self, draws: Sequence[Floats], level: float) -> Floats:
+        """Return a quantile ``[n]`` of the predicted distribution of a number; `ValueError` for classes."""
+        if self.thresholds is None:
+            raise ValueError("classes have no quantiles")
+        return self.thresholds.quantile(np.mean(draws, axis=0), level)
+
+
+def finished(indicators: Floats, thresholds: Thresholds | None, slope: float) -> Floats:
+    """Return the median ``[n, 1]`` of a predicted distribution, or the softmax of class scores."""
+    if thresholds is not None:
+        return thresholds.quantile(indicators)[:, None]
+    logits = slope * indicators
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def fit_slope(truth: Truth, scores: Floats) -> float:
+    """Return the slope at which the softmax of out-of-fold scores ``[n, classes]`` is most likely."""
+    true = truth.values.astype(np.int64)
+
+    def loss(log_slope: float) -> float:
+        logits = np.exp(log_slope) * scores
+        top = logits.max(axis=1)
+        total = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
+        return float((truth.weights * (total - logits[np.arange(len(true)), true])).sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded").x))
+
+
+def _primal(features: Features, parts: Sequence[Part], dual: Dual, penalty: float) -> tuple[Floats, ...]:
+    """Return weights of known ASVs, of 8-mers and of covariates, and the bias, that predict as the dual does."""
+    coefficients = dual.coefficients(penalty)
+    total = coefficients.sum(axis=0)
+
+    def weights(
+        values: sparse.csr_matrix | Floats, turn: Callable[[Floats], Floats], scale: float
+    ) -> tuple[Floats, Floats]:
+        mean = turn(np.asarray(values.T @ dual.share)[:, None])
+        weight = scale * (turn(np.asarray(values.T @ coefficients)) - mean * total)
+        return weight, mean[:, 0] @ weight
+
+    def same(values: Floats) -> Floats:
+        return values
+
+    def kmers(values: Floats) -> Floats:
+        return np.asarray(features.sketch.T @ values)
+
+    terms = (
+        weights(features.known_asvs, same, parts[0].scale),
+        weights(features.all_asvs, kmers, parts[1].scale),
+        weights(features.covariates, same, parts[2].scale),
+    )
+    return (*(weight for weight, _ in terms), dual.mean - sum(offset for _, offset in terms))
+
+
+def fit_kernel(
+    draws: Sequence[Features], truth: Truth, folds: Folds, sequences: bool = True
+) -> tuple[KernelMember, Floats]:
+    """Fit the kernel member on several draws of the training samples.
+
+    Inner folds choose the penalty; then all samples are learned from, in each draw, and the weights averaged.
+
+    Parameters
+    ----------
+    draws : sequence of Features
+        Of the n training samples.
+    truth : Truth
+    folds : sequence of (places that learn, places that are predicted)
+    sequences : bool
+        Read ASVs as sequences too, beside which ASVs they are.
+
+    Returns
+    -------
+    KernelMember
+    float64 [n, 1] or [n, classes]
+        What the member says of each sample out of its fold; NaN without folds.
+    """
+    thresholds = None if truth.classes else make_thresholds(truth.values)
+    indicators = truth.indicators if thresholds is None else thresholds.indicators(truth.values)
+    inside = np.full((len(PENALTIES), *indicators.shape), 0.0 if folds else np.nan)
+    parts = [_grams(features, sequences) for features in draws]
+    for terms in parts[:INNER_DRAWS] if folds else ():
+        gram = gram_of(terms)
+        for learn, predict in folds:
+            dual = fit_dual(gram[np.ix_(learn, learn)], indicators[learn], truth.rows(learn).weights)
+            cross = gram[np.ix_(predict, learn)]
+            found = dual.predict(gram[np.ix_(learn, learn)], cross, PENALTIES.tolist())
+            inside[:, predict] += found / min(INNER_DRAWS, len(parts))
+    penalty, slope, held_out = UNTRIED_PENALTY, UNTRIED_SLOPE, finished(inside[0], thresholds, 1.0)
+    if folds:
+        errors = [error_of(truth, one if thresholds is None else finished(one, thresholds, 1.0)) for one in inside]
+        best = int(np.argmin(errors))
+        penalty = float(PENALTIES[best])
+        slope = fit_slope(truth, inside[best]) if thresholds is None else 1.0
+        held_out = finished(inside[best], thresholds, slope)
+    weights = [
+        _primal(features, terms, fit_dual(gram_of(terms), indicators, truth.weights), penalty)
+        for features, terms in zip(draws, parts, strict=True)
+    ]
+    known, kmers, covariates, bias = (np.mean(values, axis=0) for values in zip(*weights, strict=True))
+    return KernelMember(known, kmers, covariates, bias, penalty, slope, thresholds), held_out

@@ -1,0 +1,60 @@
+"""Weights of a blend: none negative, of sum one, shrunk to equal, better where one member is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aam.training.members.blend import blend_weights
+from aam.training.members.truth import make_truth
+
+RNG = np.random.default_rng(0)
+NUMBERS = make_truth(RNG.normal(size=200), 0)
+
+
+def noisy(*spreads: float) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.stack([NUMBERS.values[:, None] + spread * rng.normal(size=(200, 1)) for spread in spreads])
+
+
+def test_the_better_member_weighs_more():
+    weights = blend_weights(noisy(0.3, 1.0), NUMBERS)
+    assert weights[0] > weights[1] >= 0
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_without_shrinkage_weights_are_the_least_squares_of_independent_errors():
+    weights = blend_weights(noisy(0.5, 1.0), NUMBERS, shrinkage=0.0)
+    assert weights[0] == pytest.approx(1 / 0.25 / (1 / 0.25 + 1), abs=0.08)
+
+
+def test_shrinkage_pulls_to_equal_weights():
+    gaps = [np.ptp(blend_weights(noisy(0.3, 1.0), NUMBERS, shrinkage)) for shrinkage in (0.0, 0.1, 1.0, 10.0, np.inf)]
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[-1] == 0
+
+
+def test_a_member_that_is_only_wrong_has_no_weight():
+    away = np.stack([NUMBERS.values[:, None], NUMBERS.values[:, None] + 50])
+    np.testing.assert_allclose(blend_weights(away, NUMBERS, shrinkage=0.0), [1, 0], atol=1e-6)
+
+
+def test_equal_members_weigh_the_same():
+    np.testing.assert_allclose(blend_weights(np.repeat(noisy(0.5), 3, axis=0), NUMBERS), np.full(3, 1 / 3), atol=1e-6)
+
+
+def test_samples_that_a_member_has_not_predicted_are_left_out():
+    members = noisy(0.3, 1.0)
+    members[0, 150:] = np.nan
+    half = make_truth(NUMBERS.values[:150], 0)
+    np.testing.assert_allclose(blend_weights(members, NUMBERS), blend_weights(members[:, :150], half), atol=1e-9)
+    members[0] = np.nan
+    np.testing.assert_array_equal(blend_weights(members, NUMBERS), [0.5, 0.5])
+
+
+def test_classes_are_weighed_by_the_brier_score():
+    label = np.arange(90) % 3
+    truth = make_truth(label.astype(float), 3)
+    sure, unsure = 0.1 + 0.7 * np.eye(3)[label], np.full((90, 3), 1 / 3)
+    weights = blend_weights(np.stack([sure, unsure]), truth)
+    assert weights[0] > weights[1]
