@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from aam.training.members.truth import Truth
 
@@ -14,12 +14,41 @@ Floats = npt.NDArray[np.float64]
 SHRINKAGE = 0.1
 
 
+# Powers that are tried, as logarithms.
+LOWEST_POWER, HIGHEST_POWER = -2.0, 3.0
+
+
+def temper(probabilities: Floats, power: float) -> Floats:
+    """Return probabilities ``[n, classes]`` to a power, again of sum 1: above 1 surer, below 1 less sure."""
+    logs = power * np.log(np.maximum(probabilities, 1e-12))
+    powers = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def fit_power(probabilities: Floats, truth: Truth) -> float:
+    """Return the power at which probabilities out of their folds make the true classes most likely (Guo et al. 2017).
+
+    Samples without a prediction (NaN) are left out; 1 without any, and for numbers.
+    """
+    rows = np.isfinite(probabilities).all(axis=1)
+    if not truth.classes or not rows.any():
+        return 1.0
+    true, weights = truth.values[rows].astype(np.int64), truth.weights[rows]
+
+    def loss(log_power: float) -> float:
+        tempered = temper(probabilities[rows], float(np.exp(log_power)))[np.arange(len(true)), true]
+        return float(-(weights * np.log(np.maximum(tempered, 1e-12))).sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(LOWEST_POWER, HIGHEST_POWER), method="bounded").x))
+
+
 def blend_weights(members: Floats, truth: Truth, shrinkage: float = SHRINKAGE) -> Floats:
     """Return weights ``[M]``, none negative and of sum 1, of predictions ``[M, n, W]`` out of their folds.
 
     They minimize the squared error of numbers, or the Brier score of probabilities, plus `shrinkage` times the squared
-    distance from equal weights. Samples that a member has no prediction of (NaN) are left out; without any, or with a
-    shrinkage of infinity, the weights are equal.
+    distance from equal weights. Probabilities are tempered first, each member's to be as sure as it is right: the
+    weight is to go to the member that ranks best, not to the surest. Samples that a member has no prediction of (NaN)
+    are left out; without any, or with a shrinkage of infinity, the weights are equal.
     """
     number = len(members)
     equal = np.full(number, 1 / number)
@@ -27,7 +56,10 @@ def blend_weights(members: Floats, truth: Truth, shrinkage: float = SHRINKAGE) -
     if number == 1 or not rows.any() or np.isinf(shrinkage):
         return equal
     expected = truth.indicators if truth.classes else truth.values[:, None]
-    errors = (members[:, rows] - expected[rows]) * np.sqrt(truth.weights[rows])[None, :, None]
+    shown = members
+    if truth.classes:
+        shown = np.stack([temper(member, fit_power(member, truth)) for member in members])
+    errors = (shown[:, rows] - expected[rows]) * np.sqrt(truth.weights[rows])[None, :, None]
     cross = np.einsum("mnc,knc->mk", errors, errors)
     cross = cross / max(float(equal @ cross @ equal), 1e-300) + shrinkage * number * np.eye(number)
     found = minimize(

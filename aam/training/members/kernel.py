@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 from scipy import sparse
-from scipy.optimize import minimize_scalar
 
 from aam.training.members.presence import Features
 from aam.training.members.truth import Folds, Thresholds, Truth, error_of, make_thresholds
@@ -20,7 +19,10 @@ Floats = npt.NDArray[np.float64]
 PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
 
 # Without groups to choose on.
-UNTRIED_PENALTY, UNTRIED_SLOPE = 10.0, 3.0
+UNTRIED_PENALTY = 10.0
+
+# Ridge regression of indicators may give less than 0.
+SMALLEST = 1e-3
 
 # Draws that choose the penalty.
 INNER_DRAWS = 3
@@ -108,7 +110,7 @@ class KernelMember:
     """A linear model: a bias, a weight for each known ASV, each bucket of 8-mers and each covariate.
 
     An ASV that no training sample had, or too few, is read by its sequence alone. `thresholds` are there for a number,
-    whose distribution is predicted; `slope` turns class scores into probabilities by a softmax.
+    whose distribution is predicted.
     """
 
     known: Floats
@@ -116,7 +118,6 @@ class KernelMember:
     covariates: Floats
     bias: Floats
     penalty: float
-    slope: float = 1.0
     thresholds: Thresholds | None = None
 
     def raw(self, features: Features) -> Floats:
@@ -128,7 +129,7 @@ class KernelMember:
 
     def finish(self, draws: Sequence[Floats]) -> Floats:
         """Return numbers ``[n, 1]`` or probabilities ``[n, classes]`` from the indicators of several draws."""
-        return finished(np.mean(draws, axis=0), self.thresholds, self.slope)
+        return finished(np.mean(draws, axis=0), self.thresholds)
 
     def quantile(self, draws: Sequence[Floats], level: float) -> Floats:
         """Return a quantile ``[n]`` of the predicted distribution of a number; `ValueError` for classes."""
@@ -137,26 +138,12 @@ class KernelMember:
         return self.thresholds.quantile(np.mean(draws, axis=0), level)
 
 
-def finished(indicators: Floats, thresholds: Thresholds | None, slope: float) -> Floats:
-    """Return the median ``[n, 1]`` of a predicted distribution, or the softmax of class scores."""
+def finished(indicators: Floats, thresholds: Thresholds | None) -> Floats:
+    """Return the median ``[n, 1]`` of a predicted distribution, or class scores as shares of at least `SMALLEST`."""
     if thresholds is not None:
         return thresholds.quantile(indicators)[:, None]
-    logits = slope * indicators
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-
-def fit_slope(truth: Truth, scores: Floats) -> float:
-    """Return the slope at which the softmax of out-of-fold scores ``[n, classes]`` is most likely."""
-    true = truth.values.astype(np.int64)
-
-    def loss(log_slope: float) -> float:
-        logits = np.exp(log_slope) * scores
-        top = logits.max(axis=1)
-        total = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
-        return float((truth.weights * (total - logits[np.arange(len(true)), true])).sum())
-
-    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded").x))
+    shares = np.clip(indicators, SMALLEST, 1)
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def _primal(features: Features, parts: Sequence[Part], dual: Dual, penalty: float) -> tuple[Floats, ...]:
@@ -218,16 +205,15 @@ def fit_kernel(
             cross = gram[np.ix_(predict, learn)]
             found = dual.predict(gram[np.ix_(learn, learn)], cross, PENALTIES.tolist())
             inside[:, predict] += found / min(INNER_DRAWS, len(parts))
-    penalty, slope, held_out = UNTRIED_PENALTY, UNTRIED_SLOPE, finished(inside[0], thresholds, 1.0)
+    penalty, held_out = UNTRIED_PENALTY, finished(inside[0], thresholds)
     if folds:
-        errors = [error_of(truth, one if thresholds is None else finished(one, thresholds, 1.0)) for one in inside]
+        errors = [error_of(truth, one if thresholds is None else finished(one, thresholds)) for one in inside]
         best = int(np.argmin(errors))
         penalty = float(PENALTIES[best])
-        slope = fit_slope(truth, inside[best]) if thresholds is None else 1.0
-        held_out = finished(inside[best], thresholds, slope)
+        held_out = finished(inside[best], thresholds)
     weights = [
         _primal(features, terms, fit_dual(gram_of(terms), indicators, truth.weights), penalty)
         for features, terms in zip(draws, parts, strict=True)
     ]
     known, kmers, covariates, bias = (np.mean(values, axis=0) for values in zip(*weights, strict=True))
-    return KernelMember(known, kmers, covariates, bias, penalty, slope, thresholds), held_out
+    return KernelMember(known, kmers, covariates, bias, penalty, thresholds), held_out

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
-from aam.training.members.blend import blend_weights
+from aam.training.members.blend import blend_weights, fit_power, temper
 from aam.training.members.forest import ForestMember, fit_forest
 from aam.training.members.kernel import KernelMember, fit_kernel
 from aam.training.members.presence import Vocabulary, common_columns, make_vocabulary, presence, read_features
@@ -32,7 +32,7 @@ DRAWS = 6
 
 @dataclass(frozen=True, eq=False)
 class TargetMembers:
-    """The members of one target, by name, and the weight of each in the blend.
+    """The members of one target, by name, and the weight of each in the blend, whose probabilities get a `power`.
 
     `held_out` and `truth` are there after fitting: what each member said of the samples `rows` of the study out of
     their folds, ``[M, n, W]``, and the truth. They are not saved.
@@ -40,6 +40,7 @@ class TargetMembers:
 
     members: dict[str, Member]
     weights: dict[str, float]
+    power: float = 1.0
     rows: Rows | None = None
     truth: Truth | None = None
     held_out: Floats | None = None
@@ -82,11 +83,14 @@ class Members:
         ]
 
     def blend(self, scores: Sequence[Mapping[str, Floats]]) -> list[Floats]:
-        """Return for each target the weighted mean of what its members said."""
-        return [
+        """Return for each target the weighted mean of what its members said, probabilities tempered."""
+        means = [
             np.asarray(sum(weight * of_target[name] for name, weight in fitted.weights.items()))
             for fitted, of_target in zip(self.fitted, scores, strict=True)
         ]
+        numbers = len(self.targets.numeric)
+        pairs = zip(self.fitted[numbers:], means[numbers:], strict=True)
+        return [*means[:numbers], *(temper(mean, fitted.power) for fitted, mean in pairs)]
 
     def predict(self, study: Study, rows: Rows, draws: Sequence[int]) -> dict[str, Floats]:
         """Return the blended prediction of each target by name, from several draws of the samples at `rows`.
@@ -162,6 +166,8 @@ def fit_members(
             held_out.append(predicted)
             log.info("%s: member %s fitted in %.1f s", spec.name, name, time.monotonic() - begun)
         stacked = np.stack(held_out)
-        shares = dict(zip(names, blend_weights(stacked, truth).tolist(), strict=True))
-        fitted.append(TargetMembers(members, shares, rows[known], truth, stacked))
+        shares = blend_weights(stacked, truth)
+        power = fit_power(np.tensordot(shares, stacked, axes=1), truth)
+        shares_by_name = dict(zip(names, shares.tolist(), strict=True))
+        fitted.append(TargetMembers(members, shares_by_name, power, rows[known], truth, stacked))
     return Members(targets, vocabulary, tuple(fitted))

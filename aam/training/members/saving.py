@@ -33,14 +33,14 @@ def to_tensors(members: Members) -> tuple[Tensors, dict[str, Any]]:
             place = f"{number}.{name}"
             if isinstance(member, KernelMember):
                 tensors |= {f"{place}.{part}": getattr(member, part) for part in LINEAR}
-                facts[name] = {"kind": "kernel", "penalty": member.penalty, "slope": member.slope, "range": None}
+                facts[name] = {"kind": "kernel", "penalty": member.penalty, "range": None}
                 if member.thresholds is not None:
                     tensors[f"{place}.thresholds"] = member.thresholds.at
                     facts[name]["range"] = [member.thresholds.low, member.thresholds.high]
             else:
                 tensors |= {f"{place}.{part}": getattr(member.trees, part) for part in TREES}
                 facts[name] = {"kind": "forest", "classes": member.classes}
-        described.append({"members": facts, "weights": fitted.weights})
+        described.append({"members": facts, "weights": fitted.weights, "power": fitted.power})
     vocabulary = {"levels": list(members.vocabulary.levels), "numbers": members.vocabulary.numbers}
     return tensors, {"vocabulary": vocabulary, "targets": described}
 
@@ -59,13 +59,13 @@ def from_tensors(tensors: Tensors, description: dict[str, Any], targets: Targets
             low, high = facts["range"]
             thresholds = Thresholds(tensors[f"{place}.thresholds"], float(low), float(high))
         linear = {part: tensors[f"{place}.{part}"] for part in LINEAR}
-        penalty, slope = float(facts["penalty"]), float(facts["slope"])
-        return KernelMember(**linear, penalty=penalty, slope=slope, thresholds=thresholds)
+        return KernelMember(**linear, penalty=float(facts["penalty"]), thresholds=thresholds)
 
     fitted = []
     for number, (_, facts) in enumerate(zip(specs_in_order(targets), description["targets"], strict=True)):
         found = {name: member(f"{number}.{name}", of_member) for name, of_member in facts["members"].items()}
-        fitted.append(TargetMembers(found, {name: float(weight) for name, weight in facts["weights"].items()}))
+        weights = {name: float(weight) for name, weight in facts["weights"].items()}
+        fitted.append(TargetMembers(found, weights, float(facts["power"])))
     letters = np.ascontiguousarray(tensors[SEQUENCES])
     levels = tuple(int(level) for level in description["vocabulary"]["levels"])
     vocabulary = Vocabulary(as_sequences(letters), levels, int(description["vocabulary"]["numbers"]))

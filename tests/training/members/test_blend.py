@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aam.training.members.blend import blend_weights
+from aam.training.members.blend import blend_weights, fit_power, temper
 from aam.training.members.truth import make_truth
 
 RNG = np.random.default_rng(0)
@@ -58,3 +58,28 @@ def test_classes_are_weighed_by_the_brier_score():
     sure, unsure = 0.1 + 0.7 * np.eye(3)[label], np.full((90, 3), 1 / 3)
     weights = blend_weights(np.stack([sure, unsure]), truth)
     assert weights[0] > weights[1]
+
+
+def test_a_power_makes_probabilities_as_sure_as_they_are_right():
+    rng = np.random.default_rng(8)
+    logits = rng.normal(size=(4000, 3))
+    true = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    drawn = (true.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
+    unsure = temper(true, 0.2)
+    assert fit_power(unsure, make_truth(drawn.astype(float), 3)) == pytest.approx(5, rel=0.1)
+    np.testing.assert_allclose(temper(unsure, 5.0), true, atol=1e-9)
+    np.testing.assert_array_equal(unsure.argmax(axis=1), true.argmax(axis=1))
+
+
+def test_a_power_is_1_where_there_is_nothing_to_fit_it_on():
+    assert fit_power(np.full((4, 2), np.nan), make_truth(np.array([0.0, 1.0, 0.0, 1.0]), 2)) == 1
+    assert fit_power(NUMBERS.values[:, None], NUMBERS) == 1
+
+
+def test_an_unsure_member_that_ranks_as_well_weighs_as_much():
+    rng = np.random.default_rng(9)
+    logits = rng.normal(size=(1000, 3)) * 2
+    true = temper(np.exp(logits), 1.0)
+    drawn = (true.cumsum(axis=1) < rng.random((1000, 1))).sum(axis=1)
+    weights = blend_weights(np.stack([true, temper(true, 0.2)]), make_truth(drawn.astype(float), 3))
+    np.testing.assert_allclose(weights, [0.5, 0.5], atol=0.02)

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 from aam.data.tokens import encode
 from aam.training.members import kernel
-from aam.training.members.kernel import PENALTIES, _grams, finished, fit_dual, fit_kernel, fit_slope, gram_of
+from aam.training.members.kernel import PENALTIES, _grams, fit_dual, fit_kernel, gram_of
 from aam.training.members.presence import Features, kmer_sketch
 from aam.training.members.truth import inner_folds, make_truth
 
@@ -96,9 +96,7 @@ def test_a_fold_is_predicted_without_its_labels(monkeypatch):
         mixed = values.copy()
         mixed[predict] = rng.permutation(values[predict])
         _, after = fit_kernel([features], make_truth(mixed, classes), [(learn, predict)])
-        # The slope of the softmax, one number, is fitted on all out-of-fold scores.
-        shown = [one[predict].argsort(axis=1) if classes else one[predict] for one in (before, after)]
-        np.testing.assert_array_equal(*shown)
+        np.testing.assert_array_equal(before[predict], after[predict])
 
 
 def test_unseen_asvs_are_read_by_their_sequences():
@@ -152,13 +150,3 @@ def test_quantiles_hold_their_share():
     assert 0.7 < ((values >= low) & (values <= high)).mean() < 0.99
     with pytest.raises(ValueError, match="no quantiles"):
         fit_kernel([features], make_truth((values > 0).astype(float), 2), [])[0].quantile(raw, 0.5)
-
-
-def test_the_slope_makes_probabilities_as_sure_as_they_are_right():
-    rng = np.random.default_rng(8)
-    logits = rng.normal(size=(4000, 3))
-    powers = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    drawn = (powers.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
-    slope = fit_slope(make_truth(drawn.astype(float), 3), logits / 5)
-    assert slope == pytest.approx(5, rel=0.1)
-    np.testing.assert_allclose(finished(logits, None, 1.0), powers, atol=1e-12)
