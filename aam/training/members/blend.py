@@ -13,6 +13,9 @@ Floats = npt.NDArray[np.float64]
 # In units of the loss of the equal blend, per member. Unshrunk weights lost to equal ones on every study tried.
 SHRINKAGE = 0.1
 
+# So many samples double the shrinkage, fewer raise it further: of a handful, one would decide.
+FEW_SAMPLES = 50
+
 
 # Powers that are tried, as logarithms.
 LOWEST_POWER, HIGHEST_POWER = -2.0, 3.0
@@ -42,29 +45,33 @@ def fit_power(probabilities: Floats, truth: Truth) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(LOWEST_POWER, HIGHEST_POWER), method="bounded").x))
 
 
-def blend_weights(members: Floats, truth: Truth, shrinkage: float = SHRINKAGE) -> Floats:
+def blend_weights(members: Floats, truth: Truth, shrinkage: float = SHRINKAGE, prior: Floats | None = None) -> Floats:
     """Return weights ``[M]``, none negative and of sum 1, of predictions ``[M, n, W]`` out of their folds.
 
     They minimize the squared error of numbers, or the Brier score of probabilities, plus `shrinkage` times the squared
-    distance from equal weights. Probabilities are tempered first, each member's to be as sure as it is right: the
-    weight is to go to the member that ranks best, not to the surest. Samples that a member has no prediction of (NaN)
-    are left out; without any, or with a shrinkage of infinity, the weights are equal.
+    distance from `prior`, equal weights unless given; few samples shrink more. Probabilities are tempered first, each
+    member's to be as sure as it is right: the weight is to go to the member that ranks best, not to the surest. Samples
+    that a member has no prediction of (NaN) are left out; without any, or with a shrinkage of infinity, the weights are
+    those of the prior.
     """
     number = len(members)
-    equal = np.full(number, 1 / number)
+    default = np.full(number, 1 / number) if prior is None else prior
     rows = np.isfinite(members).all(axis=(0, 2))
     if number == 1 or not rows.any() or np.isinf(shrinkage):
-        return equal
+        return default
     expected = truth.indicators if truth.classes else truth.values[:, None]
     shown = members
     if truth.classes:
         shown = np.stack([temper(member, fit_power(member, truth)) for member in members])
     errors = (shown[:, rows] - expected[rows]) * np.sqrt(truth.weights[rows])[None, :, None]
     cross = np.einsum("mnc,knc->mk", errors, errors)
-    cross = cross / max(float(equal @ cross @ equal), 1e-300) + shrinkage * number * np.eye(number)
+    pull = shrinkage * number * (1 + FEW_SAMPLES / rows.sum())
+    cross = cross / max(float(default @ cross @ default), 1e-300) + pull * np.eye(number)
+    toward = pull * default
     found = minimize(
-        lambda weights: weights @ cross @ weights, equal, jac=lambda weights: 2 * cross @ weights, method="SLSQP",
-        bounds=[(0, 1)] * number, constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1},
+        lambda weights: weights @ cross @ weights - 2 * toward @ weights, default,
+        jac=lambda weights: 2 * (cross @ weights - toward), method="SLSQP", bounds=[(0, 1)] * number,
+        constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1},
     )  # fmt: skip
     weights = np.maximum(found.x, 0)
     return np.asarray(weights / weights.sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +23,6 @@ UNTRIED_PENALTY = 10.0
 
 # Ridge regression of indicators may give less than 0.
 SMALLEST = 1e-3
-
-# Draws that choose the penalty.
-INNER_DRAWS = 3
 
 COVARIATE_WEIGHT = 0.5
 
@@ -146,6 +143,12 @@ def finished(indicators: Floats, thresholds: Thresholds | None) -> Floats:
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
+def _fit(gram: Floats, indicators: Floats, truth: Truth) -> Dual:
+    """Fit the dual; that of two classes has no base rate, which differs between folds and would move all scores."""
+    dual = fit_dual(gram, indicators, truth.sample_weights)
+    return replace(dual, mean=np.full(2, 0.5)) if truth.classes == 2 else dual
+
+
 def _primal(features: Features, parts: Sequence[Part], dual: Dual, penalty: float) -> tuple[Floats, ...]:
     """Return weights of known ASVs, of 8-mers and of covariates, and the bias, that predict as the dual does."""
     coefficients = dual.coefficients(penalty)
@@ -198,13 +201,13 @@ def fit_kernel(
     indicators = truth.indicators if thresholds is None else thresholds.indicators(truth.values)
     inside = np.full((len(PENALTIES), *indicators.shape), 0.0 if folds else np.nan)
     parts = [_grams(features, sequences) for features in draws]
-    for terms in parts[:INNER_DRAWS] if folds else ():
+    # As many draws as the member averages: fewer are noisier and ask for a stronger penalty.
+    for terms in parts if folds else ():
         gram = gram_of(terms)
         for learn, predict in folds:
-            dual = fit_dual(gram[np.ix_(learn, learn)], indicators[learn], truth.rows(learn).weights)
-            cross = gram[np.ix_(predict, learn)]
-            found = dual.predict(gram[np.ix_(learn, learn)], cross, PENALTIES.tolist())
-            inside[:, predict] += found / min(INNER_DRAWS, len(parts))
+            own, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
+            dual = _fit(own, indicators[learn], truth.rows(learn))
+            inside[:, predict] += dual.predict(own, cross, PENALTIES.tolist()) / len(parts)
     penalty, held_out = UNTRIED_PENALTY, finished(inside[0], thresholds)
     if folds:
         errors = [error_of(truth, one if thresholds is None else finished(one, thresholds)) for one in inside]
@@ -212,7 +215,7 @@ def fit_kernel(
         penalty = float(PENALTIES[best])
         held_out = finished(inside[best], thresholds)
     weights = [
-        _primal(features, terms, fit_dual(gram_of(terms), indicators, truth.weights), penalty)
+        _primal(features, terms, _fit(gram_of(terms), indicators, truth), penalty)
         for features, terms in zip(draws, parts, strict=True)
     ]
     known, kmers, covariates, bias = (np.mean(values, axis=0) for values in zip(*weights, strict=True))

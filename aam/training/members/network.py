@@ -24,7 +24,7 @@ def per_target(target: Floats, probabilities: Sequence[Floats]) -> list[Floats]:
 
 
 def join_network(members: Members, rows: Rows, predicted: Sequence[Floats]) -> Members:
-    """Return the members with the network among them, and weights fitted on the samples at `rows`.
+    """Return the members with the network among them; its weight against theirs is fitted on the samples at `rows`.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def join_network(members: Members, rows: Rows, predicted: Sequence[Floats]) -> M
         As they were fitted, with what they said of samples out of their folds.
     rows : int64 [n]
         Validation samples, from which the network has not learned, though they chose its epoch. Where there are none,
-        the network gets an equal share of the weight.
+        the network gets an equal share.
     predicted : sequence of float64 [n, W]
         What it says of them, one array per target.
     """
@@ -43,16 +43,15 @@ def join_network(members: Members, rows: Rows, predicted: Sequence[Floats]) -> M
         names = (NETWORK, *fitted.members)
         place = {row: number for number, row in enumerate(fitted.rows.tolist())}
         pairs = [(number, place[row]) for number, row in enumerate(rows.tolist()) if row in place]
-        share = 1 / len(names)
+        others = np.array(list(fitted.weights.values()))
+        share, power = 1 / len(names), fitted.power
         if pairs:
             taken, at = np.array(pairs, np.int64).T
-            said = np.concatenate([of_network[taken][None], fitted.held_out[:, at]])
+            said = np.stack([of_network[taken], np.tensordot(others, fitted.held_out[:, at], axes=1)])
             truth = fitted.truth.rows(at)
-            weights = blend_weights(said, truth)
-            power = fit_power(np.tensordot(weights, said, axes=1), truth)
-        else:
-            weights = np.array([share, *((1 - share) * weight for weight in fitted.weights.values())])
-            power = fitted.power
+            share = float(blend_weights(said, truth, prior=np.array([share, 1 - share]))[0])
+            power = fit_power(np.tensordot([share, 1 - share], said, axes=1), truth)
+        weights = np.array([share, *((1 - share) * others)])
         joined.append(replace(fitted, weights=dict(zip(names, weights.tolist(), strict=True)), power=power))
     return replace(members, fitted=tuple(joined))
 

@@ -80,7 +80,7 @@ def as_bytes(sequences: Sequence[str]) -> Bytes:
     """Return sequences as ASCII letters, uint8 ``[F, L]``, shorter ones padded with 0."""
     longest = max(map(len, sequences), default=0)
     text = b"".join(sequence.encode("ascii", "replace").ljust(longest, b"\0") for sequence in sequences)
-    return np.frombuffer(text, np.uint8).reshape(len(sequences), longest)
+    return np.frombuffer(bytearray(text), np.uint8).reshape(len(sequences), longest)
 
 
 def as_sequences(letters: Bytes) -> tuple[str, ...]:

@@ -31,18 +31,21 @@ class Truth:
         Numbers, or indices of classes.
     classes : int
         How many there are; 0 for a number.
+    sample_weights : float64 [n]
+        Of the samples, 1 on average.
     weights : float64 [n]
-        Of the samples in every loss, 1 on average. Two classes weigh the same: otherwise the share of a class among
-        the training samples, which differs between folds, would move all scores of a fold.
+        The same, but two classes weigh as much as each other: otherwise the share of a class among the training
+        samples, which differs between folds, would move all scores of a fold.
     """
 
     values: Floats
     classes: int
+    sample_weights: Floats
     weights: Floats
 
     def rows(self, places: Rows) -> Truth:
         """Return the target of some of the samples, whose classes are weighed anew."""
-        return make_truth(self.values[places], self.classes, self.weights[places])
+        return make_truth(self.values[places], self.classes, self.sample_weights[places])
 
     @property
     def indicators(self) -> Floats:
@@ -53,10 +56,12 @@ class Truth:
 def make_truth(values: Floats, classes: int, weights: Floats | None = None) -> Truth:
     """Return a target whose weights are 1 on average and, where there are two classes, as large in sum for both."""
     given = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+    balanced = given
     if classes == 2:
         sums = np.bincount(values.astype(np.int64), given, minlength=2)
-        given = given / np.maximum(sums, 1e-12)[values.astype(np.int64)]
-    return Truth(values, classes, given * (len(given) / max(given.sum(), 1e-12)))
+        balanced = given / np.maximum(sums, 1e-12)[values.astype(np.int64)]
+    averages = [one * (len(one) / max(one.sum(), 1e-12)) for one in (given, balanced)]
+    return Truth(values, classes, averages[0], averages[1])
 
 
 def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str], seed: int) -> list[tuple[Rows, Rows]]:

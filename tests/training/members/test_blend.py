@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aam.training.members import blend
 from aam.training.members.blend import blend_weights, fit_power, temper
 from aam.training.members.truth import make_truth
 
@@ -32,6 +33,19 @@ def test_shrinkage_pulls_to_equal_weights():
     gaps = [np.ptp(blend_weights(noisy(0.3, 1.0), NUMBERS, shrinkage)) for shrinkage in (0.0, 0.1, 1.0, 10.0, np.inf)]
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-1] == 0
+
+
+def test_few_samples_move_the_weights_less(monkeypatch):
+    few = make_truth(NUMBERS.values[:5], 0)
+    gap = np.ptp(blend_weights(noisy(0.3, 1.0)[:, :5], few))
+    monkeypatch.setattr(blend, "FEW_SAMPLES", 0)
+    assert gap < 0.7 * np.ptp(blend_weights(noisy(0.3, 1.0)[:, :5], few))
+
+
+def test_weights_are_shrunk_to_the_prior():
+    prior = np.array([0.2, 0.8])
+    np.testing.assert_allclose(blend_weights(noisy(0.5, 0.5), NUMBERS, 1e6, prior), prior, atol=1e-3)
+    np.testing.assert_array_equal(blend_weights(noisy(0.5, 0.5) * np.nan, NUMBERS, prior=prior), prior)
 
 
 def test_a_member_that_is_only_wrong_has_no_weight():

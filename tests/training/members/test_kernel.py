@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -43,7 +45,9 @@ def test_the_primal_predicts_as_the_dual(classes, covariates, sequences):
     scaled = [part._replace(scale=own.scale) for part, own in zip(_grams(features, sequences), inside, strict=True)]
     gram = gram_of(scaled)
     indicators = truth.indicators if classes else member.thresholds.indicators(values)
-    dual = fit_dual(gram[:50, :50], indicators, truth.weights)
+    dual = fit_dual(gram[:50, :50], indicators, truth.sample_weights)
+    if classes == 2:
+        dual = dataclasses.replace(dual, mean=np.full(2, 0.5))
     expected = dual.predict(gram[:50, :50], gram[50:, :50], [member.penalty])[0]
     np.testing.assert_allclose(member.raw(features.rows(new)), expected, rtol=0, atol=1e-9)
 

@@ -39,6 +39,7 @@ def test_two_classes_weigh_the_same_and_more_do_not():
     assert two.weights[:8].sum() == pytest.approx(two.weights[8:].sum())
     assert two.weights.mean() == pytest.approx(1)
     np.testing.assert_array_equal(make_truth(np.array([0.0, 0.0, 1.0, 2.0]), 3).weights, np.ones(4))
+    np.testing.assert_array_equal(two.sample_weights, np.ones(10))
     inner = two.rows(np.array([0, 1, 8]))
     assert inner.weights[2] == pytest.approx(inner.weights[:2].sum())
 
