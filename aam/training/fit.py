@@ -23,6 +23,7 @@ from aam.training.heads import SCALE_SAMPLES, head_config
 from aam.training.inference import encode_table
 from aam.training.inputs import Prepared, encoder_folder, labelled, make_loaders, supervise
 from aam.training.linear_start import fit_heads
+from aam.training.member_fit import with_members
 from aam.training.pipeline import PipelineTask
 from aam.training.saved_model import SavedModel, load_model, save_model
 from aam.training.task import AmpliconTask
@@ -76,7 +77,11 @@ def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path,
         saved = SavedModel(
             network, config.data, config.model, heads, study.depth, study.seed, targets, profile, notes, covariates
         )
-        for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
+        last, best = trainer.last_weights, trainer.best_weights
+        if run.world.is_main:
+            network.load_state_dict(best)
+            saved = with_members(saved, prepared, study, split, train_ids)
+        for name, weights in (("last", last), ("model", best)):
             network.load_state_dict(weights)
             if run.world.is_main:
                 save_model(folder / name, saved)

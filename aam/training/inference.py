@@ -20,6 +20,8 @@ from aam.model.aam import Aam, Outputs
 from aam.runtime.distributed import World
 from aam.runtime.options import RuntimeConfig
 from aam.runtime.precision import autocast
+from aam.training.members.members import Members
+from aam.training.members.network import blend_draws, per_target
 from aam.training.saved_model import SavedModel
 
 Array = npt.NDArray[np.float64]
@@ -158,6 +160,19 @@ def run_model(
     return Predicted.joined(parts).ordered([study.table.sample_ids[row] for row in rows])
 
 
+def _with_members(
+    members: Members, study: Study, rows: Rows, draws: Sequence[int], predicted: Sequence[Predicted]
+) -> list[Predicted]:
+    """Return what the network says in each draw, blended with what the members say."""
+    blended = blend_draws(members, study, rows, draws, [per_target(p.target, p.probabilities) for p in predicted])
+    found = []
+    for one, parts in zip(predicted, blended, strict=True):
+        numbers = one.target.shape[1]
+        target = np.concatenate([one.target[:, :0], *parts[:numbers]], axis=1)
+        found.append(replace(one, target=target, probabilities=tuple(parts[numbers:])))
+    return found
+
+
 def predict_rows(
     saved: SavedModel,
     study: Study,
@@ -175,9 +190,10 @@ def predict_rows(
     study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     rows = study.rows(sample_ids)
     asvs = encode_table(saved.network, study, device, config)
-    draws = [
-        run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs) for number in range(passes)
-    ]
+    numbers_of_draws = [EVALUATION - 1 - number for number in range(passes)]
+    draws = [run_model(saved.network, study, rows, device, config, draw, asvs) for draw in numbers_of_draws]
+    if saved.members is not None:
+        draws = _with_members(saved.members, study, rows, numbers_of_draws, draws)
 
     def own(target: Array) -> Array:
         return saved.targets.decode(target, study.metadata, sample_ids)
