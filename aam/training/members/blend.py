@@ -45,6 +45,14 @@ def fit_power(probabilities: Floats, truth: Truth) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(LOWEST_POWER, HIGHEST_POWER), method="bounded").x))
 
 
+def blend_power(blended: Floats, truth: Truth) -> float:
+    """Return the power of blended probabilities ``[n, classes]``, fitted out of their folds; 1 for two classes.
+
+    Two classes are predicted without their base rate, and a slope that differs between folds would mix their order.
+    """
+    return fit_power(blended, truth) if truth.classes > 2 else 1.0
+
+
 def blend_weights(members: Floats, truth: Truth, shrinkage: float = SHRINKAGE, prior: Floats | None = None) -> Floats:
     """Return weights ``[M]``, none negative and of sum 1, of predictions ``[M, n, W]`` out of their folds.
 

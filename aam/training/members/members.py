@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
-from aam.training.members.blend import blend_weights, fit_power, temper
+from aam.training.members.blend import blend_power, blend_weights, temper
 from aam.training.members.forest import ForestMember, fit_forest
 from aam.training.members.kernel import KernelMember, fit_kernel
 from aam.training.members.presence import Vocabulary, common_columns, make_vocabulary, presence, read_features
@@ -167,7 +167,7 @@ def fit_members(
             log.info("%s: member %s fitted in %.1f s", spec.name, name, time.monotonic() - begun)
         stacked = np.stack(held_out)
         shares = blend_weights(stacked, truth)
-        power = fit_power(np.tensordot(shares, stacked, axes=1), truth)
+        power = blend_power(np.tensordot(shares, stacked, axes=1), truth)
         shares_by_name = dict(zip(names, shares.tolist(), strict=True))
         fitted.append(TargetMembers(members, shares_by_name, power, rows[known], truth, stacked))
     return Members(targets, vocabulary, tuple(fitted))

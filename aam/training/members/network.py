@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.study import Study
-from aam.training.members.blend import blend_weights, fit_power
+from aam.training.members.blend import blend_power, blend_weights
 from aam.training.members.members import Members
 
 Floats = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ def join_network(members: Members, rows: Rows, predicted: Sequence[Floats]) -> M
             said = np.stack([of_network[taken], np.tensordot(others, fitted.held_out[:, at], axes=1)])
             truth = fitted.truth.rows(at)
             share = float(blend_weights(said, truth, prior=np.array([share, 1 - share]))[0])
-            power = fit_power(np.tensordot([share, 1 - share], said, axes=1), truth)
+            power = blend_power(np.tensordot([share, 1 - share], said, axes=1), truth)
         weights = np.array([share, *((1 - share) * others)])
         joined.append(replace(fitted, weights=dict(zip(names, weights.tolist(), strict=True)), power=power))
     return replace(members, fitted=tuple(joined))

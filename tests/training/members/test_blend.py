@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aam.training.members import blend
-from aam.training.members.blend import blend_weights, fit_power, temper
+from aam.training.members.blend import blend_power, blend_weights, fit_power, temper
 from aam.training.members.truth import make_truth
 
 RNG = np.random.default_rng(0)
@@ -88,6 +88,8 @@ def test_a_power_makes_probabilities_as_sure_as_they_are_right():
 def test_a_power_is_1_where_there_is_nothing_to_fit_it_on():
     assert fit_power(np.full((4, 2), np.nan), make_truth(np.array([0.0, 1.0, 0.0, 1.0]), 2)) == 1
     assert fit_power(NUMBERS.values[:, None], NUMBERS) == 1
+    two = make_truth(np.array([0.0, 1.0, 0.0, 1.0]), 2)
+    assert blend_power(np.array([[0.6, 0.4], [0.4, 0.6]] * 2), two) == 1
 
 
 def test_an_unsure_member_that_ranks_as_well_weighs_as_much():
