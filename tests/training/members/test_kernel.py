@@ -154,3 +154,24 @@ def test_quantiles_hold_their_share():
     assert 0.7 < ((values >= low) & (values <= high)).mean() < 0.99
     with pytest.raises(ValueError, match="no quantiles"):
         fit_kernel([features], make_truth((values > 0).astype(float), 2), [])[0].quantile(raw, 0.5)
+
+
+def test_a_large_study_is_learned_in_random_parts(monkeypatch):
+    monkeypatch.setattr(kernel, "MAX_SAMPLES", 30)
+    rng = np.random.default_rng(9)
+    draws = [features_of(rng) for _ in range(3)]
+    values = rng.integers(0, 3, 80).astype(float)
+    truth = make_truth(values, 3)
+    member, held_out = fit_kernel(draws, truth, inner_folds(truth, NAMES, NAMES, 0))
+    parts = [kernel.learned_places(80, number) for number in range(3)]
+    assert [len(part) for part in parts] == [30] * 3
+    assert len(set(np.concatenate(parts).tolist())) > 45
+    np.testing.assert_array_equal(np.flatnonzero(np.isfinite(held_out[:, 0])), np.unique(np.concatenate(parts)))
+    monkeypatch.setattr(kernel, "UNTRIED_PENALTY", member.penalty)
+    alone = [
+        fit_kernel([features.rows(part)], make_truth(values[part], 3), [])[0]
+        for part, features in zip(parts, draws, strict=True)
+    ]
+    for name in ("known", "kmers", "bias"):
+        expected = np.mean([getattr(one, name) for one in alone], axis=0)
+        np.testing.assert_allclose(getattr(member, name), expected, atol=1e-12)
