@@ -220,6 +220,11 @@ class TargetConfig:
         0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.", ge=0
     )
     val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.", ge=1)
+    members: tuple[Literal["deep", "presence", "kernel", "forest"], ...] = option(
+        ("deep",),
+        "What predicts together: the network (deep), linear models of which ASVs are present (presence) and of their "
+        "sequences too (kernel), extra trees (forest).",
+    )
     ensemble: bool = option(False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.")
     rf_baseline: bool = option(
         False, "Fit forests and nearest neighbours, as `aam baselines`, on the same splits for the report."

@@ -275,6 +275,12 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         f"--categorical-fusion is {covariates.categorical_fusion}, and no covariate is named": (
             not columns and covariates != CovariateConfig()
         ),
+        f"--members is {shown(targets.members)}, expected deep, presence, kernel, forest, each once at most": (
+            not targets.members or len(set(targets.members)) < len(targets.members)
+        ),
+        "--members: the loss quantile has no blend with others than deep": (
+            set(targets.members) != {"deep"} and "quantile" in " ".join((targets.loss_type, *targets.loss_config))
+        ),
         "--unfreeze-epochs and --freeze-base: both given; choose one": (
             targets.freeze_base and targets.unfreeze_epochs > 0
         ),

@@ -129,6 +129,7 @@ TRAIN_ONLY = [
     "--learnable-output-scale",
     "--loss-config",
     "--loss-type",
+    "--members",
     "--metadata-column",
     "--normalize-by",
     "--numeric-columns",
@@ -200,7 +201,7 @@ def other(hint, value):
         return next(choice for choice in typing.get_args(hint) if choice != value)
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
-        return ("pH (1:5)", 'quo"ted', "Ünï") if item is str else (other(item, None),)
+        return ("pH (1:5)", 'quo"ted', "Ünï") if item is str else (other(item, value[0] if value else None),)
     if type(None) in typing.get_args(hint):
         return other(next(a for a in typing.get_args(hint) if a is not type(None)), value)
     return {

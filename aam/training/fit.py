@@ -19,7 +19,8 @@ from aam.engine.trainer import Trainer, total_steps
 from aam.model.aam import Aam
 from aam.runtime.files import remove
 from aam.training.build import Built, build, make_task
-from aam.training.inputs import Prepared
+from aam.training.inputs import Prepared, labels_used
+from aam.training.member_fit import with_members
 from aam.training.saved_model import SavedModel, save_model
 from aam.training.task import AmpliconTask
 
@@ -35,7 +36,7 @@ def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path,
         write_split(folder / "split.tsv", split)
     with run.signals:
         trainer = fit(task, run, folder, state, title)
-        saved = save(prepared, run, built, trainer, folder)
+        saved = save(prepared, run, built, trainer, folder, labels_used(prepared, split))
     run.signals.raise_if_requested(run.world)
     return saved
 
@@ -76,8 +77,13 @@ def _log_batch_size(task: AmpliconTask, title: str) -> None:
     log.info("%s: %d samples per step (%s on each of %d devices)", title, samples, per_device, devices)
 
 
-def save(prepared: Prepared, run: RunDirectory, built: Built, trainer: Trainer, folder: Path) -> SavedModel:
-    """Write the last and the best weights as models, then remove the checkpoints; return the best model."""
+def save(
+    prepared: Prepared, run: RunDirectory, built: Built, trainer: Trainer, folder: Path, split: Split
+) -> SavedModel:
+    """Write the last and the best weights as models, with the members that predict beside them; return the best.
+
+    `split` holds the samples whose labels are used. The checkpoints are removed.
+    """
     config, study = prepared.config, built.study
     seen_asvs = np.unique(study.table.counts[built.rows["train"]].indices)
     profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
@@ -92,6 +98,9 @@ def save(prepared: Prepared, run: RunDirectory, built: Built, trainer: Trainer, 
         network, config.data, config.model, built.heads, study.depth, study.seed, built.targets, profile, notes,
         built.covariates,
     )  # fmt: skip
+    if run.world.is_main:
+        network.load_state_dict(trainer.best_weights)
+        saved = with_members(saved, prepared, study, split, split.ids("train"))
     for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
         network.load_state_dict(weights)
         if run.world.is_main:

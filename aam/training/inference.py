@@ -22,6 +22,8 @@ from aam.runtime.options import RuntimeConfig
 from aam.runtime.precision import autocast
 from aam.runtime.routing import routed
 from aam.runtime.timing import stage
+from aam.training.members.members import Members
+from aam.training.members.network import blend_draws, per_target
 from aam.training.saved_model import SavedModel
 
 Array = npt.NDArray[np.float64]
@@ -176,6 +178,19 @@ def run_model(
     return Predicted.concatenate(parts).reorder([study.table.sample_ids[row] for row in rows])
 
 
+def _with_members(
+    members: Members, study: Study, rows: Rows, draws: Sequence[int], predicted: Sequence[Predicted]
+) -> list[Predicted]:
+    """Return what the network says in each draw, blended with what the members say."""
+    blended = blend_draws(members, study, rows, draws, [per_target(p.target, p.probabilities) for p in predicted])
+    found = []
+    for one, parts in zip(predicted, blended, strict=True):
+        numbers = one.target.shape[1]
+        target = np.concatenate([one.target[:, :0], *parts[:numbers]], axis=1)
+        found.append(replace(one, target=target, probabilities=tuple(parts[numbers:])))
+    return found
+
+
 def predict_rows(
     saved: SavedModel,
     study: Study,
@@ -193,9 +208,10 @@ def predict_rows(
     study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     rows = study.rows(sample_ids)
     asvs = encode_table(saved.network, study, device, config)
-    rarefactions = [
-        run_model(saved.network, study, rows, device, config, EVALUATION - 1 - number, asvs) for number in range(passes)
-    ]
+    draw_numbers = [EVALUATION - 1 - number for number in range(passes)]
+    rarefactions = [run_model(saved.network, study, rows, device, config, draw, asvs) for draw in draw_numbers]
+    if saved.members is not None:
+        rarefactions = _with_members(saved.members, study, rows, draw_numbers, rarefactions)
 
     def decode(target: Array) -> Array:
         return saved.targets.decode(target, study.metadata, sample_ids)

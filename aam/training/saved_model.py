@@ -27,10 +27,14 @@ from aam.options import from_dict, to_dict
 from aam.runtime.files import atomic_folder, read_json
 from aam.runtime.manifest import MANIFEST, verify_manifest, write_manifest
 from aam.runtime.timing import stage
+from aam.training.members.members import Members
+from aam.training.members.saving import from_tensors, to_tensors
 
 FORMAT = 1
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
+
+MEMBERS, MEMBER_WEIGHTS = "members.json", "members.safetensors"
 
 RETRAIN = (
     " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
@@ -52,6 +56,7 @@ class SavedModel:
     profile: RegionProfile
     notes: dict[str, Any]
     covariates: Covariates = field(default_factory=Covariates)
+    members: Members | None = None
 
 
 def save_model(path: Path, saved: SavedModel) -> None:
@@ -74,6 +79,10 @@ def save_model(path: Path, saved: SavedModel) -> None:
         write_tensors(saved.network.state_dict(), folder / WEIGHTS)
         profile = {name: torch.from_numpy(np.asarray(value)) for name, value in saved.profile.to_arrays().items()}
         write_tensors(profile, folder / PROFILE)
+        if saved.members is not None:
+            arrays, described = to_tensors(saved.members)
+            (folder / MEMBERS).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+            write_tensors({name: torch.from_numpy(values) for name, values in arrays.items()}, folder / MEMBER_WEIGHTS)
         write_manifest(folder)
 
 
@@ -100,6 +109,11 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             network = Aam(model, description["depth"], heads)
         network.load_state_dict(safetensors.torch.load_file(path / WEIGHTS))
         profile = safetensors.numpy.load_file(path / PROFILE)
+        targets, fitted = Targets.from_json(description["targets"]), None
+        if (path / MEMBERS).is_file():
+            arrays = safetensors.numpy.load_file(path / MEMBER_WEIGHTS)
+            described: Any = read_json(path / MEMBERS)
+            fitted = from_tensors(arrays, described, targets)
         return SavedModel(
             network=network.to(device).eval(),
             data=from_dict(DataConfig(), description["data"], str(path)),
@@ -107,10 +121,11 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             heads=heads,
             depth=description["depth"],
             seed=description["seed"],
-            targets=Targets.from_json(description["targets"]),
+            targets=targets,
             profile=RegionProfile.from_arrays(profile),
             notes=description["notes"],
             covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
+            members=fitted,
         )
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         if isinstance(error, InputError):

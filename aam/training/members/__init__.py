@@ -1,0 +1,1 @@
+"""Members of a prediction that learn from which ASVs are present, and their blend."""

@@ -1,0 +1,173 @@
+"""The members of a prediction together: fitted on a study, blended, applied to any table, saved as arrays."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.data.study import Study
+from aam.data.targets import Targets, TargetSpec
+from aam.training.members.blend import blend_power, blend_weights, temper
+from aam.training.members.forest import ForestMember, fit_forest
+from aam.training.members.kernel import KernelMember, fit_kernel
+from aam.training.members.presence import Vocabulary, common_columns, make_vocabulary, presence, read_features
+from aam.training.members.truth import Truth, inner_folds, make_truth
+
+log = logging.getLogger("aam")
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+Member = KernelMember | ForestMember
+
+# The kernel of ASVs as themselves; that of ASVs as themselves and as sequences; trees.
+NAMES = ("presence", "kernel", "forest")
+
+DRAWS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class TargetMembers:
+    """The members of one target, by name, and the weight of each in the blend, whose probabilities get a `power`.
+
+    `held_out` and `truth` are there after fitting: what each member said of the samples `rows` of the study out of
+    their folds, ``[M, n, W]``, and the truth. They are not saved.
+    """
+
+    members: dict[str, Member]
+    weights: dict[str, float]
+    power: float = 1.0
+    rows: Rows | None = None
+    truth: Truth | None = None
+    held_out: Floats | None = None
+
+
+def specs_in_order(targets: Targets) -> tuple[TargetSpec, ...]:
+    """Return the targets as a study holds them: numbers first, then classes."""
+    return (*targets.numeric, *targets.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Fitted members of every target, which predict any table.
+
+    Attributes
+    ----------
+    targets : Targets
+    vocabulary : Vocabulary
+        What the members know by name.
+    fitted : tuple of TargetMembers
+        One for each target, numbers first.
+    """
+
+    targets: Targets
+    vocabulary: Vocabulary
+    fitted: tuple[TargetMembers, ...] = field(repr=False)
+
+    def raw(self, study: Study, rows: Rows, draws: Sequence[int]) -> list[dict[str, list[Floats]]]:
+        """Return for each target and member what it says of the samples at `rows` in each of `draws`."""
+        drawn = [presence(study, rows, draw) for draw in draws]
+        features = read_features(study, rows, drawn, self.vocabulary)
+        return [{name: [m.raw(one) for one in features] for name, m in f.members.items()} for f in self.fitted]
+
+    def scores(self, study: Study, rows: Rows, draws: Sequence[int]) -> list[dict[str, Floats]]:
+        """Return for each target the prediction of each member: encoded numbers ``[n, 1]``, or probabilities."""
+        said = self.raw(study, rows, draws)
+        return [
+            {name: fitted.members[name].finish(parts) for name, parts in by_member.items()}
+            for fitted, by_member in zip(self.fitted, said, strict=True)
+        ]
+
+    def blend(self, scores: Sequence[Mapping[str, Floats]]) -> list[Floats]:
+        """Return for each target the weighted mean of what its members said, probabilities tempered."""
+        means = [
+            np.asarray(sum(weight * of_target[name] for name, weight in fitted.weights.items()))
+            for fitted, of_target in zip(self.fitted, scores, strict=True)
+        ]
+        numbers = len(self.targets.numeric)
+        pairs = zip(self.fitted[numbers:], means[numbers:], strict=True)
+        return [*means[:numbers], *(temper(mean, fitted.power) for fitted, mean in pairs)]
+
+    def predict(self, study: Study, rows: Rows, draws: Sequence[int]) -> dict[str, Floats]:
+        """Return the blended prediction of each target by name, from several draws of the samples at `rows`.
+
+        Numbers are in the column's own units, float64 ``[n]``; classes have probabilities ``[n, classes]``.
+        """
+        blended = self.blend(self.scores(study, rows, draws))
+        numbers = len(self.targets.numeric)
+        found = {spec.name: value for spec, value in zip(specs_in_order(self.targets), blended, strict=True)}
+        if numbers:
+            ids = [study.table.sample_ids[row] for row in rows.tolist()]
+            own = self.targets.decode(np.concatenate(blended[:numbers], axis=1), study.metadata, ids)
+            found |= {spec.name: own[:, column] for column, spec in enumerate(self.targets.numeric)}
+        return found
+
+
+def target_values(study: Study, targets: Targets, rows: Rows) -> list[tuple[Floats, int]]:
+    """Return each target of the samples at `rows`, NaN where it is missing, and its number of classes (0: a number)."""
+    found = []
+    for column in range(len(targets.numeric)):
+        if study.target is None:
+            raise ValueError("the study has no numeric targets")
+        found.append((study.target[rows, column].astype(np.float64), 0))
+    for column, spec in enumerate(targets.classes):
+        if study.label is None:
+            raise ValueError("the study has no labels")
+        label = study.label[rows, column]
+        found.append((np.where(label < 0, np.nan, label.astype(np.float64)), len(spec.labels)))
+    return found
+
+
+def fit_members(
+    study: Study, targets: Targets, rows: Rows, groups: Sequence[str] | None, seed: int, names: Sequence[str] = NAMES
+) -> Members:
+    """Fit members of every target on the samples at `rows`, and the weights of their blend.
+
+    Inner folds of whole groups choose penalties and weights; then every member learns from all of the samples.
+
+    Parameters
+    ----------
+    study : Study
+        With targets and covariates, whose scales know the training samples only.
+    targets : Targets
+    rows : int64 [n]
+        The training samples. No label of another sample is read.
+    groups : sequence of str, optional
+        The group of each; without it each sample is its own.
+    seed : int
+        Of inner folds and of the forest; rarefactions follow the study's.
+    names : sequence of str
+        Members, of `NAMES`.
+    """
+    drawn = [presence(study, rows, draw) for draw in range(DRAWS)]
+    vocabulary = make_vocabulary(study, rows, common_columns(drawn))
+    features = read_features(study, rows, drawn, vocabulary)
+    ids = [study.table.sample_ids[row] for row in rows.tolist()]
+    group_of = ids if groups is None else list(groups)
+    fitted = []
+    for spec, (values, classes) in zip(specs_in_order(targets), target_values(study, targets, rows), strict=True):
+        known = np.flatnonzero(np.isfinite(values))
+        weights = None if study.weight is None else study.weight[rows[known]].astype(np.float64)
+        truth = make_truth(values[known], classes, weights)
+        folds = inner_folds(truth, [ids[i] for i in known], [group_of[i] for i in known], seed)
+        own = [one.rows(known) for one in features]
+        members: dict[str, Member] = {}
+        held_out = []
+        for name in names:
+            begun = time.monotonic()
+            if name == "forest":
+                members[name], predicted = fit_forest(own, truth, folds, seed)
+            else:
+                members[name], predicted = fit_kernel(own, truth, folds, sequences=name == "kernel")
+            held_out.append(predicted)
+            log.info("%s: member %s fitted in %.1f s", spec.name, name, time.monotonic() - begun)
+        stacked = np.stack(held_out)
+        shares = blend_weights(stacked, truth)
+        power = blend_power(np.tensordot(shares, stacked, axes=1), truth)
+        shares_by_name = dict(zip(names, shares.tolist(), strict=True))
+        fitted.append(TargetMembers(members, shares_by_name, power, rows[known], truth, stacked))
+    return Members(targets, vocabulary, tuple(fitted))

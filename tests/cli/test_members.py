@@ -1,0 +1,87 @@
+"""Members beside the network, through the command line: fitted, weighted, saved and applied."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aam.cli.main import main
+from aam.data.metadata import read_metadata
+from aam.evaluation.predictions import read_predictions
+from aam.training.saved_model import load_model, save_model
+
+CPU = torch.device("cpu")
+SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
+ALL = "deep presence kernel forest"
+
+
+def train(study: Path, output: Path, more: str, members: str = ALL, metadata: Path | None = None) -> int:
+    words = f"train --table {study}/table.biom --rarefy-depth 300 {SMALL} --output-dir {output} {more}"
+    words += f" --metadata {metadata or study / 'metadata.tsv'} --members {members}"
+    return main(words.split())
+
+
+@pytest.fixture(scope="module")
+def run(study: Path) -> Path:
+    folder = study.parent / "run"
+    assert train(study, folder, "--metadata-column ph biome --test-size 0.3") == 0
+    return folder
+
+
+def test_a_saved_model_predicts_as_its_run_reported(study: Path, run: Path, tmp_path: Path) -> None:
+    reported = read_predictions(run / "predictions.tsv")
+    words = f"predict --table {study}/table.biom --output {tmp_path}/all.tsv --threads 1 --model {run}/model"
+    assert main(words.split()) == 0
+    predicted = read_predictions(tmp_path / "all.tsv").with_rows(reported.sample_ids, {})
+    np.testing.assert_allclose(predicted.values["ph"], reported.values["ph"], rtol=1e-5)
+    np.testing.assert_allclose(predicted.probabilities["biome"], reported.probabilities["biome"], atol=1e-5)
+
+
+def test_members_change_predictions_and_their_weights_are_kept(study: Path, run: Path, tmp_path: Path) -> None:
+    saved = load_model(run / "model", CPU)
+    assert saved.members is not None
+    for weights in saved.notes["members"].values():
+        assert list(weights) == ALL.split()
+        assert min(weights.values()) >= 0
+        assert sum(weights.values()) == pytest.approx(1)
+    save_model(tmp_path / "model", dataclasses.replace(saved, members=None))
+    found = []
+    for model in (run / "model", tmp_path / "model"):
+        words = f"predict --table {study}/table.biom --output {tmp_path}/{len(found)}.tsv --threads 1 --model {model}"
+        assert main(words.split()) == 0
+        found.append(read_predictions(tmp_path / f"{len(found)}.tsv").values["ph"])
+    assert np.abs(found[0] - found[1]).max() > 0.01
+
+
+@pytest.mark.parametrize("test_size", ["0.3", "0"])
+def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path, test_size: str) -> None:
+    """Other values for the reported samples, and every array of the members and every weight stay as they are."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    more, members = f"--metadata-column ph --test-size {test_size}", "kernel forest"
+    assert train(study, first, more, members) == 0
+    held_out = set(read_predictions(first / "predictions.tsv").sample_ids)
+    metadata = read_metadata(study / "metadata.tsv")
+    ids = [line.split("\t")[0] for line in (study / "metadata.tsv").read_text().splitlines()[1:]]
+    values = [9.9 if name in held_out else value for name, value in zip(ids, metadata.numbers("ph", ids), strict=True)]
+    assert 0 < len(held_out) < len(ids)
+    other = tmp_path / "metadata.tsv"
+    other.write_text("sample-id\tph\n" + "".join(f"{n}\t{v}\n" for n, v in zip(ids, values, strict=True)))
+    assert train(study, second, more, members, other) == 0
+    for name in ("members.safetensors", "members.json"):
+        assert (first / "model" / name).read_bytes() == (second / "model" / name).read_bytes()
+    assert set(json.loads((first / "model" / "members.json").read_text())["targets"][0]["weights"]) == set(
+        members.split()
+    )
+
+
+def test_options_that_members_contradict_are_refused(study: Path, tmp_path: Path, capsys) -> None:
+    more = "--metadata-column ph --loss-type quantile"
+    assert train(study, tmp_path / "run", more, "kernel kernel") == 2
+    said = capsys.readouterr().err
+    assert "each once at most" in said
+    assert "no blend" in said
