@@ -117,7 +117,7 @@ class ModelConfig:
     """Sizes of the network; everything else is derived from them"""
 
     asv_stem: Literal["patch", "nucleotide"] = option("patch", "One token per patch of bases, or per base.")
-    patch_size: int = option(5, "Bases per token of the patch stem.", ge=1)
+    patch_size: int = option(5, "Bases per token of the patch stem.", rare=True, ge=1)
     embedding_dim: int = option(96, "Width of every vector.", ge=1)
     attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.", ge=1)
     attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.", ge=1)

@@ -316,8 +316,8 @@ def test_tokens_of_each_stem():
 def test_defaults_that_users_rely_on():
     data, train = DataConfig(), TrainConfig()
     assert (data.token_limit, data.asv_sampling, data.unifrac_metric) == (1024, "abundance", "unifrac")
-    assert (data.test_size, data.validation_size, data.rarefy_depth) == (0.0, 0.15, None)
+    assert (data.test_size, data.validation_size, data.rarefy_depth) == (None, 0.15, None)
     assert (data.missing, data.missing_tips, data.root_length, data.alpha) == ("error", "error", "include", 0.5)
     assert (train.patience, train.weight_decay, train.nuc_mask_ratio) == (10, 0.01, 0.15)
     assert (train.penalty, train.nuc_penalty, train.count_penalty, train.max_grad_norm) == (1.0,) * 4
-    assert (ModelConfig().dropout, ModelConfig().max_bp) == (0.0, 150)
+    assert (ModelConfig().dropout, ModelConfig().max_bp, ModelConfig().positions) == (0.0, None, 150)

@@ -98,7 +98,7 @@ class Batch:
 
 
 class Budget(NamedTuple):
-    """Bytes of a step by the size of its batch, as measured on a machine, and the most that one may take.
+    """Bytes of a step by the size of its batch, as measured on a machine, and the limit of what one may take.
 
     `base` bytes, `token` for each base of the distinct ASVs [U, L], and `slot` for each slot of the samples [B, S].
     """
@@ -106,8 +106,8 @@ class Budget(NamedTuple):
     base: float
     token: float
     slot: float
-    most: float
+    limit: float
 
     def allows(self, batch: Batch) -> bool:
-        """Return whether a step on `batch` stays below the most."""
-        return bool(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel() <= self.most)
+        """Return whether a step on `batch` stays within the limit."""
+        return bool(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel() <= self.limit)

@@ -136,7 +136,7 @@ def measure_budget(
     formula = (
         f"{budget.base / 1e9:.2f} GB + {budget.token:.0f} bytes a base + {budget.slot:.0f} bytes an ASV of a sample"
     )
-    limit = f"{budget.most / 1e9:.2f} GB"
+    limit = f"{budget.limit / 1e9:.2f} GB"
     log.info("a step takes %s, at most %s; the largest batch comes in parts: %d", formula, limit, parts)
     return budget
 

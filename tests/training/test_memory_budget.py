@@ -157,7 +157,7 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
     assert not same(parts, whole)
     assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), "the loss is a sum"
     about = json.loads((tmp_path / "parts" / "run.json").read_text())
-    assert about["decisions"]["memory"] == {"base": 0, "token": 0, "slot": 1, "most": 200}
+    assert about["decisions"]["memory"] == {"base": 0, "token": 0, "slot": 1, "limit": 200}
     for name in ("whole", "parts"):
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         assert max(json.loads(line).get("step", 0) for line in lines) == 8, "two epochs of 4 batches"
