@@ -34,7 +34,9 @@ if OFFLINE not in sys.path:
     sys.modules.pop("sitecustomize", None)
     import sitecustomize  # noqa: F401
 
-install_import_hook("aam", "beartype.beartype")
+# Where tensors have shapes; other modules run as they are.
+SHAPED = ["aam.data.batch", "aam.data.draw", "aam.model", "aam.training.losses", "aam.training.masking"]
+install_import_hook(SHAPED, "beartype.beartype")
 
 settings.register_profile("aam", deadline=None, derandomize=True, database=None)
 settings.load_profile("aam")

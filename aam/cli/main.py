@@ -62,10 +62,13 @@ def run(name: str, words: Sequence[str]) -> int:
     from aam.contradictions import check_command
     from aam.options import to_dict
     from aam.runtime.environment import prepare_environment
+    from aam.runtime.ranks import process_options, rank_of
 
     command = COMMANDS[name]
     config = parse(name, command.default(), words)
-    check_command(config)
+    # Ranks check theirs when they have met, so that an error of one is the error of all, said once.
+    if not (rank_of(os.environ) and process_options(getattr(config, "runtime", None))):
+        check_command(config)
     options = to_dict(config)
     options |= options.get("runtime", {})
     # Before torch is imported, which reads them.

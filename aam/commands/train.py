@@ -44,15 +44,13 @@ log = logging.getLogger("aam")
 
 def pretrain(config: PretrainConfig) -> int:
     """Run `aam pretrain`, which trains an encoder without labels; return the exit status."""
-    check_command(config)
     fine_tune = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
-    return run(fine_tune, "pretrain")
+    return run(fine_tune, "pretrain", config)
 
 
 def train(config: FineTuneConfig) -> int:
     """Run `aam train`, which trains a model of metadata columns; return the exit status."""
-    check_command(config)
-    return run(config, "train")
+    return run(config, "train", config)
 
 
 def _options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, Any], dict[str, Path]]:
@@ -84,16 +82,18 @@ def _make_decisions(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
     return dataclasses.replace(prepared, config=config, budget=budget), decisions
 
 
-def run(config: FineTuneConfig, command: str) -> int:
-    """Train on every split of `config` and report on the held-out samples.
+def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneConfig) -> int:
+    """Train on every split of `config` and report on the held-out samples; `given` are the options of the command.
 
     Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while it lasts, model/
     (best epoch) and last/, below fold-K/ when cross-validating, then predictions.tsv, report.html and metrics.json.
     Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
     """
     if config.runtime.data_parallel and not is_launched(os.environ):
+        check_command(given)
         return launch(process_count(config.runtime), sys.argv[1:])
     with Signals() as signals, process_group(config.runtime) as world:
+        check_command(given)
         prepared = load_inputs(config, world)
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study

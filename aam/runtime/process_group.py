@@ -18,6 +18,7 @@ import torch.distributed as dist
 from aam.errors import BAD_INPUT, FAILED, InputError, RunError
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.options import ProcessConfig
+from aam.runtime.ranks import process_options, rank_of
 
 log = logging.getLogger("aam")
 
@@ -33,48 +34,30 @@ GRACE_SECONDS = 15.0
 # Environment variable with the process that started the ranks of a node: they end with it.
 LAUNCHER = "AAM_LAUNCHER"
 
-# Options that ask for several processes.
-MULTI_PROCESS_OPTIONS = ("distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint", "pipeline")
-
-# Variables of rank, number of ranks and rank on the node: those of torchrun, and those of SLURM.
-RANK_VARIABLES = (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
-
-
-def _world_of(environment: Mapping[str, str]) -> World | None:
-    """Return the place of this process among the ranks, or None where neither torchrun nor SLURM started it."""
-    for names in RANK_VARIABLES:
-        if all(environment.get(name, "").isdigit() for name in names):
-            rank, size, local_rank = (int(environment[name]) for name in names)
-            return World(rank, size, local_rank)
-    return None
-
 
 def is_launched(environment: Mapping[str, str]) -> bool:
     """Return whether torchrun, SLURM or `aam.runtime.launch.launch` started this process."""
-    return _world_of(environment) is not None
-
-
-def _process_options(config: ProcessConfig) -> list[str]:
-    """Return the options given that ask for several processes."""
-    return [f"--{name.replace('_', '-')}" for name in MULTI_PROCESS_OPTIONS if getattr(config, name)]
+    return rank_of(environment) is not None
 
 
 def wants_processes(config: ProcessConfig) -> bool:
     """Return whether the options ask for several processes."""
-    return bool(_process_options(config))
+    return bool(process_options(config))
 
 
 def _check_world(config: ProcessConfig) -> World:
     """Return the place of this process among the ranks; `InputError` where options and environment disagree."""
-    world = _world_of(os.environ) if wants_processes(config) else SINGLE
-    if world is None:
-        options = " ".join(_process_options(config))
+    place = rank_of(os.environ)
+    if not wants_processes(config):
+        return SINGLE
+    if place is None:
+        options = " ".join(process_options(config))
         advice = "start one process per device by srun or torchrun, or pass --data-parallel"
         raise InputError(f"{options}: no rank stands in the environment (RANK or SLURM_PROCID); {advice}")
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-    if world.size > 1 and missing:
+    if place.size > 1 and missing:
         raise InputError(f"--distributed: {' and '.join(missing)} not set; they name where the ranks meet")
-    return world
+    return World(*place)
 
 
 @contextlib.contextmanager

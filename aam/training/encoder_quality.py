@@ -74,13 +74,14 @@ def _distance_table(
     """Return the agreement of distances with UniFrac."""
     distances, by_words, _, by_richness = by_name.values()
     partial = f"{partial_mantel(distances, truth, [by_words, by_richness]):.3f}"
+    recovered = {name: neighbours_recovered(d, truth, NEIGHBOURS) for name, d in by_name.items()}
     body = [
-        (name, f"{mantel(d, truth):.4f}", f"{neighbours_recovered(d, truth, NEIGHBOURS):.3f}",
+        (name, f"{mantel(d, truth):.4f}", "too few samples" if np.isnan(recovered[name]) else f"{recovered[name]:.3f}",
          partial if d is distances else "")
         for name, d in by_name.items()
     ]  # fmt: skip
-    recovered = f"share of the {NEIGHBOURS} nearest neighbours"
-    header = ("", "Mantel", recovered, "partial Mantel given 8-mers and richness")
+    share = f"share of the {NEIGHBOURS} nearest neighbours"
+    header = ("", "Mantel", share, "partial Mantel given 8-mers and richness")
     return Table(f"Agreement with {metric} on {len(truth)} held-out samples", header, tuple(body))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -67,7 +68,7 @@ def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | N
             raise RunError(f"{error}; {ADVICE}") from None
 
 
-def _fit_budget(measurements: list[tuple[float, ...]], limit: int) -> Budget:
+def _fit_budget(measurements: Sequence[Sequence[float]], limit: int) -> Budget:
     """Return the non-negative least-squares fit of peak bytes to rows of 1, tokens, slots and peak bytes."""
     values = np.array(measurements)
     scale = values.max(0)

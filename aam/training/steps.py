@@ -22,7 +22,7 @@ from aam.runtime.decisions import decide_execution
 from aam.runtime.device import prepare_device
 from aam.runtime.precision import make_scaler
 from aam.runtime.timing import forward_stage, record_stages, seconds, stage
-from aam.training.task import AmpliconTask, MaskedBatch
+from aam.training.task import AmpliconTask
 
 STAGES = (
     "data wait", "UniFrac", "transfer", "ASV encoder", "sample encoder", "losses", "backward", "optimizer"
@@ -46,10 +46,6 @@ def every_slot(batch: Batch) -> Batch:
 
 class PlainTask(AmpliconTask):
     """The task on batches of `every_slot`: the same losses as on those of distinct ASVs."""
-
-    def prepare(self, batch: Batch, number: int) -> MaskedBatch:
-        """Return the batch with a row of tokens for each slot, on the device."""
-        return super().prepare(every_slot(batch), number)
 
     def masks(self, batch: Batch, number: int) -> Masks | None:
         """Return the masks of a batch, one masked copy of each distinct ASV."""
@@ -85,6 +81,7 @@ class PretrainingSteps(StepRunner):
         def one_step() -> None:
             with stage("data wait"):
                 batch = next(epochs)
+            batch = every_slot(batch) if isinstance(self.task, PlainTask) else batch
             self.step(batch, len(taken))
             taken.append(batch)
 

@@ -179,7 +179,7 @@ def test_bad_options_of_the_doctor(tmp_path, capsys):
     assert main([*DOCTOR, "--attention-heads", "5", "--threads", "0"]) == 2
     said = capsys.readouterr().err
     assert "--threads is 0" in said
-    assert "--embedding-dim 96 is not divisible by 5 heads" in said
+    assert "--embedding-dim 96 is not divisible by --attention-heads 5" in said
     assert main(["doctor", "--device", "cuda:77" if torch.cuda.is_available() else "cuda"]) == 2
 
 

@@ -179,7 +179,7 @@ def test_sides_smaller_than_the_devices_are_refused(study, tmp_path):
     ranks = ranks_of(study, tmp_path / "run", "--validation-size 0.01")
     (first, said), (second, _) = (ended(rank, 60) for rank in ranks)
     assert (first, second) == (2, 2)
-    assert "the validation side has 1 samples for 2 devices" in said
+    assert "the validation subset has 1 samples for 2 devices" in said
 
 
 def test_two_stages_equal_one_device_and_go_on(study, tmp_path):

@@ -45,7 +45,7 @@ def whole(study: Path) -> Path:
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, words: list[str], after: int, name: str = "SIGUSR2") -> None:
     """Send a signal after so many steps of the whole call, which then ends with status 85."""
-    report, steps = RunLogger.report, []
+    report, steps = RunLogger.record, []
 
     def signalling(self, record) -> None:
         report(self, record)
@@ -54,7 +54,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, words: list[str], after: int, n
             os.kill(os.getpid(), getattr(signal, name))
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "report", signalling)
+        patch.setattr(RunLogger, "record", signalling)
         assert main(words) == 85
 
 

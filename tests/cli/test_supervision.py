@@ -128,7 +128,18 @@ def test_quantiles_are_written_ordered_and_hold_the_truth(study, tmp_path, capsy
     truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
     assert 0.75 < ((low <= truth) & (truth <= high)).mean() <= 1
     header = (tmp_path / "q.tsv").read_text().splitlines()[0].split("\t")
-    assert header == ["sample-id", "ph", "ph_q0.05", "ph_q0.5", "ph_q0.95", "ph.sd", "null", "null.sd", "note"]
+    assert header == [
+        "sample-id",
+        "ph",
+        "ph_q0.05",
+        "ph_q0.5",
+        "ph_q0.95",
+        "ph.sd",
+        "null",
+        "null.sd",
+        "subset",
+        "note",
+    ]
     for wrong, named in (("0.9 0.5", "'0.9', '0.5'"), ("0.5", "'0.5'"), ("0.1 0.9", "'0.1', '0.9'")):
         said = refused(study, tmp_path / "no", capsys, f"--metadata-column ph --loss-type quantile --quantiles {wrong}")
         assert f"--quantiles is {named}, expected two or more ascending numbers inside (0, 1), one of them 0.5" in said

@@ -192,7 +192,7 @@ def test_samples_that_leak_are_refused_or_named(study: Path, tmp_path: Path, cap
     split.write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
     leak = train(study, tmp_path / "a", f"--metadata-column ph --split {split} --group-column subject")
     assert main(leak) == 2
-    assert "groups stand on two sides" in capsys.readouterr().err
+    assert "groups stand in two subsets" in capsys.readouterr().err
     split.write_text("\n".join(["sample-id\tside\tfold", *rows, f"{metadata.ids[0]}\ttest\t"]) + "\n")
     assert main(train(study, tmp_path / "a", f"--metadata-column ph --split {split}")) == 2
     assert "stands there twice, on the side 'test', 'train'" in capsys.readouterr().err

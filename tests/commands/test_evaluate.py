@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aam.cli.main import main
-from aam.data.split import read_split
+from aam.data.split_file import read_split
 from aam.evaluation.learned_baselines import FOREST, LEARNED, TREES
 from aam.evaluation.prediction_file import read_predictions
 

@@ -103,6 +103,6 @@ def test_point_14_other_seeds_covariates_and_unknown_files_are_warned_of(tmp_pat
 
 def test_the_digest_of_a_split_names_who_is_held_out():
     split = SPLITS[0]
-    validation = tuple("validation" if side == "train" else side for side in split.sides)
-    assert split_digest(split) == split_digest(replace(split, sides=validation))
+    validation = tuple("validation" if side == "train" else side for side in split.subsets)
+    assert split_digest(split) == split_digest(replace(split, subsets=validation))
     assert split_digest(split) != split_digest(SPLITS[1])

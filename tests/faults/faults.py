@@ -39,7 +39,7 @@ def loaded() -> ctypes.CDLL:
 
 def check(name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every: int) -> bool:
     """Whether the run survives a fault in each `every`-th of its calls."""
-    from aam.engine.checkpoint import latest_checkpoint
+    from aam.engine.checkpoint import load_latest
     from tests.faults.kills import call, contents
 
     output, whole, same = folder / name, folder / f"whole-{name}", True
@@ -65,7 +65,7 @@ def check(name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every:
         for at in range(1, total + 1, every):
             status, text = faulty(at, error, rest)
             wrong = "Traceback" in text or status not in (0, 1) or (status == 1 and said not in text)
-            latest_checkpoint(output / "checkpoints")
+            load_latest(output / "checkpoints")
             damaged = [str(path) for path in output.rglob("damaged-*")]
             again = 0 if status == 0 else faulty(0, 0, 0)[0]
             found = contents(output) if output.exists() else {}

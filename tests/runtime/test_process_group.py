@@ -7,7 +7,8 @@ import pytest
 from aam.errors import InputError
 from aam.runtime.distributed import SINGLE
 from aam.runtime.options import ProcessConfig
-from aam.runtime.process_group import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, is_launched, process_group, wants_processes
+from aam.runtime.process_group import is_launched, process_group, wants_processes
+from aam.runtime.ranks import MULTI_PROCESS_OPTIONS, RANK_VARIABLES
 
 
 @pytest.fixture(autouse=True)

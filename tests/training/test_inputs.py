@@ -63,10 +63,10 @@ def test_an_encoder_without_labels_may_have_seen_held_out_samples(study, encoder
 @pytest.mark.parametrize(
     ("words", "setting"),
     [
-        ("--embedding-dim 32", "--embedding-dim is 32, and the encoder of --pretrained-encoder"),
-        ("--dropout 0.2", "--dropout is 0.2, and the encoder of --pretrained-encoder"),
-        ("--attention-layers 3", "--attention-layers is 3, and the encoder of --pretrained-encoder"),
-        ("--no-count-embedding", "--count-embedding is False, and the encoder of --pretrained-encoder"),
+        ("--embedding-dim 32", "--embedding-dim 32 contradicts --pretrained-encoder"),
+        ("--dropout 0.2", "--dropout 0.2 contradicts --pretrained-encoder"),
+        ("--attention-layers 3", "--attention-layers 3 contradicts --pretrained-encoder"),
+        ("--no-count-embedding", "--no-count-embedding contradicts --pretrained-encoder"),
     ],
 )
 def test_sizes_that_contradict_the_encoder_are_refused(study, encoder, tmp_path, capsys, words, setting):
@@ -100,9 +100,9 @@ def test_a_share_of_labels_holds_for_training_validation_and_baselines(study, tm
         fitted.append((len(rows[0]), len(rows[1])))
         fit_heads(network, study, rows, *arguments)
 
-    def spy_on_baselines(table, metadata, columns, source):
+    def spy_on_baselines(table, metadata, columns, source, subset):
         baselines.extend(tuple(len(split.ids(n)) for n in ("train", "validation", "test")) for split in source.splits)
-        return evaluate_targets(table, metadata, columns, source)
+        return evaluate_targets(table, metadata, columns, source, subset)
 
     monkeypatch.setattr(build, "fit_heads", spy_on_heads)
     monkeypatch.setattr(command, "evaluate_targets", spy_on_baselines)

@@ -131,8 +131,8 @@ def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):
     with steps.restored():
         for batch in replace(steps.loader, batch_size=24).epoch(3):
             measured = memory_budget._step_peak(steps, batch)
-            assert budget._replace(most=1.1 * measured).allows(batch)
-            assert not budget._replace(most=0.9 * measured).allows(batch)
+            assert budget._replace(limit=1.1 * measured).allows(batch)
+            assert not budget._replace(limit=0.9 * measured).allows(batch)
     with pytest.raises(RunError, match=r"fits into 0\.0 GB; raise --max-memory-fraction, lower"):
         fit_memory_model(steps, 10**6)
 

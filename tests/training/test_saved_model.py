@@ -17,7 +17,7 @@ from aam.data.region import RegionProfile
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
-from aam.runtime.files import MANIFEST, write_manifest
+from aam.runtime.manifest import MANIFEST, write_manifest
 from aam.runtime.options import RuntimeConfig
 from aam.training.inference import run_model
 from aam.training.saved_model import SavedModel, load_model, load_models, save_model
