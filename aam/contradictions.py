@@ -232,7 +232,17 @@ def baseline_problems(config: RfBaselineConfig) -> list[str]:
         problems.append("--train-samples and --val-samples need each other")
     if files[0] is not None and (data.split or data.split_column or data.cv):
         problems.append("--train-samples divides the samples already; leave out --split, --split-column and --cv")
+    share = config.forest.max_features
+    if share not in (None, "sqrt", "log2") and not _is_share(str(share)):
+        problems.append(f"--max-features is {share}, expected sqrt, log2, or a share above 0 and at most 1")
     return problems
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 1
+    except ValueError:
+        return False
 
 
 def contradictions(config: FineTuneConfig) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
-from aam.contradictions import baseline_problems
+from aam.contradictions import check_command
 from aam.data.duplicates import duplicates_across_subsets
 from aam.data.split import Split, check_groups, restricted
 from aam.data.split_file import read_subsets
@@ -21,11 +21,10 @@ from aam.data.study import Study
 from aam.data.study_inputs import load_study
 from aam.data.study_splits import make_splits, split_columns
 from aam.data.targets import TargetSpec, fit_targets
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, shown
 from aam.evaluation.baseline_file import Provenance, as_prediction_table, split_digest
 from aam.evaluation.baselines import Baseline
 from aam.evaluation.bootstrap import metrics_with_intervals
-from aam.evaluation.learned_baselines import max_features_candidates
 from aam.evaluation.metrics import TITLES
 from aam.evaluation.numbers import with_limits
 from aam.evaluation.prediction_file import write_predictions
@@ -33,7 +32,6 @@ from aam.evaluation.report import Table, plain_lines
 from aam.evaluation.results import plain_json
 from aam.evaluation.study_baselines import Columns, baselines_of, column_values, truth_of
 from aam.evaluation.target_predictions import TargetPredictions
-from aam.options import out_of_range
 from aam.runtime.files import check_writable, file_digest, write_text
 
 log = logging.getLogger("aam")
@@ -41,17 +39,7 @@ log = logging.getLogger("aam")
 
 def _check(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
     """Return output and files of sample ids; `InputError` with all options that are missing or contradict another."""
-    problems = Problems()
-    problems.messages += out_of_range(config) + baseline_problems(config)
-    if not config.metadata_column:
-        problems.add("--metadata-column: not given; name the column to predict")
-    if config.output is None:
-        problems.add("--output: not given; name the .tsv of the predictions")
-    try:
-        max_features_candidates(config.forest.max_features)
-    except InputError as error:
-        problems.extend(error)
-    problems.raise_if_any()
+    check_command(config)
     output = Path(config.output or "")
     for path in (output, output.with_suffix(".json")):
         check_writable(path, config.overwrite)

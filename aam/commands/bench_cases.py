@@ -97,18 +97,19 @@ def time_training(config: FineTuneConfig, repeats: int, plain: bool = False) -> 
 
 def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Measurements:
     """Seconds from the start of the process `aam predict` to its written file, with a default model."""
-    study = load_study(DataConfig(table=table), ModelConfig().max_bp, runtime.seed)
+    study = load_study(DataConfig(table=table), None, runtime.seed)
+    model = ModelConfig(max_bp=study.longest)
     heads, spec = HeadConfig(n_targets=1), TargetSpec("value", "numeric", bounds=(0.0, 1.0))
     saved = SavedModel(
-        network=Aam(ModelConfig(), study.depth, heads),
+        network=Aam(model, study.depth, heads),
         data=DataConfig(),
-        model=ModelConfig(),
+        model=model,
         heads=heads,
         depth=study.depth,
         seed=runtime.seed,
         targets=Targets((spec,)),
         profile=RegionProfile.fit(study.table.sequences),
-        notes={},
+        notes={"seen_samples": []},
     )
     taken = []
     with tempfile.TemporaryDirectory() as folder:

@@ -94,7 +94,7 @@ def test_a_split_of_a_run_is_used_as_it_is(simulated, tmp_path):
         ("--max-features 7 --n-estimators 0", ["--max-features is 7", "--n-estimators is 0"]),
         ("--train-samples a --cv fold", ["--train-samples and --val-samples need each other", "leave out --split"]),
         ("--cv 1 --split-column fold", ["--cv is 1", "need each other"]),
-        ("--validation-size 0", ["no sample is held out"]),
+        ("--test-size 0 --validation-size 0", ["no sample is held out"]),
         ("--metadata-column nothing", ["no column 'nothing'"]),
         ("--cv fold --group-column biome", ["groups lie in several folds"]),
         ("--group-column same --cv 2", ["no column 'same'"]),
