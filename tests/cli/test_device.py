@@ -16,6 +16,9 @@ import torch.nn.functional as F
 from aam.cli.main import main
 from aam.runtime.attention import use_backends
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 TRITON = "type of variable changes in the loop: int1 re-assigned to int8"

@@ -17,6 +17,9 @@ import safetensors.numpy
 
 from aam.cli.main import main
 
+pytestmark = pytest.mark.slow
+
+
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 300 --threads 1 --patience 0"
 
 

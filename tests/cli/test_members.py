@@ -15,6 +15,9 @@ from aam.data.metadata import read_metadata
 from aam.evaluation.predictions import read_predictions
 from aam.training.saved_model import load_model, save_model
 
+pytestmark = pytest.mark.slow
+
+
 CPU = torch.device("cpu")
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
 ALL = "deep presence kernel forest"

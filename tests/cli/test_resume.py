@@ -21,6 +21,9 @@ from aam.data.table import read_table, write_biom
 from aam.engine.logger import RunLogger
 from aam.runtime.folder_lock import lock_folder
 
+pytestmark = pytest.mark.slow
+
+
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
 NOBODY = 65534
 TIMES = re.compile(rb'"(started|seconds|samples_per_s)": [^,}\n]+')

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
+
+pytestmark = pytest.mark.slow
 
 
 def held_out_r2(table: Path, metadata: Path, folder: Path) -> float:

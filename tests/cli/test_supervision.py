@@ -13,6 +13,9 @@ from aam.cli.main import main
 from aam.data.metadata import read_metadata
 from aam.evaluation.prediction_file import read_predictions
 
+pytestmark = pytest.mark.slow
+
+
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 16 --rarefy-depth 300 --threads 1"
 
 

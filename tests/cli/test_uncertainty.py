@@ -18,6 +18,9 @@ from aam.evaluation.prediction_file import read_predictions
 from aam.evaluation.target_predictions import TargetPredictions
 from aam.training.saved_model import load_model, load_models
 
+pytestmark = pytest.mark.slow
+
+
 CPU = torch.device("cpu")
 SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
 

@@ -46,6 +46,7 @@ def study_of(draw: np.random.Generator, groups: int, dominant: bool) -> TargetPr
 
 
 @pytest.mark.parametrize("dominant", [False, True], ids=["unequal", "one holds most"])
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [20, 40, 80])
 def test_point_12_intervals_hold_the_stated_share_of_new_groups(groups: int, dominant: bool):
     """200 studies each: within 2 points of 90 %, also when one group holds most samples."""

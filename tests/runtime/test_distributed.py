@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from aam.runtime.distributed import SINGLE, full_tensor, local_shards, no_sync, parallelize, shard_like
 from aam.runtime.options import ProcessConfig
+
+pytestmark = pytest.mark.slow
+
 
 ROOT = Path(__file__).parents[2]
 
