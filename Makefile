@@ -90,7 +90,7 @@ container-cpu: containers/aam-cpu.sif ## image without GPU, from the same defini
 containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(WHEEL)
 	$(BUILD) $* --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
 
-$(WHEEL): pyproject.toml README.md LICENSE $(wildcard aam/*.py aam/*/*.py)
+$(WHEEL): pyproject.toml README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/*)
 	$(BUILD) wheel
 
 verify-rocm: ## check an image against its sidecar, its lock and its contents (also verify-cuda, verify-cpu)

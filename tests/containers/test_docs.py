@@ -49,3 +49,18 @@ def test_files_of_the_images(page):
     built = r"(aam-(rocm|cuda|cpu)\.(sif|sif\.json|squashfs)|\{|\*)"
     for name in re.findall(r"`(containers/[\w./{},-]+)`", page.read_text()):
         assert re.search(built, name) or (ROOT / name).exists(), name
+
+
+def test_files_that_the_architecture_names():
+    """A page that leads to a file that is not there leads nowhere."""
+    folder = ""
+    names = re.findall(r"`([\w./]+\.(?:py|j2|toml))", (ROOT / "docs/architecture.md").read_text())
+    assert len(names) > 40
+    missing = []
+    for name in names:
+        path = name if "/" in name else f"{folder}/{name}"
+        folder = path.rpartition("/")[0] if "/" in name else folder
+        places = (ROOT / "aam" / path, ROOT / path, ROOT / "aam" / name, ROOT / "aam" / "engine" / name)
+        if not any(place.exists() for place in places):
+            missing.append(name)
+    assert not missing, missing
