@@ -70,7 +70,9 @@ class StudyConfig(TreeConfig):
         None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree.", reads=True
     )
     rarefy_depth: int | None = option(
-        None, "Reads per sample; unset: the largest that keeps 90 % of the samples, overall and in every class.", ge=1
+        None,
+        "Reads per sample; unset: the largest, from 500 on, that keeps 90 % of all samples and of each class.",
+        ge=1,
     )
     missing: Missing = option("error", "Samples without metadata or with a missing target: refuse or leave out.")
     split: Path | None = option(None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.", reads=True)

@@ -27,15 +27,17 @@ from aam.config_commands import (
     UnifracConfig,
 )
 from aam.errors import InputError, shown
-from aam.options import missing, missing_files, options_of, out_of_range, wrong_suffixes
+from aam.options import missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
 from aam.runtime.files import check_writable
 
 # Columns that predictions.tsv has beside one for each target.
 RESERVED = ("sample-id", "fold", "note")
 
 
-def check_command(config: Any) -> None:
+def check_command(config: Any, processes: int | None = None) -> None:
     """Refuse, in one message, everything that is wrong with the options of a command before any work.
+
+    `processes` are those of the run, where they have met.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def check_command(config: Any) -> None:
         Required options that are not given, files that do not exist, an output that does, numbers out of range,
         and options that contradict each other.
     """
-    problems = [*missing(config), *option_problems(config), *wrong_suffixes(config)]
+    problems = [*missing(config), *option_problems(config, processes), *wrong_suffixes(config)]
     runtime = getattr(config, "runtime", config)
     for each in options_of(config):
         if each.field.metadata["writes"] and each.value is not None:
@@ -174,6 +176,9 @@ def split_problems(data: StudyConfig) -> list[str]:
             data.cv is not None and data.cv.isdigit() and int(data.cv) < 2
         ),
         f"{' and '.join(given)} all choose the split; give one of them": len(given) > 1,
+        f"--test-size is {data.test_size}, and {' and '.join(given)} chooses the test samples; leave it out": (
+            bool(given) and bool(data.test_size)
+        ),
         "--split-column and --test-fold need each other": (data.split_column is None) != (data.test_fold is None),
         "--tree and --unifrac-matrix: both given; distances come from one of them": (
             data.tree is not None and data.unifrac_matrix is not None
@@ -288,8 +293,11 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         f"--members is {shown(targets.members)}, expected deep, presence, kernel, forest, each once at most": (
             not targets.members or len(set(targets.members)) < len(targets.members)
         ),
-        "--members: the loss quantile has no blend with others than deep": (
-            set(targets.members) != {"deep"} and "quantile" in " ".join((targets.loss_type, *targets.loss_config))
+        "--members: the losses quantile and asymmetric have no blend with others than deep": (
+            set(targets.members) != {"deep"} and bool({"quantile", "asymmetric"} & _losses(targets))
+        ),
+        "--members and --class-weights: the weights would count for the network only; take one of them": (
+            set(targets.members) != {"deep"} and bool(targets.class_weights)
         ),
         "--unfreeze-epochs and --freeze-base: both given; choose one": (
             targets.freeze_base and targets.unfreeze_epochs > 0
@@ -299,6 +307,14 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         ),
     }  # fmt: skip
     return list(_holding(checks))
+
+
+def _losses(targets: TargetConfig) -> set[str]:
+    """Return the losses that the numeric columns are asked to have."""
+    try:
+        return {targets.loss_type, *pairs(targets.loss_config, "--loss-config").values()}
+    except InputError:
+        return {targets.loss_type}
 
 
 def _are_levels(quantiles: tuple[float, ...]) -> bool:

@@ -18,7 +18,7 @@ from aam.runtime.decisions import decide_execution
 from aam.runtime.device import prepare_device
 from aam.runtime.options import RuntimeConfig
 from aam.training.inference import predict_rows
-from aam.training.saved_model import SavedModel, load_models
+from aam.training.saved_model import SavedModel, load_models, samples_with_labels
 
 log = logging.getLogger("aam")
 
@@ -90,6 +90,6 @@ def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, run
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     notes |= {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
     subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
-    subsets |= {name: "train" for saved in models for name in saved.notes["seen_samples"]}
+    subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
     table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
     return table.with_rows(study.all_sample_ids, notes)

@@ -120,6 +120,7 @@ def rf_baseline(config: RfBaselineConfig) -> None:
     study = load_study(
         data, sys.maxsize, config.seed, [*names, *split_columns(data)], names, config.classifier,
         optional=columns.covariates,
+        training=None if files is None else read_subsets(*files).ids("train"),
     )  # fmt: skip
     if study.metadata is None:
         raise InputError("--metadata: not given; name the sample metadata")

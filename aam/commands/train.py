@@ -93,7 +93,7 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         check_command(given)
         return launch(process_count(config.runtime), sys.argv[1:])
     with Signals() as signals, process_group(config.runtime) as world:
-        check_command(given)
+        check_command(given, world.size)
         prepared = load_inputs(config, world)
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study

@@ -274,7 +274,8 @@ class Trainer:
         for micro in pending.window[: MAX_KEPT_BATCHES - len(list(folder.glob("batch-*")))]:
             tensors, facts = self.task.describe_batch(micro.data)
             state = State(tensors, {**pending.place, "losses": losses, "masks": micro.number, **facts})
-            path = folder / f"batch-{micro.number}{f'-{micro.part}' if micro.part else ''}"
+            rank = f"-rank{self.world.rank}" if self.world.size > 1 else ""
+            path = folder / f"batch-{micro.number}{f'-{micro.part}' if micro.part else ''}{rank}"
             try:
                 save(path, state)
             except OSError as error:

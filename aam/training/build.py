@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ from aam.training.inference import AsvVectors, encode_table
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.pipeline import PipelineTask
-from aam.training.saved_model import load_model
+from aam.training.saved_model import load_model, samples_with_labels
 from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_base, load_matching_weights
 
@@ -30,7 +31,7 @@ class Built:
     """A network that is ready to train, with what it was made from.
 
     `rows` are those of the training and validation samples; `seen_samples` the ids that it, or the encoder it started
-    from, has learned from or was chosen by.
+    from, has learned from or was chosen by; `labelled_samples` those whose labels took part.
     """
 
     network: Aam
@@ -40,6 +41,7 @@ class Built:
     covariates: Covariates
     rows: SubsetRows
     seen_samples: frozenset[str]
+    labelled_samples: frozenset[str]
     asvs: AsvVectors | None
 
 
@@ -57,19 +59,25 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         network = Aam(config.model, study.depth, heads)
     rows = {"train": study.rows(train_ids), "validation": study.rows(validation_ids)}
     seen_samples = {*train_ids, *validation_ids}
+    labelled_samples = set(seen_samples) if targets.specs else set()
+    continues = False
     source = encoder_folder(config, split.test_fold)
     if source is not None:
         encoder = load_model(source, torch.device("cpu"))
         same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        load_matching_weights(network, encoder.network, source, same_targets)
+        same_heads = same_targets and dataclasses.replace(encoder.heads, scale=heads.scale) == heads
+        load_matching_weights(network, encoder.network, source, same_heads)
         seen_samples |= set(encoder.notes["seen_samples"])
+        labelled_samples |= samples_with_labels(encoder)
+        # Trained heads go on as they are: a linear model beside their own correction would count twice.
+        continues = same_heads and bool(targets.specs)
     elif state is None:
         network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
     network.to(device)
     if state is not None:
         network.load_state_dict(state.part("model"))
     frozen = config.targets.freeze_base
-    is_new = state is None and bool(targets.specs)
+    is_new = state is None and bool(targets.specs) and not continues
     asvs = encode_table(network, study, device, config.runtime) if frozen or is_new else None
     if is_new and asvs is not None:
         fit_heads(network, study, (rows["train"], rows["validation"]), asvs, device, config)
@@ -77,7 +85,10 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         freeze_base(network)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     network.compile_encoders(compiler)
-    return Built(network, heads, study, targets, covariates, rows, frozenset(seen_samples), asvs if frozen else None)
+    return Built(
+        network, heads, study, targets, covariates, rows, frozenset(seen_samples), frozenset(labelled_samples),
+        asvs if frozen else None,
+    )  # fmt: skip
 
 
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:

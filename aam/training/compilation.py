@@ -48,7 +48,7 @@ def try_compiler() -> None:
     runtime = from_dict(RuntimeConfig(), request["runtime"], "")
     device = prepare_device(runtime)
     network = fixed_network(model).to(device).train()
-    batch = fixed_batch().to(device)
+    batch = fixed_batch(model.positions).to(device)
     with autocast(runtime, device), routed(device):
         expected = network(batch).samples.double()
         network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)

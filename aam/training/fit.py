@@ -89,6 +89,7 @@ def save(
     profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
     notes = {
         "seen_samples": sorted(built.seen_samples),
+        "labelled_samples": sorted(built.labelled_samples),
         "command": run.about["command"],
         "best_epoch": trainer.progress.best_epoch,
     }
@@ -98,13 +99,14 @@ def save(
         network, config.data, config.model, built.heads, study.depth, study.seed, built.targets, profile, notes,
         built.covariates,
     )  # fmt: skip
+    blended = saved
     if run.world.is_main:
         network.load_state_dict(trainer.best_weights)
-        saved = with_members(saved, prepared, study, split, split.ids("train"))
+        blended = with_members(saved, prepared, study, split, split.ids("train"))
     for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
         network.load_state_dict(weights)
         if run.world.is_main:
-            save_model(folder / name, saved)
+            save_model(folder / name, blended if name == "model" else saved)
     if run.world.is_main:
         remove(folder / CHECKPOINTS)
-    return saved
+    return blended

@@ -29,7 +29,7 @@ from aam.runtime.distributed import SINGLE, World
 from aam.runtime.manifest import MANIFEST
 from aam.runtime.rng import generator
 from aam.training.losses import class_weights
-from aam.training.saved_model import RETRAIN, SavedModel, load_model
+from aam.training.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
 
@@ -125,13 +125,14 @@ def check_targets(prepared: Prepared) -> None:
     problems = Problems()
     ranks = prepared.world.size
     for split in prepared.splits:
+        used = labels_used(prepared, split)
         problems.messages += [
-            f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; take fewer devices"
+            f"the {subset} subset has {len(used.ids(subset))} samples for {ranks} devices; take fewer devices"
             for subset in ("train", "validation")
-            if 0 < len(split.ids(subset)) < ranks
+            if 0 < len(used.ids(subset)) < ranks
         ]
         problems.messages += _labels_seen(prepared, split)
-        train_ids = labels_used(prepared, split).ids("train")
+        train_ids = used.ids("train")
         study, targets, _ = supervise(prepared, train_ids)
         unused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
         problems.messages += [problem for problem in unused if problem not in problems.messages]
@@ -147,7 +148,7 @@ def _labels_seen(prepared: Prepared, split: Split) -> list[str]:
     encoder = None if folder is None else load_model(folder, torch.device("cpu"))
     if encoder is None or not encoder.targets.specs:
         return []
-    seen = sorted(set(split.held_out) & set(encoder.notes["seen_samples"]))
+    seen = sorted(set(split.held_out) & samples_with_labels(encoder))
     if not seen:
         return []
     columns = shown(spec.name for spec in encoder.targets.specs)

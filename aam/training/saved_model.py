@@ -175,3 +175,11 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
                 f"--model: {folder} and {folders[0]} differ in {shown(differing)}; predict with each alone"
             )
     return models
+
+
+def samples_with_labels(saved: SavedModel) -> set[str]:
+    """Return the ids of samples whose labels a model, or the model that it started from, has seen.
+
+    Those of pretraining without labels are in its notes as seen, and not here.
+    """
+    return set(saved.notes.get("labelled_samples", saved.notes["seen_samples"] if saved.targets.specs else ()))

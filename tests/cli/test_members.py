@@ -12,7 +12,7 @@ import torch
 
 from aam.cli.main import main
 from aam.data.metadata import read_metadata
-from aam.evaluation.predictions import read_predictions
+from aam.evaluation.prediction_file import read_predictions
 from aam.training.saved_model import load_model, save_model
 
 pytestmark = pytest.mark.slow

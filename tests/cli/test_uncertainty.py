@@ -198,7 +198,7 @@ def test_samples_that_leak_are_refused_or_named(study: Path, tmp_path: Path, cap
     assert "groups stand in two subsets" in capsys.readouterr().err
     split.write_text("\n".join(["sample-id\tside\tfold", *rows, f"{metadata.ids[0]}\ttest\t"]) + "\n")
     assert main(train(study, tmp_path / "a", f"--metadata-column ph --split {split}")) == 2
-    assert "stands there twice, on the side 'test', 'train'" in capsys.readouterr().err
+    assert "stands there twice, with the side 'test', 'train'" in capsys.readouterr().err
     one = [f"{name}\t{ph}\tall" for name, ph in zip(metadata.ids, metadata.columns["ph"], strict=True)]
     (tmp_path / "one.tsv").write_text("\n".join(["sample-id\tph\twho", *one]) + "\n")
     more = f"--metadata {tmp_path}/one.tsv --metadata-column ph --group-column who"

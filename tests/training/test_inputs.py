@@ -73,7 +73,7 @@ def test_sizes_that_contradict_the_encoder_are_refused(study, encoder, tmp_path,
     assert train(study, tmp_path / "run", f"--metadata-column ph --pretrained-encoder {encoder} {words}") == 2
     message = " ".join(capsys.readouterr().err.split())
     assert setting in message
-    assert "leave the option out, or pretrain again" in message
+    assert "leave it out, or pretrain with it" in message
 
 
 def test_the_sizes_of_the_encoder_are_used_and_recorded(study, encoder, tmp_path):

@@ -111,7 +111,7 @@ class KernelMember:
     """A linear model: a bias, a weight for each known ASV, each bucket of 8-mers and each covariate.
 
     An ASV that no training sample had, or too few, is read by its sequence alone. `thresholds` are there for a number,
-    whose distribution is predicted.
+    whose distribution is predicted. `base_rates` ``[2]`` are there for two classes, whose scores are learned without.
     """
 
     known: Floats
@@ -120,6 +120,7 @@ class KernelMember:
     bias: Floats
     penalty: float
     thresholds: Thresholds | None = None
+    base_rates: Floats | None = None
 
     def raw(self, features: Features) -> Floats:
         """Return the predicted indicators ``[n, C]`` of one draw."""
@@ -130,7 +131,7 @@ class KernelMember:
 
     def finish(self, draws: Sequence[Floats]) -> Floats:
         """Return numbers ``[n, 1]`` or probabilities ``[n, classes]`` from the indicators of several draws."""
-        return finished(np.mean(draws, axis=0), self.thresholds)
+        return finished(np.mean(draws, axis=0), self.thresholds, self.base_rates)
 
     def quantile(self, draws: Sequence[Floats], level: float) -> Floats:
         """Return a quantile ``[n]`` of the predicted distribution of a number; `ValueError` for classes."""
@@ -139,11 +140,15 @@ class KernelMember:
         return self.thresholds.quantile(np.mean(draws, axis=0), level)
 
 
-def finished(indicators: Floats, thresholds: Thresholds | None) -> Floats:
-    """Return the median ``[n, 1]`` of a predicted distribution, or class scores as shares of at least `SMALLEST`."""
+def finished(indicators: Floats, thresholds: Thresholds | None, base_rates: Floats | None = None) -> Floats:
+    """Return the median ``[n, 1]`` of a predicted distribution, or class scores as shares of at least `SMALLEST`.
+
+    Scores that were learned as if classes were equally common get the odds of `base_rates` back; their order stays.
+    """
     if thresholds is not None:
         return thresholds.quantile(indicators)[:, None]
     shares = np.clip(indicators, SMALLEST, 1)
+    shares = shares if base_rates is None else shares / shares.sum(axis=1, keepdims=True) * base_rates
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
@@ -214,6 +219,7 @@ def fit_kernel(
     """
     thresholds = None if truth.classes else make_thresholds(truth.values)
     indicators = truth.indicators if thresholds is None else thresholds.indicators(truth.values)
+    base_rates = np.clip(indicators.mean(axis=0), SMALLEST, 1) if truth.classes == 2 else None
     seen = [learned_places(len(indicators), number) for number in range(len(draws))]
     inside = np.zeros((len(PENALTIES), *indicators.shape))
     times = np.zeros(len(indicators))
@@ -233,10 +239,10 @@ def fit_kernel(
         scores = inside[:, judged] / times[judged, None]
         shown = scores if thresholds is None else np.stack([finished(one, thresholds) for one in scores])
         best = int(np.argmin([error_of(truth.rows(judged), one) for one in shown]))
-        penalty, held_out[judged] = float(PENALTIES[best]), finished(scores[best], thresholds)
+        penalty, held_out[judged] = float(PENALTIES[best]), finished(scores[best], thresholds, base_rates)
     weights = [
         _primal(features.rows(p), terms, _fit(gram_of(terms), indicators[p], truth.rows(p)), penalty)
         for features, p, terms in zip(draws, seen, parts, strict=True)
     ]
     known, kmers, covariates, bias = (np.mean(values, axis=0) for values in zip(*weights, strict=True))
-    return KernelMember(known, kmers, covariates, bias, penalty, thresholds), held_out
+    return KernelMember(known, kmers, covariates, bias, penalty, thresholds, base_rates), held_out

@@ -34,6 +34,8 @@ def to_tensors(members: Members) -> tuple[Tensors, dict[str, Any]]:
             if isinstance(member, KernelMember):
                 tensors |= {f"{place}.{part}": getattr(member, part) for part in LINEAR}
                 facts[name] = {"kind": "kernel", "penalty": member.penalty, "range": None}
+                if member.base_rates is not None:
+                    tensors[f"{place}.base_rates"] = member.base_rates
                 if member.thresholds is not None:
                     tensors[f"{place}.thresholds"] = member.thresholds.at
                     facts[name]["range"] = [member.thresholds.low, member.thresholds.high]
@@ -59,7 +61,8 @@ def from_tensors(tensors: Tensors, description: dict[str, Any], targets: Targets
             low, high = facts["range"]
             thresholds = Thresholds(tensors[f"{place}.thresholds"], float(low), float(high))
         linear = {part: tensors[f"{place}.{part}"] for part in LINEAR}
-        return KernelMember(**linear, penalty=float(facts["penalty"]), thresholds=thresholds)
+        base_rates = tensors.get(f"{place}.base_rates")
+        return KernelMember(**linear, penalty=float(facts["penalty"]), thresholds=thresholds, base_rates=base_rates)
 
     fitted = []
     for number, (_, facts) in enumerate(zip(specs_in_order(targets), description["targets"], strict=True)):

@@ -175,3 +175,16 @@ def test_a_large_study_is_learned_in_random_parts(monkeypatch):
     for name in ("known", "kmers", "bias"):
         expected = np.mean([getattr(one, name) for one in alone], axis=0)
         np.testing.assert_allclose(getattr(member, name), expected, atol=1e-12)
+
+
+def test_probabilities_of_an_uncommon_class_keep_its_base_rate():
+    """Scores of two classes are learned as if both were equally common; what is published is not."""
+    rng = np.random.default_rng(3)
+    draws = [features_of(rng, samples=200)]
+    label = (np.arange(200) % 10 == 0).astype(np.int64)
+    truth = make_truth(label.astype(float), 2)
+    names = [f"s{number}" for number in range(200)]
+    member, held_out = fit_kernel(draws, truth, inner_folds(truth, names, names, 0))
+    published = member.finish([member.raw(draws[0])])
+    assert published[:, 1].mean() == pytest.approx(0.1, abs=0.06)
+    assert held_out[:, 1].mean() == pytest.approx(0.1, abs=0.06)
