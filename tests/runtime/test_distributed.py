@@ -68,7 +68,7 @@ with process_group(config) as world:
 """
 
 
-def run_ranks(kind: str) -> None:
+def check_two_ranks(kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
@@ -87,11 +87,11 @@ def run_ranks(kind: str) -> None:
 
 
 def test_two_ranks_with_replicated_weights():
-    run_ranks("ddp")
+    check_two_ranks("ddp")
 
 
 def test_two_ranks_with_sharded_weights():
-    run_ranks("fsdp")
+    check_two_ranks("fsdp")
 
 
 def test_one_rank_exchanges_nothing():
