@@ -167,7 +167,7 @@ def test_transforms_are_undone(study, tmp_path, usual, transform):
 @pytest.mark.parametrize("words", ["--bounded-targets", "--output-activation softplus", "--output-activation relu"])
 def test_predictions_stay_in_their_range(study, tmp_path, words):
     """A rate a hundred times too high drives all to the ends."""
-    _, found = predicted(study, tmp_path / "run", f"--metadata-column ph {words} --lr 0.3")
+    _, found = predicted(study, tmp_path / "run", f"--metadata-column ph {words} --lr 0.3 --max-bp 150")
     truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
     values = found.values["ph"]
     assert values.min() >= (truth.min() if "bounded" in words else 0) - 1e-4
