@@ -69,6 +69,7 @@ class Job:
     after: tuple[str, ...]
     prepare: str
     written_by: str
+    warnings: tuple[str, ...]  # what a dry run found missing
 
 
 def size_of(path: Path) -> int:
@@ -78,7 +79,7 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def resolve_inputs(options: Options, request: Request, problems: list[str]) -> list[Input]:
+def resolve_inputs(options: Options, request: Request, problems: list[str], absences: list[str]) -> list[Input]:
     """Return everything that the job reads, and replace the values of `options` by paths on a node's disk."""
     inputs = []
     for name, values in options:
@@ -94,7 +95,7 @@ def resolve_inputs(options: Options, request: Request, problems: list[str]) -> l
             is_promised = not request.check or any(path.is_relative_to(folder) for folder in request.promised)
             is_readable = not is_promised and os.access(path, os.R_OK)
             if not is_promised and not is_readable:
-                problems.append(f"{name} {value}: {path} is missing or may not be read")
+                absences.append(f"{name} {value}: {path} is missing or may not be read")
             elif is_readable and path.is_dir() != (expected == "folder"):
                 problems.append(f"{name} {value}: {path} is a {other}, expected a {expected}")
                 continue
@@ -200,10 +201,12 @@ def make_job(request: Request, site: Site) -> Job:
     """
     kind = KINDS[request.job]
     problems: list[str] = []
+    # A script can be shown on any machine; what is missing there stops a submission only.
+    absences: list[str] = []
     options = parse_options(request.words)
     check_options(kind, options, request, problems)
     out, file = resolve_output(kind, options, request, site, problems)
-    inputs = resolve_inputs(options, request, problems)
+    inputs = resolve_inputs(options, request, problems, absences)
     if kind.template == "stage.sh":
         check_staged_names(inputs, problems)
     nodes = kind.nodes if request.nodes is None else request.nodes
@@ -211,14 +214,14 @@ def make_job(request: Request, site: Site) -> Job:
     seconds = requested_seconds(request, site, problems)
     check_limits(site, nodes, tasks, seconds, problems)
     without_image = site.engine == "none"
-    python_inside = python_without_image(request, problems) if without_image else ""
-    image, image_files = (None, ()) if without_image else resolve_image(site, request, problems)
+    python_inside = python_without_image(request, absences) if without_image else ""
+    image, image_files = (None, ()) if without_image else resolve_image(site, request, absences)
     logs = out / "slurm"
     check_log_folder(logs, problems)
     state_bytes = checkpoint_size(options, out) if kind.resumes else 0
     if request.check:
-        check_free_space(site, request.user, 4 * state_bytes + GIB, problems)
-    raise_if_any(problems)
+        check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
+    raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
     source_path = ("--env", f"PYTHONPATH={request.root}") if without_image else ()
     return Job(
         name=request.job, title=kind.title, template=kind.template, site=site, user=request.user, root=request.root,
@@ -229,5 +232,5 @@ def make_job(request: Request, site: Site) -> Job:
         out=out, file=file, logs=logs, nodes=nodes, tasks=tasks, seconds=seconds,
         warning=warning_seconds(state_bytes, site.shared_mb_per_second, seconds), state_bytes=state_bytes,
         reserve=8 * state_bytes + GIB, folds=request.folds, fold_column=request.fold_column, after=request.after,
-        prepare=request.prepare, written_by=request.written_by,
+        prepare=request.prepare, written_by=request.written_by, warnings=tuple(absences),
     )  # fmt: skip

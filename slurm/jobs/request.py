@@ -68,6 +68,8 @@ class Request:
         Shell lines between stage-in and the command.
     check
         Whether files and free space are checked; examples name files that do not exist.
+    dry_run
+        The script is only shown: missing files, image and storage are warnings of the job.
     """
 
     job: str
@@ -86,3 +88,4 @@ class Request:
     python: str = ""
     root: Path = ROOT
     check: bool = True
+    dry_run: bool = False

@@ -138,6 +138,24 @@ def test_the_message_for_a_missing_table_shows_a_whole_command(login):
     assert "--table: is missing; for example: make pretrain-node TABLE=table.biom TREE=tree.nwk" in done.stderr
 
 
+def test_a_dry_run_shows_a_script_anywhere_and_a_submission_is_refused(login, tmp_path):
+    missing = {"TABLE": str(tmp_path / "no.biom"), "AAM_SITE_IMAGE": str(tmp_path / "no.sif")}
+    missing |= {"AAM_SITE_SHARED": str(tmp_path / "nowhere")}
+    absences = ("no.biom is missing", "no.sif is missing", "nowhere is not a folder here")
+    shown = login("pretrain-node", program="make", SUBMIT="0", **missing)
+    assert shown.stdout.count("#!/bin/bash") == 1
+    assert str(tmp_path / "no.biom") in shown.stdout
+    for absence in absences:
+        assert absence in shown.stderr
+        assert absence not in shown.stdout
+    refused = login("pretrain-node", program="make", status=2, **missing)
+    assert not refused.stdout
+    for absence in absences:
+        assert absence in refused.stderr
+    assert not (tmp_path / "calls").exists()
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_wrong_variables_of_make(login, tmp_path):
     more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "TABLE": str(tmp_path / "table.biom")}
     message = login("train", program="make", status=2, **more).stderr
