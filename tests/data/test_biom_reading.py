@@ -13,37 +13,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from aam.data.table import SampleTable, read_table
+from aam.data.table import read_table
 from aam.errors import InputError
-
-SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
-
-
-SAMPLES = ["s10", "007", "s1"]
-
-
-COUNTS = np.array([[0, 3, 0, 70000, 1], [5, 0, 0, 0, 2], [1, 1, 0, 0, 0]])
-
-
-def biom_table(counts=COUNTS, samples=SAMPLES, features=SEQUENCES) -> biom.Table:
-    return biom.Table(np.asarray(counts, float).T, list(features), list(samples), type="OTU table")
-
-
-def save_hdf5(table: biom.Table, path: Path) -> Path:
-    with h5py.File(path, "w") as file:
-        table.to_hdf5(file, "test")
-    return path
-
-
-def dense(table: SampleTable) -> np.ndarray:
-    return table.counts.toarray().astype(np.int64)
-
-
-def refused(path: Path, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        read_table(path, **options)
-    assert str(path) in str(caught.value) or "sequences" in options
-    return str(caught.value)
+from tests.data.small_tables import biom_table, dense, refused, save_hdf5
 
 
 @pytest.mark.parametrize(

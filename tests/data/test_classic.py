@@ -5,26 +5,14 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from aam.data.table import SampleTable, read_table
+from aam.data.table import read_table
 from aam.errors import InputError
-
-
-def dense(table: SampleTable) -> np.ndarray:
-    return table.counts.toarray().astype(np.int64)
-
-
-def refused(path: Path, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        read_table(path, **options)
-    assert str(path) in str(caught.value) or "sequences" in options
-    return str(caught.value)
-
+from tests.data.small_tables import dense, refused
 
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 

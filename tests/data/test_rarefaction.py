@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import biom
-import h5py
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -14,24 +10,7 @@ from scipy.stats import hypergeom
 from aam.data.rarefaction import rarefied_row, rarefy
 from aam.data.table import make_table, read_table, select_samples
 from aam.runtime.rng import generator
-
-SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
-
-
-SAMPLES = ["s10", "007", "s1"]
-
-
-COUNTS = np.array([[0, 3, 0, 70000, 1], [5, 0, 0, 0, 2], [1, 1, 0, 0, 0]])
-
-
-def biom_table(counts=COUNTS, samples=SAMPLES, features=SEQUENCES) -> biom.Table:
-    return biom.Table(np.asarray(counts, float).T, list(features), list(samples), type="OTU table")
-
-
-def save_hdf5(table: biom.Table, path: Path) -> Path:
-    with h5py.File(path, "w") as file:
-        table.to_hdf5(file, "test")
-    return path
+from tests.data.small_tables import biom_table, save_hdf5
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 
 import biom
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,29 +16,9 @@ from scipy.sparse import csr_array
 
 from aam.data.artifact import write_artifact
 from aam.data.rarefaction import rarefied_row
-from aam.data.table import SampleTable, check_length, make_table, read_table, select_samples, trim, write_biom
+from aam.data.table import check_length, make_table, read_table, select_samples, trim, write_biom
 from aam.errors import InputError
-
-SEQUENCES = ["GGTA", "ACGT", "TTTT", "ACGA", "CCCC"]
-
-
-SAMPLES = ["s10", "007", "s1"]
-
-
-COUNTS = np.array([[0, 3, 0, 70000, 1], [5, 0, 0, 0, 2], [1, 1, 0, 0, 0]])
-
-
-ORDER = np.argsort(SEQUENCES)
-
-
-def biom_table(counts=COUNTS, samples=SAMPLES, features=SEQUENCES) -> biom.Table:
-    return biom.Table(np.asarray(counts, float).T, list(features), list(samples), type="OTU table")
-
-
-def save_hdf5(table: biom.Table, path: Path) -> Path:
-    with h5py.File(path, "w") as file:
-        table.to_hdf5(file, "test")
-    return path
+from tests.data.small_tables import COUNTS, ORDER, SAMPLES, SEQUENCES, biom_table, dense, refused, save_hdf5
 
 
 def save_dense_json(table: biom.Table, path: Path) -> Path:
@@ -79,17 +58,6 @@ def save_old_qza(table: biom.Table, path: Path) -> Path:
 
 
 WRITERS = [save_hdf5, save_json, save_dense_json, save_tsv, save_tsv_with_taxonomy, save_qza, save_old_qza]
-
-
-def dense(table: SampleTable) -> np.ndarray:
-    return table.counts.toarray().astype(np.int64)
-
-
-def refused(path: Path, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        read_table(path, **options)
-    assert str(path) in str(caught.value) or "sequences" in options
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("save", WRITERS)

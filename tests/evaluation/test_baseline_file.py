@@ -6,32 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from aam.config_commands import ForestConfig
-from aam.data.metadata import Metadata
-from aam.data.split import Split
-from aam.data.targets import TargetSpec
 from aam.errors import InputError
 from aam.evaluation import baseline_file
 from aam.evaluation.baseline_file import Provenance, baselines_in, check_provenance, read_provenance, split_digest
 from aam.evaluation.study_baselines import Columns, baselines_of
-
-FEW = ForestConfig(n_estimators=6, n_jobs=1)
-IDS = tuple(f"s{row}" for row in range(24))
-SPLITS = tuple(
-    Split(IDS, tuple("test" if row % 3 == fold else "train" for row in range(24)), (str(fold),) * 24)
-    for fold in range(2)
-)
-AGE, DIET = TargetSpec("age", "numeric"), TargetSpec("diet", "class", ("food", "milk"))
-
-
-def metadata(ages=None) -> Metadata:
-    ages = [str(1.5 * row) for row in range(24)] if ages is None else ages
-    columns = {"age": tuple(ages), "diet": ("milk", "food", "food") * 8, "child": tuple("abcdefgh" * 3)}
-    kinds = {"age": "numeric", "diet": "categorical", "child": "categorical"}
-    return Metadata(ids=IDS, columns=columns, kinds=kinds)
+from tests.evaluation.small_study import AGE, DIET, SPLITS, metadata
 
 
 @pytest.fixture
@@ -39,12 +20,6 @@ def study(study_of, tiny):
     given = tiny(samples=24, asvs=30)
     given["counts"][2:, 7] = 0
     return study_of(**given)
-
-
-def learned(study, spec=AGE, ages=None, config=FEW) -> dict[str, np.ndarray]:
-    ids, found = baselines_of(study, SPLITS, spec, metadata(ages), Columns("child"), config)
-    assert ids == IDS
-    return {one.name: one.predicted for one in found if not one.trivial}
 
 
 def test_a_file_of_other_targets_or_classes_is_refused(study):

@@ -9,33 +9,10 @@ import pytest
 import sklearn.metrics
 
 from aam.evaluation import bootstrap, metrics, paired_test
-from aam.evaluation.baselines import MAJORITY, MEDIAN, Baseline
+from aam.evaluation.baselines import MAJORITY, Baseline
 from aam.evaluation.comparison import compare_with_baselines, outcome
 from aam.evaluation.target_predictions import TargetPredictions
-
-
-def numeric(error: float, seed: int = 0, samples: int = 200, **columns: np.ndarray) -> TargetPredictions:
-    """Truth of unit spread and predictions off by `error`."""
-    draw = np.random.default_rng(0)
-    truth = draw.normal(size=samples)
-    predicted = truth + error * np.random.default_rng(seed + 1).normal(size=samples)
-    return TargetPredictions(tuple(map(str, range(samples))), truth, predicted, **columns)
-
-
-def two_classes(strength: float, samples: int = 200) -> TargetPredictions:
-    draw = np.random.default_rng(0)
-    truth = draw.integers(2, size=samples)
-    second = 1 / (1 + np.exp(-strength * (2 * truth - 1) - draw.normal(size=samples)))
-    labels = ("control", "case")
-    return TargetPredictions(tuple(map(str, range(samples))), truth, np.stack([1 - second, second], axis=1), labels)
-
-
-def median(predictions: TargetPredictions) -> Baseline:
-    return Baseline(MEDIAN, np.full(len(predictions.truth), np.median(predictions.truth)))
-
-
-def majority(predictions: TargetPredictions) -> Baseline:
-    return Baseline(MAJORITY, np.tile([1.0, 0.0], (len(predictions.truth), 1)))
+from tests.evaluation.simulated import median, numeric, two_classes
 
 
 def outcomes(predictions: TargetPredictions, *baselines: Baseline, key: str = "mae") -> list[str]:

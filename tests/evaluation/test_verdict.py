@@ -7,35 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from aam.evaluation.baselines import DEPTH, DEPTH_AND_RICHNESS, MAJORITY, MEDIAN, Baseline
+from aam.evaluation.baselines import DEPTH, DEPTH_AND_RICHNESS, Baseline
 from aam.evaluation.comparison import compare_with_baselines
 from aam.evaluation.numbers import number
 from aam.evaluation.target_predictions import TargetPredictions
 from aam.evaluation.verdict import verdict
-
-
-def numeric(error: float, seed: int = 0, samples: int = 200, **columns: np.ndarray) -> TargetPredictions:
-    """Truth of unit spread and predictions off by `error`."""
-    draw = np.random.default_rng(0)
-    truth = draw.normal(size=samples)
-    predicted = truth + error * np.random.default_rng(seed + 1).normal(size=samples)
-    return TargetPredictions(tuple(map(str, range(samples))), truth, predicted, **columns)
-
-
-def two_classes(strength: float, samples: int = 200) -> TargetPredictions:
-    draw = np.random.default_rng(0)
-    truth = draw.integers(2, size=samples)
-    second = 1 / (1 + np.exp(-strength * (2 * truth - 1) - draw.normal(size=samples)))
-    labels = ("control", "case")
-    return TargetPredictions(tuple(map(str, range(samples))), truth, np.stack([1 - second, second], axis=1), labels)
-
-
-def median(predictions: TargetPredictions) -> Baseline:
-    return Baseline(MEDIAN, np.full(len(predictions.truth), np.median(predictions.truth)))
-
-
-def majority(predictions: TargetPredictions) -> Baseline:
-    return Baseline(MAJORITY, np.tile([1.0, 0.0], (len(predictions.truth), 1)))
+from tests.evaluation.simulated import majority, median, numeric, two_classes
 
 
 def said(predictions: TargetPredictions, *baselines: Baseline, batch: str = "batch") -> tuple[str, ...]:
