@@ -6,6 +6,7 @@
 # BASE DIGEST  another base for an image: a local root folder or SIF, or NAME@sha256:DIGEST
 # DEFINITION   rocm or cuda: the definition of container-cpu; IMAGE_PYTHON: the Python inside
 # ROUTE        definition, or layer if you may not build (empty: the one that works)
+# DATA         folder of the studies that the shipped encoder learns from
 # TABLE TREE METADATA     what a job on a cluster reads
 # COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
 # SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), number of nodes, HH:MM:SS, account
@@ -27,6 +28,8 @@ export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE
 
 ENV := .venv/bin/python
 AAM := $(ENV) -m aam
+HTFT := $(ENV) -m examples.htft
+EEG := $(ENV) -m examples.eeg
 BUILD := $(PYTHON) containers/build
 WHEEL := dist/aam-$(subst ",,$(lastword $(file <aam/__init__.py)))-py3-none-any.whl
 SLURM := $(PYTHON) slurm/generate
@@ -36,9 +39,9 @@ HELD_OUT := --split-column fold --test-fold 0 --group-column subject
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all lint bench clean lock pin
-.PHONY: pretrain-single pretrain-node pretrain-multi train predict stage
-.PHONY: container-rocm container-cuda container-cpu verify-rocm verify-cuda verify-cpu
+.PHONY: help setup demo example-eeg example-htft test test-all lint bench encoder clean lock pin
+.PHONY: pretrain-single pretrain-node pretrain-multi train predict unifrac stage
+.PHONY: container-rocm container-cuda container-cpu verify-rocm verify-cuda verify-cpu oci-rocm oci-cuda oci-cpu release
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 21
@@ -50,13 +53,28 @@ setup: .venv/.installed ## install what containers/lock/cpu.txt holds, and aam, 
 	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . --torch "$(TORCH)" --index "$(TORCH_INDEX)"
 	touch $@
 
-demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (about 3 minutes)
+demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (a few minutes)
 	rm -rf demo
 	$(AAM) simulate --output-dir demo/study --samples 300 --seed 0
 	$(AAM) pretrain $(STUDY) --tree demo/study/tree.nwk $(HELD_OUT) --output-dir demo/pre
 	$(AAM) train $(STUDY) --metadata-column ph biome null --pretrained-encoder demo/pre/model $(HELD_OUT) --output-dir demo/tune
 	$(AAM) predict --model demo/tune/model --table demo/study/table.biom --output demo/predictions.tsv
 	$(AAM) evaluate --model demo/tune/model --table demo/study/table.biom --metadata demo/study/metadata.tsv --split demo/tune/split.tsv --group-column subject --output-dir demo/evaluate
+
+example-eeg: setup ## simulate EEG, learn age and sex of held-out subjects, also of shuffled labels (2 minutes)
+	$(ENV) -m pip install --quiet --editable ".[eeg]"
+	rm -rf demo/eeg
+	$(EEG) simulate --output-dir demo/eeg/cohort
+	$(EEG) train --cohort demo/eeg/cohort --output-dir demo/eeg/run --threads 1
+	$(EEG) train --cohort demo/eeg/cohort --output-dir demo/eeg/shuffled --shuffle-labels --threads 1
+	$(EEG) challenge --predictions demo/eeg/run/predictions.tsv --output demo/eeg/challenge.csv
+
+example-htft: setup ## train a student of a small language model and print what it is compared with (2 minutes)
+	rm -rf demo/htft
+	$(HTFT) teach --output-dir demo/htft/teacher --threads 1
+	$(HTFT) train --windows demo/htft/teacher/windows --output-dir demo/htft/student --threads 1
+	$(HTFT) train --windows demo/htft/teacher/windows --output-dir demo/htft/published --variant published --threads 1
+	$(HTFT) evaluate --windows demo/htft/teacher/windows --model demo/htft/student/model demo/htft/published/model
 
 test: setup ## run the fast tests on two processes, within 5 minutes (ARGS="-k name" and the like)
 	$(ENV) -m pytest -n 2 -m "not slow and not gpu and not cluster" $(ARGS)
@@ -71,16 +89,25 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	$(ENV) -m mypy --strict containers/lib slurm/jobs
 	.venv/bin/lint-imports
 
+.PHONY: docs
+docs: setup ## build the documentation site into docs/build/html, without a network but to install it the first time
+	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
+	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
+
 bench: setup ## measure speed and memory on this device (ARGS goes to `aam bench`)
 	$(AAM) bench $(ARGS)
+
+encoder: setup ## pretrain the encoder 16s-v4 into aam/encoders, from the studies in DATA, into OUT (MAFFT and FastTree; hours)
+	$(ENV) -m aam.tools.encoder "$(DATA)" "$(OUT)" aam/tools/16s-v4.md
 
 pretrain-single: ## submit pretraining on one device of a SLURM site: TABLE, TREE, OUT; SUBMIT=0 only prints
 pretrain-node: ## the same on all devices of a node
 pretrain-multi: ## the same on NODES nodes
 train: ## submit fine-tuning: TABLE, METADATA, COLUMN, MODEL, OUT
 predict: ## submit prediction: TABLE, MODEL, OUT
+unifrac: ## submit a UniFrac matrix: TABLE, TREE, OUT
 stage: ## submit a copy of TABLE, TREE and METADATA to shared storage: OUT
-pretrain-single pretrain-node pretrain-multi train predict stage:
+pretrain-single pretrain-node pretrain-multi train predict unifrac stage:
 	@$(SLURM) $(subst -,_,$@) --make
 
 container-rocm: containers/aam-rocm.sif ## image for AMD GPUs: ROCm 6.3, PyTorch 2.7.1
@@ -90,12 +117,20 @@ container-cpu: containers/aam-cpu.sif ## image without GPU, from the same defini
 containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(WHEEL)
 	$(BUILD) $* --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
 
-$(WHEEL): pyproject.toml README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/*)
+$(WHEEL): pyproject.toml setup.py MANIFEST.in README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/*)
 	$(BUILD) wheel
 
 verify-rocm: ## check an image against its sidecar, its lock and its contents (also verify-cuda, verify-cpu)
 verify-rocm verify-cuda verify-cpu:
 	$(BUILD) verify $(@:verify-%=%) --engine "$(ENGINE)"
+
+oci-rocm: ## the same image as an OCI archive, with Buildah or Podman (also oci-cuda, oci-cpu)
+oci-rocm oci-cuda oci-cpu:
+	$(BUILD) oci $(@:oci-%=%) --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)"
+
+release: setup ## check version, changelog and metadata, build wheel and sdist, run the demo from the wheel (ARGS=--draft)
+	$(ENV) -c "import twine" 2>/dev/null || $(ENV) -m pip install -q -e ".[release]"
+	$(ENV) containers/build release $(ARGS)
 
 lock: setup ## write containers/lock from pyproject.toml and containers/pins.toml where they changed
 	$(ENV) containers/build lock

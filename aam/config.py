@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ RootLength = Literal["include", "exclude"]
 Missing = Literal["error", "drop"]
 Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
 Loss = Literal["huber", "mse", "mae", "quantile", "asymmetric"]
+Member = Literal["deep", "presence", "kernel", "forest"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 FAITH_PD_SUFFIXES = (".tsv", ".qza")
@@ -32,9 +33,21 @@ ALIASES = {
     "--num-threads": "--threads",
 }
 
+# Options of commands that read one file, and what they are called where a command takes several.
+PLURALS = {"--table": "--tables", "--tree": "--trees"}
+
+
+# Columns of predictions.tsv that are no target.
+RESERVED = ("sample-id", "fold", "subset", "note")
+
+# In the place of a tree.
+NO_TREE = "none"
 
 # Nucleotides of the most common reads, 2 x 150 trimmed to their forward half.
 COMMON_LENGTH = 150
+
+# Rarefactions that a prediction averages.
+PREDICTION_PASSES = 4
 
 
 @dataclass(frozen=True)
@@ -107,6 +120,26 @@ class StudyConfig(TreeConfig):
 class DataConfig(StudyConfig):
     """Table, tree, metadata, splits and the ASVs that are read"""
 
+    tables: tuple[Path, ...] = option(
+        (), "Feature table, or one for each of several studies: .biom, .qza or .tsv.", metavar="TABLE ...", reads=True
+    )
+    trees: tuple[str, ...] = option(
+        (),
+        "Rooted phylogeny (Newick or .qza) of each table in its order, or none; without any, no UniFrac is learned.",
+        metavar="TREE ...",
+    )
+    hold_out_study: tuple[str, ...] = option(
+        (),
+        "Of several studies, those held out as the test subset: names of their files or folders.",
+        metavar="NAME ...",
+    )
+    reference_tree: Path | None = option(
+        None,
+        "Tree whose tips are sequences: samples are read by their branches on it, and by their 8-mers, too.",
+        rare=True,
+        metavar="TREE",
+        reads=True,
+    )
     trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
     token_limit: int = option(1024, "Most ASVs of a sample that the model reads.", ge=1)
     asv_sampling: Literal["abundance", "random", "first"] = option(
@@ -152,6 +185,15 @@ class ModelConfig:
 class TrainConfig(TrainingOptions):
     """Objective and optimization"""
 
+    pretrained_encoder: Path | None = option(
+        None,
+        "Encoder to start from: model folder of `aam pretrain`, the folder of its folds, or a name of `aam models`.",
+        reads=True,
+        shipped=True,
+    )
+    freeze_asvs: bool = rare(
+        False, "Do not train the ASV encoder: the vectors of all ASVs are computed once, at the start."
+    )
     shallow_draws: float = option(
         0.5,
         "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).",
@@ -211,9 +253,6 @@ class TargetConfig:
     )
     out_dim: int | None = rare(None, "Numbers that the target heads give: derived, and checked where given.", ge=1)
     count_prediction: bool = rare(False, "Predict withheld counts too, with the weight --count-penalty.")
-    pretrained_encoder: Path | None = option(
-        None, "Model folder of `aam pretrain` (or the folder of its folds) to start from.", reads=True
-    )
     label_share: float = rare(
         1.0, "Share of the training samples whose labels are used, to learn what more labels would bring.", gt=0, le=1
     )
@@ -221,16 +260,14 @@ class TargetConfig:
     unfreeze_epochs: int = rare(
         0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.", ge=0
     )
-    val_prediction_passes: int = option(4, "Rarefied draws averaged for each held-out prediction.", ge=1)
-    members: tuple[Literal["deep", "presence", "kernel", "forest"], ...] = option(
-        ("deep",),
+    val_prediction_passes: int = option(PREDICTION_PASSES, "Rarefactions averaged for each held-out prediction.", ge=1)
+    members: tuple[Member, ...] = option(
+        (),
         "What predicts together: the network (deep), linear models of which ASVs are present (presence) and of their "
-        "sequences too (kernel), extra trees (forest).",
+        "sequences too (kernel), extra trees (forest); unset: all, or deep where a loss or class weights ask for it.",
     )
     ensemble: bool = option(False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.")
-    rf_baseline: bool = option(
-        False, "Fit forests and nearest neighbours, as `aam baselines`, on the same splits for the report."
-    )
+    rf_baseline: bool = option(False, "Fit the baselines of `aam baselines` on the same splits for the report.")
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
         "val_loss", "What decides which epoch is best."
     )
@@ -277,21 +314,40 @@ class CovariateConfig:
     categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0)
 
 
+# Options of several studies.
+SEVERAL = ("tables", "trees", "hold_out_study")
+
+
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Pretrain an encoder on a table and a tree, without labels."""
+    """Pretrain an encoder on one table or several and their trees, without labels."""
 
-    data: DataConfig = section(DataConfig(), required=("table",))
+    data: DataConfig = section(DataConfig(), required=("tables",), omitted=("table", "tree"))
     model: ModelConfig = section(ModelConfig())
     train: TrainConfig = section(TrainConfig())
     runtime: RunConfig = section(RunConfig(), required=("output_dir",))
+
+    def __post_init__(self) -> None:
+        """Take the table and tree of a saved run or of a file that names one of each."""
+        data = self.data
+        if data.table is not None and not data.tables:
+            trees = () if data.tree is None else (str(data.tree),)
+            object.__setattr__(self, "data", replace(data, table=None, tree=None, tables=(data.table,), trees=trees))
+
+    def training(self) -> FineTuneConfig:
+        """Return the options of the run that pretrains: those of `aam train` without targets."""
+        data = self.data
+        if len(data.tables) == 1 and len(data.trees) < 2:
+            tree = Path(data.trees[0]) if data.trees not in ((), (NO_TREE,)) else None
+            data = replace(data, table=data.tables[0], tree=tree, tables=(), trees=())
+        return FineTuneConfig(data=data, model=self.model, train=self.train, runtime=self.runtime)
 
 
 @dataclass(frozen=True)
 class FineTuneConfig:
     """Fine-tune on metadata columns, from a pretrained encoder or from nothing."""
 
-    data: DataConfig = section(DataConfig(), required=("table", "metadata"))
+    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=SEVERAL)
     targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
     regressor: RegressorConfig = section(RegressorConfig())
     covariates: CovariateConfig = section(CovariateConfig())

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from aam.config import DataConfig, Missing, ModelConfig, StudyConfig, TrainConfig, TreeConfig
+from aam.config import (
+    PREDICTION_PASSES,
+    SEVERAL,
+    DataConfig,
+    Missing,
+    ModelConfig,
+    StudyConfig,
+    TrainConfig,
+    TreeConfig,
+)
 from aam.options import option, section
 from aam.runtime.options import ObservedConfig, RuntimeConfig
 
@@ -30,6 +39,16 @@ class UnifracConfig(TreeConfig, ObservedConfig):
         "Samples without reads on the tree, which have no distances: keep those of scikit-bio (0 between two of them), "
         "write NaN, or leave the samples out. Faith PD is 0.",
     )
+    variance_adjusted: bool = option(
+        False, "Weigh each branch by the inverse standard deviation of its share (Chang et al. 2011).", rare=True
+    )
+    stripe: str | None = option(
+        None, "I/N: compute the I-th of N equal parts of the matrix, to a .h5 file for --merge.", rare=True
+    )
+    merge: tuple[Path, ...] = option(
+        (), "Join the files of --stripe into --output; takes no table and no tree.", metavar="PATH ...", rare=True,
+        reads=True,
+    )  # fmt: skip
     memory_limit: float = option(1.0, "Memory of the computation in GiB.", gt=0)
     device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
     threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", ge=1)
@@ -42,10 +61,12 @@ class ApplyConfig:
 
     model: tuple[Path, ...] = option(
         (),
-        "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together.",
+        "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together. For embed also "
+        "a name of `aam models`.",
         metavar="PATH ...",
         required=True,
         reads=True,
+        shipped=True,
     )
     table: Path | None = option(None, "Feature table of the samples; no tree is needed.", required=True, reads=True)
     sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
@@ -60,7 +81,9 @@ class PredictConfig(ApplyConfig):
     output: Path | None = option(
         None, "Predictions to write: one row per sample of the table.", required=True, writes=True, suffixes=PREDICTIONS
     )
-    prediction_passes: int = option(4, "Rarefied draws whose mean and standard deviation are written.", ge=1)
+    prediction_passes: int = option(
+        PREDICTION_PASSES, "Rarefactions whose mean and standard deviation are written.", ge=1
+    )
     metadata: Path | None = option(None, "Sample metadata, for a model with covariates or --normalize-by.", reads=True)
     missing: Missing = option("error", "Samples that need --metadata and lack it: refuse, or leave empty.")
     runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
@@ -74,6 +97,53 @@ class EmbedConfig(ApplyConfig):
 
 
 @dataclass(frozen=True)
+class ExplainConfig(ApplyConfig):
+    """Show which ASVs, taxa and clades drive the predictions of a model, in samples that it has not learned from."""
+
+    model: tuple[Path, ...] = option(
+        (),
+        "Run of `aam train`, each of whose samples is explained by the models that have not seen it, or model "
+        "folders. With one run and no --output-dir, the explanation goes to RUN/explanation and into RUN/report.html.",
+        metavar="PATH ...",
+        required=True,
+        reads=True,
+    )
+    metadata: Path | None = option(
+        None, "Sample metadata with the true values; without it no importance, only effects on predictions.", reads=True
+    )
+    taxonomy: Path | None = option(
+        None, "Taxonomy of the features: .qza FeatureData[Taxonomy] or TSV (Feature ID, Taxon).", reads=True
+    )
+    tree: Path | None = option(None, "Rooted phylogeny, for importances of its clades (Newick or .qza).", reads=True)
+    split: Path | None = option(None, "split.tsv of the run: only its test samples are explained.", reads=True)
+    group_column: str | None = option(
+        None, "Metadata column whose groups intervals and tests resample; unset: that of the model.", metavar="COLUMN"
+    )
+    prediction_passes: int = option(2, "Rarefied draws whose effects are averaged.", ge=1)
+    top: int = option(20, "ASVs in figures and on the page.", ge=1, le=100)
+    runtime: RuntimeConfig = section(RuntimeConfig())
+
+
+@dataclass(frozen=True)
+class ExportConfig(ObservedConfig):
+    """Write a trained network for programs without aam: ONNX, or a program of torch.export."""
+
+    model: Path | None = option(
+        None, "Model folder that `aam train` or `aam pretrain` wrote, or its run.", required=True, reads=True
+    )
+    output: Path | None = option(
+        None, "Folder to write: model.onnx or model.pt2, and description.json.", required=True, writes=True
+    )
+    format: Literal["onnx", "torch"] = option(
+        "onnx", "ONNX (pip install 'aam[onnx]'), or a program of torch.export (.pt2)."
+    )
+    part: Literal["model", "encoder"] | None = option(
+        None, "Predictions of the targets, or vectors of samples and ASVs; unset: predictions where there are targets."
+    )
+    overwrite: bool = option(False, "Replace the output if it exists.")
+
+
+@dataclass(frozen=True)
 class EvaluateConfig(ApplyConfig):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
@@ -81,7 +151,7 @@ class EvaluateConfig(ApplyConfig):
         (), "Model folder that `aam train` wrote; several predict together.", metavar="PATH ...", reads=True
     )
     table: Path | None = option(None, "Feature table that the model is applied to.", reads=True)
-    prediction_passes: int = option(4, "Rarefied draws averaged for each prediction.", ge=1)
+    prediction_passes: int = option(PREDICTION_PASSES, "Rarefactions averaged for each prediction.", ge=1)
     predictions: Path | None = option(None, "Predictions to evaluate instead of a model.", reads=True)
     metadata: Path | None = option(None, "Sample metadata with the true values.", required=True, reads=True)
     split: Path | None = option(
@@ -90,7 +160,9 @@ class EvaluateConfig(ApplyConfig):
     baselines: Path | None = option(
         None, "Predictions of `aam baselines` on the same split, to compare with.", reads=True
     )
-    group_column: str | None = option(None, "Metadata column whose groups the intervals resample.", metavar="COLUMN")
+    group_column: str | None = option(
+        None, "Metadata column whose groups the intervals resample; unset: that of the model.", metavar="COLUMN"
+    )
     batch_column: str | None = option(
         None, "Metadata column whose metrics are reported beside the pooled ones.", metavar="COLUMN"
     )
@@ -100,8 +172,30 @@ class EvaluateConfig(ApplyConfig):
 
 
 @dataclass(frozen=True)
+class ReportConfig(ObservedConfig):
+    """Show runs side by side on one page: metrics, paired differences to the first, options that differ, losses."""
+
+    runs: tuple[Path, ...] = option(
+        (),
+        "Output folders of aam train, pretrain or evaluate; the first is held against the others.",
+        metavar="RUN ...",
+        required=True,
+        positional=True,
+        reads=True,
+    )
+    output: Path | None = option(None, "Page to write.", required=True, writes=True, suffixes=(".html",))
+    metadata: Path | None = option(
+        None, "Sample metadata with the true values; unset: the file that the first run has read.", reads=True
+    )
+    group_column: str | None = option(
+        None, "Metadata column whose groups the intervals resample; unset: that of the first run.", metavar="COLUMN"
+    )
+    overwrite: bool = option(False, "Replace the output if it exists.")
+
+
+@dataclass(frozen=True)
 class ForestConfig:
-    """Random forest and extra trees"""
+    """Learned baselines"""
 
     n_estimators: int = option(500, "Trees of a forest.", ge=1)
     max_features: str | None = option(
@@ -109,11 +203,14 @@ class ForestConfig:
         "ASVs tried at each branching: sqrt, log2, or a share of them; unset: chosen on the training subset by groups.",
     )
     n_jobs: int = option(-1, "Threads that grow trees; -1: as many as there are cores.", ge=-1)
+    val_prediction_passes: int = option(
+        PREDICTION_PASSES, "Rarefactions averaged for each prediction, as by `aam train`.", ge=1
+    )
 
 
 @dataclass(frozen=True)
 class RfBaselineConfig(ObservedConfig):
-    """Predict held-out samples with forests, nearest neighbours on UniFrac (with --tree) and trivial baselines."""
+    """Predict held-out samples with forests, linear models, nearest neighbours and trivial baselines."""
 
     data: StudyConfig = section(StudyConfig(), required=("table", "metadata"))
     metadata_column: tuple[str, ...] = option(
@@ -163,6 +260,13 @@ class SimulateConfig(ObservedConfig):
 
 
 @dataclass(frozen=True)
+class ModelsConfig(ObservedConfig):
+    """List the encoders that come with aam, or show the model card of one."""
+
+    model: str | None = option(None, "Name of an encoder.", metavar="NAME", positional=True)
+
+
+@dataclass(frozen=True)
 class CompareConfig(ObservedConfig):
     """Show what differs between two runs, two machines or two benchmarks, and from which step two runs differ."""
 
@@ -204,9 +308,9 @@ class ProfileConfig:
     )  # fmt: skip
     steps: int = option(20, "Steps that are measured (lr: five times as many).", ge=1)
     rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True, reads=True)
-    data: DataConfig = section(DataConfig(), required=("table",))
+    data: DataConfig = section(DataConfig(), required=("table",), omitted=SEVERAL)
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig())
+    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder", "freeze_asvs"))
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 

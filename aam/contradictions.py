@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from aam.config import (
     FAITH_PD_SUFFIXES,
     MATRIX_SUFFIXES,
+    NO_TREE,
+    RESERVED,
     CovariateConfig,
     DataConfig,
     FineTuneConfig,
+    Member,
     ModelConfig,
     PretrainConfig,
     StudyConfig,
@@ -29,9 +34,10 @@ from aam.config_commands import (
 from aam.errors import InputError, shown
 from aam.options import missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
 from aam.runtime.files import check_writable
+from aam.runtime.shipped import shipped_encoders
 
-# Columns that predictions.tsv has beside one for each target.
-RESERVED = ("sample-id", "fold", "note")
+# Losses by which only the network learns.
+UNBLENDED_LOSSES = {"quantile", "asymmetric"}
 
 
 def check_command(config: Any, processes: int | None = None) -> None:
@@ -45,7 +51,7 @@ def check_command(config: Any, processes: int | None = None) -> None:
         Required options that are not given, files that do not exist, an output that does, numbers out of range,
         and options that contradict each other.
     """
-    problems = [*missing(config), *option_problems(config, processes), *wrong_suffixes(config)]
+    problems = [*missing_options(config), *option_problems(config, processes), *wrong_suffixes(config)]
     runtime = getattr(config, "runtime", config)
     for each in options_of(config):
         if each.field.metadata["writes"] and each.value is not None:
@@ -57,13 +63,20 @@ def check_command(config: Any, processes: int | None = None) -> None:
         raise InputError(*problems)
 
 
+def missing_options(config: Any) -> list[str]:
+    """Return a problem for each required option that is not given; ``aam unifrac --merge`` needs an output only."""
+    problems = missing(config)
+    if not (isinstance(config, UnifracConfig) and config.merge):
+        return problems
+    return [problem for problem in problems if not problem.startswith(("--table", "--tree"))]
+
+
 def option_problems(config: Any, processes: int | None = None) -> list[str]:
     """Return what is wrong with the values of options, given or not; `processes` are those of the run, if known."""
-    problems = [*out_of_range(config), *missing_files(config)]
+    problems = [*out_of_range(config), *missing_files(config, shipped_encoders())]
     match config:
         case PretrainConfig():
-            training = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
-            problems += training_problems(training, processes)
+            problems += [*studies_problems(config.data), *training_problems(config.training(), processes)]
         case FineTuneConfig():
             problems += training_problems(config, processes)
         case ProfileConfig():
@@ -92,6 +105,9 @@ def training_problems(config: FineTuneConfig, processes: int | None = None) -> l
         "of predictions.tsv": bool(set(RESERVED) & set(targets.metadata_column)),
         "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
             targets.ensemble and data.cv is None
+        ),
+        f"--track {config.runtime.track}: the library is not installed: pip install 'aam[{config.runtime.track}]'": (
+            config.runtime.track is not None and importlib.util.find_spec(config.runtime.track) is None
         ),
         f"--resume-from is {config.runtime.resume_from}, expected auto with --cv": (
             data.cv is not None and config.runtime.resume_from not in (None, "auto")
@@ -146,15 +162,20 @@ def class_weight_problems(weights: tuple[str, ...], classes: int) -> list[str]:
     ]
 
 
-def encoder_problems(asked: ModelConfig, pretrained: ModelConfig) -> list[str]:
+def encoder_problems(config: FineTuneConfig, pretrained: ModelConfig, has_reference: bool) -> list[str]:
     """Return a problem for each option of the network that contradicts the pretrained encoder.
 
     A fine-tuned network has the shape of its encoder, so that an option of the network that is given must agree with
     it. One that stands at its default counts as not given.
     """
     problems = []
+    if has_reference and config.data.reference_tree is not None:
+        problems.append(
+            f"--reference-tree {config.data.reference_tree} contradicts --pretrained-encoder, which has "
+            "a reference tree of its own; leave it out"
+        )
     for item in dataclasses.fields(ModelConfig):
-        value, has = getattr(asked, item.name), getattr(pretrained, item.name)
+        value, has = getattr(config.model, item.name), getattr(pretrained, item.name)
         if value not in (has, item.default):
             name = item.name.replace("_", "-")
             option = f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else f"--{name} {value}"
@@ -190,6 +211,31 @@ def split_problems(data: StudyConfig) -> list[str]:
     return list(_holding(checks))
 
 
+def studies_problems(data: DataConfig) -> list[str]:
+    """Return why several tables cannot be pretrained on together, if they cannot."""
+    trees, tables, several = data.trees, data.tables, len(data.tables) > 1
+    given = {
+        "--metadata": data.metadata, "--sequences": data.sequences, "--unifrac-matrix": data.unifrac_matrix,
+        "--split": data.split, "--split-column": data.split_column, "--cv": data.cv,
+        "--group-column": data.group_column,
+    }  # fmt: skip
+    unused = [name for name, value in given.items() if value is not None]
+    missing_trees = [tree for tree in trees if tree != NO_TREE and not Path(tree).is_file()]
+    checks = {
+        f"--trees: {shown(missing_trees)}: no such file, and not {NO_TREE}": missing_trees != [],
+        f"--trees: {len(trees)} for {len(tables)} tables; give one for each, or {NO_TREE} in its place": (
+            len(trees) not in (0, len(tables))
+        ),
+        f"{shown(unused)}: for one table only; samples of several have no common metadata": several and unused != [],
+        "--unifrac-metric faith_pd: for one table only": several and data.unifrac_metric == "faith_pd",
+        "--hold-out-study: there is one table; name a study of several": bool(data.hold_out_study) and not several,
+        "--hold-out-study and --test-size: both choose the test samples; give one of them": (
+            bool(data.hold_out_study) and bool(data.test_size)
+        ),
+    }
+    return list(_holding(checks))
+
+
 def pipeline_problems(config: FineTuneConfig, processes: int | None) -> list[str]:
     """Return why ``--pipeline`` cannot cut the model in two, if it is asked to and cannot."""
     runtime, targets = config.runtime, config.targets
@@ -213,11 +259,24 @@ def pipeline_problems(config: FineTuneConfig, processes: int | None) -> list[str
 
 
 def unifrac_problems(config: UnifracConfig) -> list[str]:
-    """Return whether `aam unifrac` cannot write a file of this name."""
-    suffixes = FAITH_PD_SUFFIXES if config.unifrac_metric == "faith_pd" else MATRIX_SUFFIXES
-    if config.output is None or config.output.suffix in suffixes:
-        return []
-    return [f"--output: {config.output} ends in {config.output.suffix!r}, expected {', '.join(suffixes)}"]
+    """Return contradictions between the options of `aam unifrac`."""
+    diversity = config.unifrac_metric == "faith_pd"
+    suffixes = FAITH_PD_SUFFIXES if diversity else (".h5",) if config.stripe else MATRIX_SUFFIXES
+    output, merging = config.output, bool(config.merge)
+    checks = {
+        f"--output: {output} ends in {output and output.suffix!r}, expected {', '.join(suffixes)}": (
+            output is not None and output.suffix not in suffixes
+        ),
+        "--stripe and --merge: both given; --merge joins what --stripe has computed": config.stripe is not None
+        and merging,
+        "--merge joins what was computed already; leave out --table and --tree": (
+            merging and (config.table is not None or config.tree is not None)
+        ),
+        "--unifrac-metric faith_pd: no matrix, so neither --stripe, --merge nor --variance-adjusted": (
+            diversity and (merging or config.stripe is not None or config.variance_adjusted)
+        ),
+    }
+    return list(_holding(checks))
 
 
 def evaluation_problems(config: EvaluateConfig) -> list[str]:
@@ -237,6 +296,9 @@ def baseline_problems(config: RfBaselineConfig) -> list[str]:
         problems.append("--train-samples and --val-samples need each other")
     if files[0] is not None and (data.split or data.split_column or data.cv):
         problems.append("--train-samples divides the samples already; leave out --split, --split-column and --cv")
+    columns = {*config.categorical_columns, *config.numeric_columns, config.normalize_by}
+    if predicted_too := shown(columns & set(config.metadata_column)):
+        problems.append(f"--metadata-column {predicted_too} is a covariate too; it would be predicted from itself")
     share = config.forest.max_features
     if share not in (None, "sqrt", "log2") and not _is_share(str(share)):
         problems.append(f"--max-features is {share}, expected sqrt, log2, or a share above 0 and at most 1")
@@ -255,10 +317,11 @@ def contradictions(config: FineTuneConfig) -> list[str]:
     targets, regressor, covariates, train = config.targets, config.regressor, config.covariates, config.train
     quantiles, weight_column = targets.quantiles, targets.categorical_loss_weight_column
     columns = covariates.categorical_columns + covariates.numeric_columns
-    predicted_too = shown(set(columns) & set(targets.metadata_column))
+    predicted_too = shown({*columns, targets.normalize_by} & set(targets.metadata_column))
     unread = [name for name in covariates.conditional_output_scaling if name not in covariates.categorical_columns]
     links = (regressor.output_activation != "none") + regressor.bounded_targets
     width, heads = config.model.embedding_dim, covariates.cross_attn_heads
+    blended = bool(set(targets.members) - {"deep"})
     attends = len(columns) > 0 and covariates.categorical_fusion in ("cross-attention", "perceiver")
     losses = (targets.loss_type, *targets.loss_config)
     checks = {
@@ -291,13 +354,13 @@ def contradictions(config: FineTuneConfig) -> list[str]:
             not columns and covariates != CovariateConfig()
         ),
         f"--members is {shown(targets.members)}, expected deep, presence, kernel, forest, each once at most": (
-            not targets.members or len(set(targets.members)) < len(targets.members)
+            len(set(targets.members)) < len(targets.members)
         ),
         "--members: the losses quantile and asymmetric have no blend with others than deep": (
-            set(targets.members) != {"deep"} and bool({"quantile", "asymmetric"} & _losses(targets))
+            blended and bool(UNBLENDED_LOSSES & _losses(targets))
         ),
         "--members and --class-weights: the weights would count for the network only; take one of them": (
-            set(targets.members) != {"deep"} and bool(targets.class_weights)
+            blended and bool(targets.class_weights)
         ),
         "--unfreeze-epochs and --freeze-base: both given; choose one": (
             targets.freeze_base and targets.unfreeze_epochs > 0
@@ -307,6 +370,12 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         ),
     }  # fmt: skip
     return list(_holding(checks))
+
+
+def default_members(targets: TargetConfig) -> tuple[Member, ...]:
+    """Return what predicts together unless ``--members`` says it: all, or the network alone where only it can."""
+    alone = bool(UNBLENDED_LOSSES & _losses(targets)) or bool(targets.class_weights)
+    return ("deep",) if alone else get_args(Member)
 
 
 def _losses(targets: TargetConfig) -> set[str]:

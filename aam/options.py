@@ -1,4 +1,4 @@
-"""How an option is declared, checked, and read from a file: nothing here knows any option."""
+"""How an option is declared, checked, read from a file and written to one: nothing here knows any option."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -78,6 +78,8 @@ class About:
         Whether it is given by place, without its name.
     required : bool
         Whether every command that has it needs it; `section` asks for it in one command.
+    shipped : bool
+        Whether the name of an encoder that comes with the package stands for its folder.
     reads, writes : bool
         Whether it names files that must exist, or a file that must not exist yet.
     suffixes : tuple of str
@@ -92,6 +94,7 @@ class About:
     positional: bool = False
     required: bool = False
     reads: bool = False
+    shipped: bool = False
     writes: bool = False
     suffixes: tuple[str, ...] = ()
     range: Range | None = None
@@ -172,14 +175,18 @@ def missing(config: Any) -> list[str]:
     ]
 
 
-def missing_files(config: Any) -> list[str]:
-    """Return a problem for each file or folder to read that does not exist."""
-    return [
-        f"{each.name}: {path}: no such file or folder"
-        for each in options_of(config)
-        for path in each.values
-        if each.field.metadata["reads"] and not path.exists()
-    ]
+def missing_files(config: Any, shipped: Collection[str] = ()) -> list[str]:
+    """Return a problem for each file or folder to read that does not exist; `shipped` are names that stand for some."""
+    problems = []
+    for each in options_of(config):
+        names = shipped if each.field.metadata["shipped"] else ()
+        hint = f", and no encoder that comes with aam ({shown(names)})" if names else ""
+        problems += [
+            f"{each.name}: {path}: no such file or folder{hint}"
+            for path in each.values
+            if each.field.metadata["reads"] and not path.exists() and str(path) not in names
+        ]
+    return problems
 
 
 def wrong_suffixes(config: Any) -> list[str]:
@@ -215,6 +222,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def to_toml(data: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return sections of options as TOML, which `read_config` reads; what is None is left out."""
+    sections = [
+        "\n".join([f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in options.items() if value is not None)])
+        for name, options in data.items()
+        if options
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML: as JSON, but for tables."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value)
 
 
 def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
@@ -296,6 +320,11 @@ def read_config(path: Path, default: Config) -> Config:
     InputError
         The file cannot be read or parsed, or holds unknown keys or wrong types.
     """
+    return from_dict(default, read_toml(path), str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the sections of a TOML file, or of the ``config`` of a run.json; `InputError` for any other file."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -312,7 +341,7 @@ def read_config(path: Path, default: Config) -> Config:
         data = data.get("config", data)
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, expected sections of options")
-    return from_dict(default, data, str(path))
+    return data
 
 
 def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,14 @@ settings.load_profile("aam")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What tests find out of this machine is kept among temporary files."""
     os.environ["AAM_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Commands that a test runs in this process take all cores; workers go back to one."""
+    yield
+    if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -117,11 +125,11 @@ def model_of() -> Callable[..., Any]:
     from aam.model.aam import Aam
     from aam.model.heads import HeadConfig
 
-    def make(heads=None, *, depth=40, seed=0, noise=0.2, **sizes) -> Aam:
+    def make(heads=None, *, depth=40, seed=0, noise=0.2, reference=None, **sizes) -> Aam:
         sizes = {"embedding_dim": 16, "attention_heads": 2, "max_bp": 30, **sizes}
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            network = Aam(ModelConfig(**sizes), depth, heads or HeadConfig())
+            network = Aam(ModelConfig(**sizes), depth, heads or HeadConfig(), reference)
             with torch.no_grad():
                 for parameter in network.parameters():
                     parameter += noise * torch.randn_like(parameter)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aam import config, config_commands
+from aam import config, config_commands, config_tune
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TrainConfig
 from aam.engine import options as engine_options
 from aam.errors import InputError
@@ -46,11 +46,13 @@ PRETRAIN = [
     "--ema-decay",
     "--embedding-dim",
     "--epochs",
+    "--freeze-asvs",
     "--fsdp",
     "--fsdp-sharded-checkpoint",
     "--gradient-accumulation-steps",
     "--gradient-checkpointing",
     "--group-column",
+    "--hold-out-study",
     "--keep-checkpoints",
     "--lr",
     "--max-bp",
@@ -63,6 +65,7 @@ PRETRAIN = [
     "--missing",
     "--missing-tips",
     "--mixed-precision",
+    "--momentum",
     "--nonfinite",
     "--nuc-mask-asvs",
     "--nuc-mask-ratio",
@@ -76,7 +79,9 @@ PRETRAIN = [
     "--patience",
     "--penalty",
     "--pipeline",
+    "--pretrained-encoder",
     "--rarefy-depth",
+    "--reference-tree",
     "--resume-from",
     "--root-length",
     "--scheduler",
@@ -93,13 +98,16 @@ PRETRAIN = [
     "--split-column",
     "--stratify",
     "--table",
+    "--tables",
     "--target-effective-batch-size",
     "--test-fold",
     "--test-size",
     "--tf32",
     "--threads",
     "--token-limit",
+    "--track",
     "--tree",
+    "--trees",
     "--trim",
     "--unifrac-matrix",
     "--unifrac-metric",
@@ -138,7 +146,6 @@ TRAIN_ONLY = [
     "--over-penalty",
     "--perceiver-num-latents",
     "--perceiver-num-layers",
-    "--pretrained-encoder",
     "--quantiles",
     "--regressor-dropout",
     "--regressor-hidden-dims",
@@ -154,7 +161,7 @@ TRAIN_ONLY = [
 
 COMMANDS = [
     value()
-    for page in (config, config_commands, engine_options, runtime_options)
+    for page in (config, config_commands, config_tune, engine_options, runtime_options)
     for name, value in vars(page).items()
     if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == page.__name__
 ]
@@ -162,12 +169,12 @@ COMMANDS = [
 
 def options(config) -> list[tuple[str, dataclasses.Field, object]]:
     """Name, field and default of every option of a configuration."""
-    found = []
+    triples = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         inner = dataclasses.is_dataclass(value)
-        found += options(value) if inner else [("--" + field.name.replace("_", "-"), field, value)]
-    return found
+        triples += options(value) if inner else [("--" + field.name.replace("_", "-"), field, value)]
+    return triples
 
 
 def test_every_option_is_a_decision():
@@ -262,7 +269,7 @@ def test_every_problem_of_a_file_is_told(tmp_path):
     )
     with pytest.raises(InputError) as caught:
         read_config(path, FineTuneConfig())
-    found = "\n".join(caught.value.problems)
+    message = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 9
     for expected in (
         "unknown key 'epochs'",
@@ -275,7 +282,7 @@ def test_every_problem_of_a_file_is_told(tmp_path):
         "unknown key 'modell'; did you mean 'model'?",
         "'seed' is 1.5, expected int",
     ):
-        assert expected in found
+        assert expected in message
     with pytest.raises(InputError, match="expected a section"):
         from_dict(FineTuneConfig(), {"train": 3}, "here")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aam.config import (
+    RESERVED,
     CovariateConfig,
     DataConfig,
     FineTuneConfig,
@@ -50,7 +51,7 @@ def test_options_that_contradict_each_other():
         ),
         train=dataclasses.replace(FineTuneConfig().train, scheduler_eta_min=0.1),
     )  # fmt: skip
-    found = contradictions(config)
+    problems = contradictions(config)
     for option in (
         "--quantiles is '0.9', '0.1'", "--bounded-targets and --output-activation",
         "zscore-category has no one scale", "'age', 'sex', 'sex' names a column twice",
@@ -59,8 +60,8 @@ def test_options_that_contradict_each_other():
         "no --categorical-loss-weights", "--scheduler-eta-min is 0.1, expected at most --lr, 1e-05",
         "--unfreeze-epochs is 10, expected fewer than --epochs, 10", "and no column has the loss quantile",
     ):  # fmt: skip
-        assert any(option in problem for problem in found), option
-    assert len(found) == 12
+        assert any(option in problem for problem in problems), option
+    assert len(problems) == 12
     assert option_problems(config)[0] == "--regressor-hidden-dims is '0', expected 1 or more"
     assert len(option_problems(config)) == 13
     (problem,) = contradictions(FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu")))
@@ -79,7 +80,7 @@ def test_quantiles_that_are_none(levels):
 @pytest.mark.parametrize(
     ("config", "names"),
     [
-        (PretrainConfig(), ["--table", "--output-dir"]),
+        (PretrainConfig(), ["--tables", "--output-dir"]),
         (FineTuneConfig(), ["--table", "--metadata", "--metadata-column", "--output-dir"]),
         (UnifracConfig(), ["--table", "--tree", "--output"]),
         (PredictConfig(), ["--model", "--table", "--output"]),
@@ -117,10 +118,10 @@ def test_predictions_are_not_written_with_tabs_under_the_name_of_commas(config, 
 
 def test_an_output_that_exists_is_named_with_everything_else(tmp_path):
     (tmp_path / "d.npy").write_text("mine")
-    found = problems_of(UnifracConfig(output=tmp_path / "d.npy", alpha=5.0))
-    assert "exists already" in found
-    assert "--alpha is 5.0, expected 0 to 1" in found
-    assert "--table: not given" in found
+    message = problems_of(UnifracConfig(output=tmp_path / "d.npy", alpha=5.0))
+    assert "exists already" in message
+    assert "--alpha is 5.0, expected 0 to 1" in message
+    assert "--table: not given" in message
     assert "ends in '.doc', expected .tsv, .qza" in problems_of(
         UnifracConfig(output=tmp_path / "d.doc", unifrac_metric="faith_pd")
     )
@@ -130,15 +131,17 @@ def test_options_without_effect_are_refused():
     targets = TargetConfig(metadata_column=("age",))
     usual = FineTuneConfig().train
 
-    def found(**train: object) -> str:
+    def message_of(**train: object) -> str:
         return "\n".join(option_problems(FineTuneConfig(targets=targets, train=dataclasses.replace(usual, **train))))
 
-    assert "--count-penalty is 2.0, and nothing predicts counts; pass --count-prediction" in found(count_penalty=2.0)
-    assert found(count_penalty=0.0) == "", "a run.json of a run without --count-prediction holds 0"
+    assert "--count-penalty is 2.0, and nothing predicts counts; pass --count-prediction" in message_of(
+        count_penalty=2.0
+    )
+    assert message_of(count_penalty=0.0) == "", "a run.json of a run without --count-prediction holds 0"
     for scheduler in ("cosine", "onecycle"):
         expected = f"--warmup-steps is 5, and --scheduler {scheduler} has no warm-up"
-        assert expected in found(warmup_steps=5, scheduler=scheduler)
-    assert found(warmup_steps=5) == ""
+        assert expected in message_of(warmup_steps=5, scheduler=scheduler)
+    assert message_of(warmup_steps=5) == ""
     predicted = FineTuneConfig(
         targets=dataclasses.replace(targets, count_prediction=True), train=dataclasses.replace(usual, count_penalty=2.0)
     )
@@ -156,30 +159,35 @@ def test_class_weights_of_numbers_are_refused():
 def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
     pretrained = ModelConfig(embedding_dim=32, attention_heads=2)
     asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3, count_embedding=False)
-    problems = encoder_problems(asked, pretrained)
+    problems = encoder_problems(FineTuneConfig(model=asked), pretrained, False)
     assert [problem.split(" contradicts")[0] for problem in problems] == [
         "--embedding-dim 64",
         "--dropout 0.3",
         "--no-count-embedding",
     ]
     assert "which has 32; leave it out" in problems[0]
-    assert encoder_problems(ModelConfig(), pretrained) == encoder_problems(pretrained, pretrained) == []
+    for model in (ModelConfig(), pretrained):
+        assert encoder_problems(FineTuneConfig(model=model), pretrained, True) == []
+    on_tree = FineTuneConfig(data=DataConfig(reference_tree=Path("tree.nwk")))
+    assert encoder_problems(on_tree, pretrained, False) == []
+    (problem,) = encoder_problems(on_tree, pretrained, True)
+    assert problem.startswith("--reference-tree tree.nwk contradicts --pretrained-encoder")
 
 
 def test_splits_that_cannot_be_chosen_together():
     data = DataConfig(cv="1", split_column="fold")
-    found = "\n".join(option_problems(PretrainConfig(data=data)))
+    message = "\n".join(option_problems(PretrainConfig(data=data)))
     for expected in (
         "--cv is 1, expected 2 or more folds",
         "--split-column and --cv all choose the split",
         "--split-column and --test-fold need each other",
         "--metadata: not given, but columns 'fold' are asked for",
     ):
-        assert expected in found
+        assert expected in message
     files = RfBaselineConfig(train_samples=Path("a"), data=DataConfig(cv="fold"))
-    found = "\n".join(option_problems(files))
-    assert "--train-samples and --val-samples need each other" in found
-    assert "--train-samples divides the samples already" in found
+    message = "\n".join(option_problems(files))
+    assert "--train-samples and --val-samples need each other" in message
+    assert "--train-samples divides the samples already" in message
     assert "--model and --table, or --predictions" in "\n".join(option_problems(EvaluateConfig()))
 
 
@@ -191,6 +199,19 @@ def test_two_stages_need_two_processes_and_an_encoder_that_learns():
 
 def test_sizes_and_ranges():
     assert "--embedding-dim 10 is not divisible by --attention-heads 4" in problems_of(DoctorConfig(embedding_dim=10))
-    found = problems_of(DoctorConfig(embedding_dim=0, threads=-1))
-    assert "--embedding-dim is 0, expected 1 or more" in found
-    assert "--threads is -1, expected 1 or more" in found
+    message = problems_of(DoctorConfig(embedding_dim=0, threads=-1))
+    assert "--embedding-dim is 0, expected 1 or more" in message
+    assert "--threads is -1, expected 1 or more" in message
+
+
+def test_no_target_is_called_as_a_column_of_predictions():
+    """`subset` was refused by nobody until the end of training, where two columns would have had that name."""
+    for name in RESERVED:
+        problems = option_problems(FineTuneConfig(targets=TargetConfig(metadata_column=(name,))))
+        assert any(f"--metadata-column: '{name}' cannot be told" in problem for problem in problems), name
+
+
+def test_a_target_is_no_covariate_of_its_own():
+    by = TargetConfig(metadata_column=("ph", "site"), target_transform="zscore-category", normalize_by="site")
+    (problem,) = contradictions(FineTuneConfig(targets=by))
+    assert problem.startswith("--metadata-column 'site' is a covariate too")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from aam.config import ALIASES
+from aam.config import ALIASES, PLURALS
 from aam.errors import InputError
 from aam.options import Range, options_of, read_config, without_none
 
@@ -46,7 +46,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
         description += " --help-all shows the rarely used options too."
     parsed = tyro.cli(
         type(shadow),
-        prog=f"aam {command}",
+        prog=command,
         default=shadow,
         args=words,
         description=description,
@@ -61,18 +61,21 @@ def _standard_spelling(word: str, names: Iterable[str]) -> str:
         return word
     name, equals, value = word.partition("=")
     name = name.replace("_", "-")
-    alias = ALIASES.get(name, name)
+    alias = ALIASES.get(name, PLURALS.get(name, name))
     return (alias if alias in names else name) + equals + value
 
 
 def _unknown_options(words: Iterable[str], names: Sequence[str], default: Any) -> Iterator[str]:
     """Yield a problem for each word that looks like an option and is none, with the one that is meant."""
     switches = ["--no-" + each.name[2:] for each in options_of(default) if isinstance(each.value, bool)]
-    known = {*names, *switches, "--help", "--help-all", "--debug"}
-    spellings = {**dict.fromkeys(known - {"--help"}), **{a: name for a, name in ALIASES.items() if name in known}}
+    option_names = {*names, *switches, "--help", "--help-all", "--debug"}
+    spellings = {
+        **dict.fromkeys(option_names - {"--help"}),
+        **{a: name for a, name in ALIASES.items() if name in option_names},
+    }
     for word in words:
         name = word.partition("=")[0]
-        if word.startswith("--") and len(word) > 2 and name not in known:
+        if word.startswith("--") and len(word) > 2 and name not in option_names:
             near = difflib.get_close_matches(name, spellings, n=1)
             hint = f"did you mean {spellings[near[0]] or near[0]}?" if near else "--help-all lists the options"
             yield f"{name}: unknown option; {hint}"

@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
 class Command(NamedTuple):
-    """A command: the name of its configuration, ``module:name`` of its function in `aam`, and its help.
+    """A command: the name of its configuration, ``module:name`` of its function in `package`, and its help.
 
-    Both are imported when the command is called.
+    Both are imported when the command is called; the configuration stands in one of the config*.py.
     """
 
     config: str
     function: str
     help: str
+    package: str = "aam"
 
     def default(self) -> Any:
         """Return the configuration without any option given."""
-        from aam import config, config_commands
-
-        page = config if hasattr(config, self.config) else config_commands
-        return getattr(page, self.config)()
+        for page in ("config", "config_commands", "config_tune"):
+            module = importlib.import_module(f"{self.package}.{page}")
+            if hasattr(module, self.config):
+                break
+        return getattr(module, self.config)()
 
     def load(self) -> Callable[[Any], Any]:
         """Return the function that runs a configuration."""
         module, _, name = self.function.partition(":")
-        return getattr(importlib.import_module(f"aam.{module}"), name)  # type: ignore[no-any-return]
+        return getattr(importlib.import_module(f"{self.package}.{module}"), name)  # type: ignore[no-any-return]
+
+
+class Bundled(NamedTuple):
+    """A command that is a program of its own: its file, its help, and files of first words that are others."""
+
+    path: str
+    help: str
+    others: Mapping[str, str] = {}
+
+
+class Program(NamedTuple):
+    """A program: its name, its commands, their other names, those that save their state at a signal, and programs."""
+
+    name: str
+    commands: Mapping[str, Command]
+    aliases: Mapping[str, str] = {}
+    resumable: tuple[str, ...] = ()
+    bundled: Mapping[str, Bundled] = {}
 
 
 COMMANDS = {
@@ -35,11 +55,20 @@ COMMANDS = {
     "unifrac": Command("UnifracConfig", "commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
     "pretrain": Command("PretrainConfig", "commands.train:pretrain", "pretrain an encoder on a table and a tree"),
     "train": Command("FineTuneConfig", "commands.train:train", "fine-tune on metadata columns"),
+    "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
     "predict": Command("PredictConfig", "commands.predict:predict_table", "predict new samples"),
     "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),
+    "explain": Command(
+        "ExplainConfig", "commands.explain:explain_model", "which ASVs, taxa and clades drive predictions"
+    ),
     "evaluate": Command("EvaluateConfig", "commands.evaluate:evaluate_table", "compare predictions with the truth"),
     "baselines": Command(
         "RfBaselineConfig", "commands.baselines:rf_baseline", "forests, nearest neighbours and trivial baselines"
+    ),
+    "export": Command("ExportConfig", "commands.export:export_model", "a network as ONNX or as a torch program"),
+    "report": Command("ReportConfig", "commands.report:report_runs", "show several runs side by side on one page"),
+    "models": Command(
+        "ModelsConfig", "commands.models:list_models", "the encoders that come with aam, and their cards"
     ),
     "compare": Command("CompareConfig", "commands.compare:compare", "how two runs, machines or benchmarks differ"),
     "doctor": Command("DoctorConfig", "commands.doctor:doctor", "check this machine, and say what mends it"),
@@ -50,5 +79,10 @@ COMMANDS = {
 # Other names of commands, which scripts use.
 COMMAND_ALIASES = {"rf-baseline": "baselines"}
 
-# Commands that save their state at a signal, to be called again.
-RESUMABLE = ("pretrain", "train")
+# They have options of their own, and run where nothing but Python is installed.
+BUNDLED = {
+    "slurm": Bundled("slurm/generate", "write and submit job scripts for a SLURM cluster"),
+    "image": Bundled("containers/build", "build, check and enter container images", {"run": "containers/run"}),
+}
+
+AAM = Program("aam", COMMANDS, COMMAND_ALIASES, resumable=("pretrain", "train", "tune"), bundled=BUNDLED)

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aam import __version__
-from aam.cli.commands import COMMAND_ALIASES, COMMANDS, RESUMABLE
+from aam.cli.bundled import run_bundled
+from aam.cli.commands import AAM, Bundled, Command, Program
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
 from aam.runtime.terminal import TerminalHandler, write_line
 
@@ -28,32 +29,34 @@ REMEDIES = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"
 REMEDIES |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose an output where you may write")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status: 0 finished, 2 bad input, 85 call again, 1 failed."""
+def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
+    """Run one command of a program and return the exit status: 0 finished, 2 bad input, 85 call again, 1 failed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_usage())
+        print(_usage(program))
         return FINISHED
     if words[0] == "--version":
-        print(f"aam {__version__}")
+        print(f"{program.name} {__version__}")
         return FINISHED
-    name = COMMAND_ALIASES.get(words[0], words[0])
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, [*COMMANDS, *COMMAND_ALIASES], n=1)
+    name = program.aliases.get(words[0], words[0])
+    if name in program.bundled:
+        return run_bundled(program.bundled[name], words[1:])
+    if name not in program.commands:
+        near = difflib.get_close_matches(name, [*program.commands, *program.aliases, *program.bundled], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        print(f"aam: unknown command {name!r}{hint}\n\n{_usage()}", file=sys.stderr)
+        print(f"{program.name}: unknown command {name!r}{hint}\n\n{_usage(program)}", file=sys.stderr)
         return BAD_INPUT
     _configure_log()
     try:
-        with _call_again_at_signals() if name in RESUMABLE else contextlib.nullcontext():
-            return run(name, words[1:])
+        with _call_again_at_signals() if name in program.resumable else contextlib.nullcontext():
+            return run(name, words[1:], program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
             raise
-        return _report(name, error)
+        return _report(f"{program.name} {name}", error)
 
 
-def run(name: str, words: Sequence[str]) -> int:
+def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     """Parse `words` and check them, then import and run the command; returns the exit status.
 
     What a command needs (torch, scikit-learn, pandas) is imported after its options are found to be right.
@@ -64,8 +67,8 @@ def run(name: str, words: Sequence[str]) -> int:
     from aam.runtime.environment import prepare_environment
     from aam.runtime.ranks import process_options, rank_of
 
-    command = COMMANDS[name]
-    config = parse(name, command.default(), words)
+    command = program.commands[name]
+    config = parse(f"{program.name} {name}", command.default(), words)
     # Ranks check theirs when they have met, so that an error of one is the error of all, said once.
     if not (rank_of(os.environ) and process_options(getattr(config, "runtime", None))):
         check_command(config)
@@ -92,9 +95,11 @@ def run(name: str, words: Sequence[str]) -> int:
     return FINISHED
 
 
-def _usage() -> str:
-    lines = [f"  {name:<11} {command.help}" for name, command in COMMANDS.items()]
-    return "\n".join(["usage: aam COMMAND [OPTIONS]    (aam COMMAND --help lists the options)", "", *lines])
+def _usage(program: Program) -> str:
+    commands: dict[str, Command | Bundled] = {**program.commands, **program.bundled}
+    lines = [f"  {name:<11} {command.help}" for name, command in commands.items()]
+    usage = f"usage: {program.name} COMMAND [OPTIONS]    ({program.name} COMMAND --help lists the options)"
+    return "\n".join([usage, "", *lines])
 
 
 def _configure_log() -> None:
@@ -121,21 +126,21 @@ def _call_again_at_signals() -> Iterator[None]:
 
 
 def _report(name: str, error: BaseException) -> int:
-    """Print what ended a command and return its exit status."""
+    """Print what ended the command `name` of a program and return its exit status."""
     if isinstance(error, InputError):
         plural = f"{len(error.problems)} problems" if len(error.problems) > 1 else "problem"
-        for line in (f"aam {name}: {plural}", *(f"  - {problem}" for problem in error.problems)):
+        for line in (f"{name}: {plural}", *(f"  - {problem}" for problem in error.problems)):
             write_line(line)
         return BAD_INPUT
     if isinstance(error, CallAgain):
         if os.environ.get("RANK", "0") == "0":
-            write_line(f"aam {name}: {error}; the same command with --resume-from auto goes on")
+            write_line(f"{name}: {error}; the same command with --resume-from auto goes on")
         return CALL_AGAIN
     if isinstance(error, KeyboardInterrupt):
-        write_line(f"aam {name}: interrupted")
+        write_line(f"{name}: interrupted")
     elif not isinstance(error, BrokenPipeError):
         message = _refused(error) if isinstance(error, OSError) else error
-        write_line(f"aam {name}: {message}")
+        write_line(f"{name}: {message}")
     return FAILED
 
 

@@ -14,6 +14,7 @@ from aam.data.study import Study
 from aam.data.study_inputs import load_study
 from aam.errors import InputError, shown
 from aam.evaluation.predictions import PredictionTable, combined
+from aam.options import given
 from aam.runtime.decisions import decide_execution
 from aam.runtime.device import prepare_device
 from aam.runtime.options import RuntimeConfig
@@ -35,6 +36,21 @@ def check_paths(config: ApplyConfig, **options: Path | tuple[Path, ...] | None) 
     return tuple(path for path in options.values() if isinstance(path, Path))
 
 
+def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedModel]:
+    """Return the models of some folders, ready to compute on the device that `runtime` asks for.
+
+    Raises
+    ------
+    InputError
+        A folder that holds no model, a damaged model, or models that cannot predict together.
+    """
+    device = prepare_device(runtime)
+    models = load_models(paths, device)
+    for model in models:
+        decide_execution(runtime, device, model.model.head_width)
+    return models
+
+
 def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study, list[str]]:
     """Return the models, the table rarefied as for the first of them, and warnings about its ASVs.
 
@@ -43,11 +59,20 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
     InputError
         Bad options, a damaged model or table, or no sample that reaches the model's depth.
     """
-    (table,) = check_paths(config, model=config.model, table=config.table)
-    device = prepare_device(config.runtime)
-    models = load_models(config.model, device)
-    for model in models:
-        decide_execution(config.runtime, device, model.model.head_width)
+    check_paths(config, model=config.model, table=config.table)
+    models = prepare_models(config.model, config.runtime)
+    return models, *load_table(models, config)
+
+
+def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study, list[str]]:
+    """Return the table of `config` rarefied as for the first of some models, and warnings about its ASVs and
+    the covariates of its samples.
+
+    Raises
+    ------
+    InputError
+        A bad table, or no sample that reaches the model's depth.
+    """
     saved = models[0]
     metadata = getattr(config, "metadata", None)
     # Sample and ASV vectors need neither; what predicts does, and says so where there is no metadata.
@@ -56,7 +81,7 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
     required = {spec.normalize_by for spec in specs if spec.normalize_by is not None}
     optional = tuple(dict.fromkeys(name for model in models for name in model.covariates.columns if predicts))
     data = DataConfig(
-        table=table,
+        table=given(config.table),
         sequences=config.sequences,
         trim=config.trim,
         rarefy_depth=saved.depth,
@@ -73,9 +98,12 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
         categories = set(study.metadata.values(column, study.table.sample_ids))
         if unseen := sorted(str(value) for value in categories - scales.keys()):
             warnings.append(f"no scale is known for {shown(unseen)} of {column!r}; that of all is used")
+    if predicts and study.metadata is not None:
+        of_models = [model.covariates.warnings(study.metadata, study.table.sample_ids) for model in models]
+        warnings += dict.fromkeys(message for messages in of_models for message in messages)
     for warning in warnings:
         log.warning("warning: %s", warning)
-    return models, study, warnings
+    return study, warnings
 
 
 def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, runtime: RuntimeConfig) -> PredictionTable:

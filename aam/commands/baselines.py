@@ -28,9 +28,9 @@ from aam.evaluation.bootstrap import metrics_with_intervals
 from aam.evaluation.metrics import TITLES
 from aam.evaluation.numbers import with_limits
 from aam.evaluation.prediction_file import write_predictions
-from aam.evaluation.report import Table, plain_lines
 from aam.evaluation.results import plain_json
 from aam.evaluation.study_baselines import Columns, baselines_of, column_values, truth_of
+from aam.evaluation.tables import Table, plain_lines
 from aam.evaluation.target_predictions import TargetPredictions
 from aam.runtime.files import check_writable, file_digest, write_text
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from aam.commands.bench_processes import time_unifrac_processes
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, UnifracMetric
 from aam.data.newick import read_tree
 from aam.data.phylogeny import match_tips
@@ -25,7 +26,7 @@ from aam.data.region import RegionProfile
 from aam.data.study_inputs import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.data.unifrac import UnifracOptions
+from aam.data.unifrac_kernels import UnifracOptions
 from aam.data.unifrac_tiles import unifrac_matrix
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
@@ -143,7 +144,8 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
         Per metric the ``seconds`` of the whole table (fastest of `repeats`), and for the ones that scikit-bio
         has ``<engine>_seconds`` measured, ``<engine>_whole_seconds`` extrapolated with the square of the
         samples, ``<engine>_ratio`` (how often faster `aam` is) and ``difference``, the largest between the
-        two. Numba compiles before it is timed. ``peak_bytes`` is taken before scikit-bio runs.
+        two. Numba compiles before it is timed. ``peak_bytes`` is taken before scikit-bio runs. ``processes`` is what
+        `time_unifrac_processes` returns.
     """
     device = prepare_device(runtime)
     table = read_table(table_path, need_sequences=False)
@@ -155,11 +157,14 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
     parts: dict[str, Any] = {}
 
     def ours(metric: UnifracMetric) -> None:
-        parts[metric] = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric))[np.ix_(chosen, chosen)]
+        matrix = unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric), torch.get_num_threads())
+        parts[metric] = matrix[np.ix_(chosen, chosen)]
 
     for metric in (*SCIKIT_BIO_METRICS, "generalized"):
         metrics[metric] = {"seconds": min(seconds(partial(ours, metric), device) for _ in range(repeats))}
-    measurements = {"samples": total, "compared": len(chosen), "peak_bytes": peak_memory(torch.device("cpu"))}
+    measurements: Measurements = {"samples": total, "compared": len(chosen)}
+    measurements["peak_bytes"] = peak_memory(torch.device("cpu"))
+    measurements["processes"] = time_unifrac_processes(table_path, tree_path, torch.get_num_threads(), repeats)
 
     if importlib.util.find_spec("skbio") is None:
         log.warning("scikit-bio is not installed, so nothing is compared with it: pip install 'aam[bench]'")

@@ -25,22 +25,32 @@ from aam.evaluation.results import BaselineSource, evaluate_targets, write_resul
 from aam.evaluation.study_baselines import Columns
 from aam.evaluation.target_predictions import Subset
 from aam.runtime.files import atomic_folder, file_digest
-from aam.training.saved_model import SavedModel
+from aam.training.saved_model import SavedModel, samples_with_labels
 
 log = logging.getLogger("aam")
 
 
-def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str]) -> PredictionTable:
-    targets = [spec.name for spec in table.specs]
-    kept = set(wanted)
-    ids = align(metadata, [name for name in table.sample_ids if name in kept], targets, "drop")
-    return table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
+def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str]) -> tuple[PredictionTable, list[str]]:
+    """Return the rows of the samples `wanted` that have a value of every target, and a warning about the others."""
+    targets, kept = [spec.name for spec in table.specs], set(wanted)
+    predicted = [name for name in table.sample_ids if name in kept]
+    ids = align(metadata, predicted, targets, "drop")
+    absent = sorted(set(predicted) - set(ids))
+    warnings = [
+        f"{len(absent)} of {len(predicted)} predicted samples are in no metric: {metadata.source} has no row, or no "
+        f"value of {shown(targets)}, for {shown(absent, 3)}"
+    ]
+    table = table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
+    return table, warnings if absent else []
 
 
-def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None, split: Split | None) -> None:
-    """Refuse samples without a group, which would all count as one, and groups on two sides of the split."""
+def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None, split: Split | None) -> list[str]:
+    """Return a warning about groups in several folds, whose other samples the model of each fold has learned from.
+
+    Raises `InputError`: samples without a group, which would all count as one, or groups in two subsets of the split.
+    """
     if column is None:
-        return
+        return []
     groups = metadata.values(column, table.sample_ids)
     missing = [name for name, group in zip(table.sample_ids, groups, strict=True) if group is None]
     if missing:
@@ -50,16 +60,28 @@ def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None
         )
     if split is not None:
         check_groups(split, {name: metadata.values(column, [name])[0] for name in metadata.ids})
+    folds: dict[str, set[str]] = {}
+    for group, fold in zip(groups, table.folds, strict=True):
+        folds.setdefault(str(group), set()).add(fold)
+    crossing = sorted(group for group, of_group in folds.items() if len(of_group - {""}) > 1)
+    if not crossing:
+        return []
+    return [
+        f"{len(crossing)} of {len(folds)} groups of {column} lie in several folds ({shown(crossing, 3)}): the models "
+        "learned from other samples of the groups that they predicted, and the metrics are too good for a new "
+        f"{column}; train with --group-column {column}"
+    ]
 
 
 def _subset(table: PredictionTable, split: Split | None, with_model: bool) -> Subset:
-    """Return what the samples were to the model, as far as its notes, the file and the split say."""
+    """Return what the samples were to the model, as far as its notes, the file and the split say.
+
+    The members of a model learn from validation samples too, so that these are samples of training to it.
+    """
     kinds = set(table.subsets)
-    if split is not None and not split.ids("test"):
-        return "validation"
     if "train" in kinds:
         return "training"
-    if "validation" in kinds:
+    if "validation" in kinds or (split is not None and not split.ids("test")):
         return "validation"
     tested = kinds == {"test"} or all(table.folds)
     return "held-out" if with_model or split is not None or tested else "unknown"
@@ -98,6 +120,25 @@ def _baselines(
     )
     from_file = read_predictions(config.baselines)
     return BaselineSource(study, splits, from_file=from_file), check_provenance(config.baselines, evaluated)
+
+
+def _group_column(
+    config: EvaluateConfig, models: Sequence[SavedModel], metadata: Metadata, ids: Sequence[str]
+) -> str | None:
+    """Return the column of groups: what is asked for, else that of the models where all these samples have a group."""
+    column = config.group_column or (models[0].data.group_column if models else None)
+    if config.group_column is None and column is not None:
+        if column not in metadata.columns or None in metadata.values(column, ids):
+            return None
+        log.info("groups are those of %r, as in training; --group-column names another column", column)
+    return column
+
+
+def _saw_unlabelled(models: Sequence[SavedModel], ids: Sequence[str]) -> bool:
+    """Return whether pretraining saw some of these samples, from whose labels no model has learned."""
+    labelled = {name for saved in models for name in samples_with_labels(saved)}
+    seen = {name for saved in models for name in saved.notes["seen_samples"]}
+    return bool((seen - labelled) & set(ids))
 
 
 def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
@@ -139,15 +180,19 @@ def evaluate_table(config: EvaluateConfig) -> None:
         warnings.append(
             f"{len(absent)} held-out samples of {config.split} have no prediction, such as {shown(sorted(absent), 3)}"
         )
-    table = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
-    _check_groups(table, metadata, columns.group, split)
+    table, left_out = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
+    columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))
+    warnings += left_out + _check_groups(table, metadata, columns.group, split)
     if seen := table.subsets.count("train"):
+        what_helps = "--split RUN/split.tsv leaves the test samples only"
+        if split is not None:
+            what_helps = "--test-size or --cv of aam train holds samples out"
         warnings.append(
             f"{seen} of {len(table.sample_ids)} samples were seen in training, labelled or not; these are not "
-            "held-out metrics: --split RUN/split.tsv leaves the test samples only"
+            f"held-out metrics: {what_helps}"
         )
     subset = _subset(table, split, bool(models))
-    table, left_out = _without_fitted_limits(table)
+    table, about_intervals = _without_fitted_limits(table)
     baselines, about_baselines = _baselines(config, study, split, columns)
     results = ReportData(
         title="aam evaluate",
@@ -155,7 +200,8 @@ def evaluate_table(config: EvaluateConfig) -> None:
         data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": subset},
         targets=evaluate_targets(table, metadata, columns, baselines, subset),
-        warnings=(*warnings, *left_out, *about_baselines),
+        warnings=(*warnings, *about_intervals, *about_baselines),
+        transductive=_saw_unlabelled(models, table.sample_ids),
     )
     with atomic_folder(folder) as new:
         write_predictions(new / "predictions.tsv", table)

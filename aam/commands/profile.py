@@ -72,9 +72,9 @@ def _plot(path: Path, tried: Sequence[tuple[float, float]], best: float) -> None
         figure.savefig(temporary, format="png")
 
 
-def _profile_step(config: ProfileConfig, whole: FineTuneConfig, folder: Path) -> Measurements:
-    measurements = time_training(whole, config.steps)
-    steps = make_steps(whole)
+def _profile_step(config: ProfileConfig, training_config: FineTuneConfig, folder: Path) -> Measurements:
+    measurements = time_training(training_config, config.steps)
+    steps = make_steps(training_config)
     steps.take(WARM_UP, 0)
     measurements |= _operations(steps, folder)
     total = sum(measurements["stages"].values())
@@ -100,21 +100,21 @@ def profile(config: ProfileConfig) -> None:
     folder = given(config.runtime.output_dir)
     check_writable(folder, config.runtime.overwrite)
     run = RunConfig(**vars(config.runtime))
-    whole = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
+    training_config = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
     measurements: Measurements = {}
     if config.what == "memory":
-        memory_profiled(lambda _: make_steps(whole).take(config.steps, 0), config)
+        memory_profiled(lambda _: make_steps(training_config).take(config.steps, 0), config)
         return
     if config.what == "step":
-        measurements = _profile_step(config, whole, folder)
+        measurements = _profile_step(config, training_config, folder)
     elif config.what == "batch-size":
-        steps = make_steps(whole)
+        steps = make_steps(training_config)
         limit = memory_limit(steps.device, config.train.max_memory_fraction)
         fits = largest_fitting_batch(steps, limit)
         measurements = {"limit_bytes": limit, "peak_bytes_of": fits, "batch_size": max(fits)}
         print(f"largest batch: {max(fits)} samples, {fits[max(fits)] / 1e9:.2f} of {limit / 1e9:.2f} GB")
     else:
-        steps = make_steps(whole)
+        steps = make_steps(training_config)
         batches = itertools.chain.from_iterable(map(steps.loader.epoch, itertools.count()))
         curve = learning_rate_curve(steps, batches, 5 * config.steps)
         measurements = {"suggested": suggested_learning_rate(curve), "tried": curve}

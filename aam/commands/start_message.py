@@ -10,10 +10,10 @@ def loss_names(prepared: Prepared) -> list[str]:
     """Return the losses that have a weight above 0, in words."""
     config, study = prepared.config, prepared.study
     columns = config.targets.metadata_column
-    # A frozen encoder reads vectors that are computed once, from which neither bases nor counts are predicted.
+    # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
     frozen = config.targets.freeze_base
     names = {
-        str(study.metric): study.metric is not None and config.train.penalty > 0,
+        str(study.metric): study.metric is not None and config.train.penalty > 0 and not frozen,
         "masked nucleotides": config.train.nuc_penalty > 0 and not frozen,
         "masked counts": config.train.count_penalty > 0 and not frozen,
         ", ".join(columns): bool(columns) and config.targets.target_penalty > 0,
@@ -30,11 +30,11 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
         f"{len(study.table.sequences)} ASVs, rarefied to {study.depth} reads; "
         f"losses: {', '.join(loss_names(prepared)) or 'none'}"
     ]
-    if data.tree is None and data.unifrac_matrix is None and command == "pretrain":
+    if study.metric is None and command == "pretrain":
         lines.append(
             "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
             "nucleotides and counts only"
         )
-    elif data.tree is None and data.unifrac_matrix is None:
+    elif data.tree is None and data.unifrac_matrix is None and not prepared.config.targets.freeze_base:
         lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")
     return lines

@@ -6,13 +6,14 @@ import dataclasses
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aam.commands.start_message import start_message
-from aam.config import FineTuneConfig, PretrainConfig
+from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.contradictions import check_command
 from aam.data.duplicates import duplicates_across_subsets
@@ -20,20 +21,24 @@ from aam.data.split import SUBSETS, Split
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
-from aam.errors import FINISHED
-from aam.evaluation.prediction_file import write_predictions
+from aam.errors import FINISHED, shown
+from aam.evaluation.figures.svg import Figure
+from aam.evaluation.figures.training import loss_figures, loss_names, read_epochs
+from aam.evaluation.prediction_file import read_predictions, write_predictions
 from aam.evaluation.predictions import PredictionTable, joined
-from aam.evaluation.report import ReportData, Table, TargetResult
+from aam.evaluation.report import ReportData, TargetResult
 from aam.evaluation.results import BaselineSource, evaluate_targets, with_intervals, write_results
 from aam.evaluation.study_baselines import Columns
+from aam.evaluation.tables import Table
 from aam.evaluation.target_predictions import Subset
 from aam.options import to_dict
 from aam.runtime.decisions import decide_execution
 from aam.runtime.launch import launch, process_count
 from aam.runtime.process_group import is_launched, process_group
+from aam.runtime.shipped import model_folder
 from aam.training.compilation import compiler_for
 from aam.training.encoder_quality import evaluate_encoder
-from aam.training.fit import train_one
+from aam.training.fit import VALIDATION, train_one
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, check_targets, labels_used, load_inputs
 from aam.training.memory_budget import choose_batch_size, measure_budget
@@ -44,8 +49,7 @@ log = logging.getLogger("aam")
 
 def pretrain(config: PretrainConfig) -> int:
     """Run `aam pretrain`, which trains an encoder without labels; return the exit status."""
-    fine_tune = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=config.runtime)
-    return run(fine_tune, "pretrain", config)
+    return run(config.training(), "pretrain", config)
 
 
 def train(config: FineTuneConfig) -> int:
@@ -53,9 +57,12 @@ def train(config: FineTuneConfig) -> int:
     return run(config, "train", config)
 
 
-def _options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, Any], dict[str, Path]]:
+def options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, Any], dict[str, Path]]:
     """Return the options of a command as plain data, and the files that it reads, by option."""
-    values = {**vars(config.data), "pretrained_encoder": config.targets.pretrained_encoder}
+    encoder = config.train.pretrained_encoder
+    values = {**vars(config.data), "pretrained_encoder": None if encoder is None else model_folder(encoder)}
+    values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
+    values |= {f"tree {number}": Path(tree) for number, tree in enumerate(config.data.trees, 1) if tree != NO_TREE}
     options = to_dict(config)
     if command == "pretrain":
         options = {name: options[name] for name in to_dict(PretrainConfig())}
@@ -82,12 +89,12 @@ def _make_decisions(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
     return dataclasses.replace(prepared, config=config, budget=budget), decisions
 
 
-def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneConfig) -> int:
+def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneConfig, report: bool = True) -> int:
     """Train on every split of `config` and report on the held-out samples; `given` are the options of the command.
 
     Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while it lasts, model/
-    (best epoch) and last/, below fold-K/ when cross-validating, then predictions.tsv, report.html and metrics.json.
-    Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
+    (best epoch) and last/, below fold-K/ when cross-validating, then, with `report`, predictions.tsv, report.html
+    and metrics.json. Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
     """
     if config.runtime.data_parallel and not is_launched(os.environ):
         check_command(given)
@@ -100,7 +107,7 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         ranks = 1 if config.runtime.pipeline else world.size
         devices = {"device": str(prepared.device), "ranks": ranks}
         facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
-        about = describe(command, *_options_and_files(command, prepared.config), facts)
+        about = describe(command, *options_and_files(command, prepared.config), facts)
         check_targets(prepared)
         for line in start_message(prepared, command) if world.is_main else ():
             log.info("%s", line)
@@ -109,15 +116,16 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
             if directory.finished:
                 log.info("%s: finished already", directory.path)
             else:
-                _train_all(prepared, directory, command)
+                _train_all(prepared, directory, command, report)
     return FINISHED
 
 
-def _train_all(prepared: Prepared, run: RunDirectory, command: str) -> None:
-    """Train each split that is not trained yet, and write predictions and the report."""
+def _train_all(prepared: Prepared, run: RunDirectory, command: str, report: bool) -> None:
+    """Train each split that is not trained yet, and write predictions and, with `report`, the report."""
     config, study = prepared.config, prepared.study
     held_out: list[PredictionTable] = []
     tables: list[Table] = []
+    encoder_figures: list[Figure] = []
     models: dict[Path, SavedModel] = {}
     warnings = [message for split in prepared.splits for message in duplicates_across_subsets(study.table, split)]
     for message in warnings:
@@ -125,27 +133,53 @@ def _train_all(prepared: Prepared, run: RunDirectory, command: str) -> None:
     transductive = False
     for split in prepared.splits:
         saved = _trained_model(prepared, run, split, command)
-        if saved is None or not run.world.is_main:
+        if saved is None or not run.world.is_main or not report:
             continue
         models[_split_folder(prepared, run, split)] = saved
         ids = split.held_out
         transductive = transductive or bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
         if saved.targets.specs and ids:
-            passes = config.targets.val_prediction_passes
-            held_out.append(predict_rows(saved, study, ids, config.runtime, prepared.device, passes, split.test_fold))
+            held_out.append(_predictions(prepared, saved, split, _split_folder(prepared, run, split)))
         elif ids:
             quality = evaluate_encoder(saved, study, split, config.runtime, prepared.device)
             tables += quality.tables
+            encoder_figures += quality.plots
             warnings += quality.warnings
-    if not run.world.is_main:
+    if not run.world.is_main or not report:
         return
     targets = _results(prepared, run.path, held_out, models)
     if config.targets.ensemble:
         save_ensemble(run.path / "model", {folder.name: folder / "model" for folder in models})
     results = _report_data(prepared, command, targets)
-    results = dataclasses.replace(results, tables=tuple(tables), warnings=tuple(warnings), transductive=transductive)
+    specs = [spec for table in held_out[:1] for spec in table.specs]
+    names = loss_names(*([spec.name for spec in specs if spec.kind == kind] for kind in ("numeric", "class")))
+    epochs = {_name(split): read_epochs(_split_folder(prepared, run, split)) for split in prepared.splits}
+    curves = loss_figures(epochs, names)
+    results = dataclasses.replace(
+        results,
+        tables=tuple(tables),
+        encoder_figures=tuple(encoder_figures),
+        curves=tuple(curves),
+        warnings=tuple(warnings),
+        transductive=transductive,
+    )
     write_results(run.path, results)
     log.info("all tables: %s", run.path / "report.html")
+
+
+def _predictions(prepared: Prepared, saved: SavedModel, split: Split, folder: Path) -> PredictionTable:
+    """Return predictions of the reported samples, by a model that has not learned from them."""
+    if (folder / VALIDATION).is_file():
+        specs = saved.targets.specs
+        table = read_predictions(folder / VALIDATION, [spec.name for spec in specs])
+        return dataclasses.replace(table, specs=specs)
+    config, passes, study = prepared.config, prepared.config.targets.val_prediction_passes, prepared.study
+    asvs = prepared.frozen_asvs(saved.network, study)
+    return predict_rows(saved, study, split.held_out, config.runtime, prepared.device, passes, split.test_fold, asvs)
+
+
+def _name(split: Split) -> str:
+    return f"fold {split.test_fold}" if split.test_fold else ""
 
 
 def _split_folder(prepared: Prepared, run: RunDirectory, split: Split) -> Path:
@@ -163,6 +197,14 @@ def _trained_model(prepared: Prepared, run: RunDirectory, split: Split, command:
     return train_one(prepared, run, split, folder, title)
 
 
+def _explain_command(config: FineTuneConfig) -> str:
+    """Return the command that adds importances to the report, with paths as the run was given them."""
+    files = {"model": config.runtime.output_dir, "table": config.data.table}
+    files |= {"sequences": config.data.sequences, "metadata": config.data.metadata}
+    words = [word for name, path in files.items() if path is not None for word in (f"--{name}", str(path))]
+    return shlex.join(["aam", "explain", *words])
+
+
 def _report_data(prepared: Prepared, command: str, targets: tuple[TargetResult, ...]) -> ReportData:
     """Return what the report says of the data, the split and the targets."""
     config, study = prepared.config, prepared.study
@@ -171,7 +213,7 @@ def _report_data(prepared: Prepared, command: str, targets: tuple[TargetResult, 
         title=f"aam {command}",
         task={"command": command, "targets": ", ".join(config.targets.metadata_column) or "none"},
         data={
-            "table": config.data.table,
+            "table": config.data.table or shown(config.data.tables, 20),
             "samples": len(study.table.sample_ids),
             "ASVs": len(study.table.sequences),
             "rarefaction depth": study.depth,
@@ -179,6 +221,7 @@ def _report_data(prepared: Prepared, command: str, targets: tuple[TargetResult, 
         },
         split={"splits": len(prepared.splits), "held out": "test" if sizes["test"] else "validation", **sizes},
         targets=targets,
+        explain_command=_explain_command(config) if targets else "",
         configuration=to_dict(config),
     )
 
@@ -213,7 +256,14 @@ def _results(
     elif table.values:
         log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
     write_predictions(output / "predictions.tsv", table)
-    forest = ForestConfig(n_jobs=config.runtime.threads or -1) if config.targets.rf_baseline else None
+    passes = config.targets.val_prediction_passes
+    forest = ForestConfig(n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
     splits = [labels_used(prepared, split) for split in prepared.splits]
     subset: Subset = "held-out" if tested else "validation"
-    return evaluate_targets(table, study.metadata, columns, BaselineSource(study, splits, forest), subset)
+    return evaluate_targets(
+        table,
+        study.metadata,
+        columns,
+        BaselineSource(study, splits, forest if config.targets.rf_baseline else None),
+        subset,
+    )

@@ -42,6 +42,8 @@ class Batch:
         Conditioning and loss weights; category 0 is unknown, a covariate NaN where missing.
     column, key : int64 [all_U], optional
         Column of each distinct ASV in the table, for vectors that were computed beforehand, and its `asv_keys`.
+    features : int64 [all_U, P], optional
+        Branches and words of each distinct ASV (`ReferenceTree.place`), where the ASVs are placed on a tree.
     sizes : tuple of int
         ASVs of each sample, on the host; samples stand in descending order of it.
     padded : bool
@@ -64,6 +66,7 @@ class Batch:
     weight: Float[Tensor, " B"] | None = None
     column: Int64[Tensor, " all_U"] | None = None
     key: Int64[Tensor, " all_U"] | None = None
+    features: Int64[Tensor, "all_U P"] | None = None
     sizes: tuple[int, ...] = ()
     padded: bool = False
     sample_ids: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -16,8 +15,6 @@ from aam.config import CovariateConfig
 from aam.data.metadata import Metadata
 from aam.data.targets import Scale
 from aam.errors import InputError, Problems, shown
-
-log = logging.getLogger("aam")
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,8 @@ class Covariates:
     def encode(self, metadata: Metadata | None, ids: Sequence[str]) -> dict[str, Any]:
         """Return `category` int64 [N, C], 0 where empty or new, and `covariate` float32 [N, M], NaN where missing.
 
-        Without metadata every value is unknown; nothing is returned where there are no columns. What `warnings`
-        returns is logged. Raises `InputError` for text among numbers.
+        Without metadata every value is unknown; nothing is returned where there are no columns. Raises `InputError`
+        for text among numbers; `warnings` tells of values that differ from those of training.
         """
         if not self.columns:
             return {}
@@ -60,8 +57,6 @@ class Covariates:
             category[:, column] = [code_of.get(value or "", 0) for value in metadata.categories(name, ids)]
         for column, (name, scale) in enumerate(self.numeric.items()):
             covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
-        for warning in self.warnings(metadata, ids):
-            log.warning("%s", warning)
         return {"category": category, "covariate": covariate}
 
     def warnings(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
@@ -69,6 +64,13 @@ class Covariates:
 
         Missing values, categories that no training sample has, and numbers outside the training range.
         """
+        messages = self.unknown_values(metadata, ids)
+        for name in self.ranges:
+            messages += self._out_of_range(name, metadata, ids)
+        return messages
+
+    def unknown_values(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
+        """Return a sentence for each column of the samples `ids` with missing values, or categories never trained."""
         messages: list[str] = []
         for name in self.columns:
             where = f"{metadata.source}: covariate {name!r}"
@@ -78,8 +80,6 @@ class Covariates:
                 messages.append(f"{where} has no value for {share} {len(ids)} samples; read as unknown")
             if name in self.categorical:
                 messages += self._new_categories(where, name, values)
-            elif name in self.ranges:
-                messages += self._out_of_range(where, name, metadata, ids)
         return messages
 
     def _new_categories(self, where: str, name: str, values: Sequence[str | None]) -> list[str]:
@@ -92,7 +92,7 @@ class Covariates:
             f"{where}: {new.total()} samples are in categories that no training sample has ({names}); read as unknown"
         ]
 
-    def _out_of_range(self, where: str, name: str, metadata: Metadata, ids: Sequence[str]) -> list[str]:
+    def _out_of_range(self, name: str, metadata: Metadata, ids: Sequence[str]) -> list[str]:
         low, high = self.ranges[name]
         numbers = metadata.numbers(name, ids)
         outside = np.flatnonzero((numbers < low) | (numbers > high))
@@ -101,7 +101,8 @@ class Covariates:
         beyond = np.maximum(low - numbers[outside], numbers[outside] - high)
         farthest = outside[int(np.argmax(beyond))]
         return [
-            f"{where}: {len(outside)} of {len(ids)} samples lie outside the training range, {low:g} to {high:g}; the "
+            f"{metadata.source}: covariate {name!r}: {len(outside)} of {len(ids)} samples lie outside the training "
+            f"range, {low:g} to {high:g}; the "
             f"farthest is {numbers[farthest]:g} (sample {ids[farthest]!r}); is it in the same unit?"
         ]
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from aam.config import MATRIX_SUFFIXES
 from aam.data.artifact import read_artifact, write_artifact
 from aam.data.text import decoded, read_bytes
-from aam.data.unifrac import Matrix, Tile
+from aam.data.unifrac_blocks import Matrix, Tile
 from aam.errors import InputError, Problems, shown
 from aam.runtime.deferred_errors import DeferredErrorFile
 from aam.runtime.files import atomic_file, write_text

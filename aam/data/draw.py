@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import sparse
 
@@ -14,7 +15,9 @@ from aam.data.batch import Batch
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.tokens import asv_keys
-from aam.data.unifrac import UnifracOptions, batch_unifrac, faith_pd
+from aam.data.unifrac import batch_unifrac, faith_pd
+from aam.data.unifrac_blocks import Matrix
+from aam.data.unifrac_kernels import UnifracOptions
 from aam.runtime.rng import generator
 from aam.runtime.timing import stage
 
@@ -44,10 +47,15 @@ def _sparse(study: Study, drawn: Sequence[Row]) -> sparse.csr_matrix:
     return sparse.csr_matrix((reads, columns, starts), shape=(len(drawn), len(study.table.feature_ids)))
 
 
-def rarefied_table(study: Study) -> sparse.csr_matrix:
-    """Return the reads [N, F] of every sample in the rarefaction that evaluation uses."""
+def rarefied_table(study: Study, draw: int = EVALUATION) -> sparse.csr_matrix:
+    """Return the reads [N, F] of every sample in one rarefaction; that of evaluation unless given."""
     rows = range(len(study.table.sample_ids))
-    return _sparse(study, [rarefied_row(study.table, row, study.depth, study.seed, EVALUATION) for row in rows])
+    return _sparse(study, [rarefied_row(study.table, row, study.depth, study.seed, draw) for row in rows])
+
+
+def _inner(a: Matrix, b: Matrix) -> Matrix:
+    """Return ``a.T @ b`` by torch: NumPy's own threads know nothing of --threads and wait on others' cores."""
+    return (torch.from_numpy(a).T @ torch.from_numpy(b)).numpy()
 
 
 def distances_of(
@@ -55,6 +63,8 @@ def distances_of(
 ) -> dict[str, torch.Tensor]:
     """Return UniFrac of the samples at `selected` to all at `rows`, or their Faith PD, from rarefied reads [B, F]."""
     config, real = study.config, np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
+    if study.origin is not None:
+        return {"distance": torch.from_numpy(_within_studies(study, counts, study.origin[rows])[selected].astype(real))}
     if study.matrix is not None:
         return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))}
     if study.tree is None or study.tips is None:
@@ -66,8 +76,21 @@ def distances_of(
     options = UnifracOptions(metric, config.alpha, config.root_length, double=real == np.float64)
     asked = slice(None) if len(rows[selected]) == len(rows) else selected
     with stage("UniFrac"):
-        distance = batch_unifrac(study.tree, study.tips, counts, options, asked)
+        distance = batch_unifrac(study.tree, study.tips, counts, options, asked, _inner)
     return {"distance": torch.from_numpy(distance)}
+
+
+def _within_studies(study: Study, counts: sparse.csr_matrix, origin: Rows) -> npt.NDArray[np.floating[Any]]:
+    """Return UniFrac between samples [B, F] of several studies [B]: NaN across studies, and in those without a tree."""
+    config, distance = study.config, np.full((len(origin), len(origin)), np.nan)
+    metric: UnifracMetric = "unifrac" if config.unifrac_metric == "faith_pd" else config.unifrac_metric
+    options = UnifracOptions(metric, config.alpha, config.root_length, double=True)
+    for number, part in enumerate(study.parts):
+        rows = np.flatnonzero(origin == number)
+        if part.tree is not None and part.tips is not None and len(rows):
+            with stage("UniFrac"):
+                distance[np.ix_(rows, rows)] = batch_unifrac(part.tree, part.tips, counts[rows], options)
+    return distance
 
 
 def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
@@ -83,6 +106,13 @@ def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list
         rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
         for row in rows.tolist()
     ]
+
+
+def rows_read(study: Study, rows: Rows, draw: int) -> list[Row]:
+    """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most `token_limit`."""
+    names = study.table.sample_ids
+    drawn = zip(rows.tolist(), draw_rows(study, rows, draw), strict=True)
+    return [_limited(study, each, names[row], draw) for row, each in drawn]
 
 
 def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
@@ -155,14 +185,43 @@ def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
     return tuple(np.diff(ends, prepend=0).tolist())
 
 
-def _laid_out(position: Rows, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `Batch.asv` and `Batch.counts` of samples, largest first; `position` is the index of each column."""
+def _laid_out(columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct ASVs."""
+    position = np.empty(columns.max() + 1, np.int64)
+    position[columns] = np.arange(len(columns))
     sizes = [len(columns) for columns, _ in rows]
     slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
     asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
     asv[slot] = position[np.concatenate([columns for columns, _ in rows])]
     counts[slot] = np.concatenate([reads for _, reads in rows])
     return torch.from_numpy(asv), torch.from_numpy(counts)
+
+
+def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
+    """Return samples whose rarefied reads are given, largest first, without tokens, distances or targets.
+
+    Parameters
+    ----------
+    study : Study
+    rows : int64 [B]
+        Row of the table of each sample, for its covariates; a row may occur several times.
+    reads : sequence of (columns, reads)
+        ASVs of each sample and their reads, all above 0, with no fewer ASVs than the next.
+    """
+    columns = np.unique(np.concatenate([columns for columns, _ in reads]))
+    asv, counts = _laid_out(columns, reads)
+    conditions: dict[str, Any] = _conditions(study, rows, EVALUATION, 0.0)
+    column = torch.from_numpy(columns.astype(np.int64))
+    return Batch(
+        tokens=study.tokens[column, :0],
+        asv=asv,
+        counts=counts,
+        column=column,
+        features=study.features(column),
+        sizes=tuple(len(columns) for columns, _ in reads),
+        sample_ids=tuple(study.table.sample_ids[row] for row in rows.tolist()),
+        **conditions,
+    )
 
 
 def make_batch(
@@ -204,9 +263,7 @@ def make_batch(
     shares = _balanced(study.lengths[columns], len(parts))
     mine = columns[sum(shares[:rank]) :][: shares[rank]]
     longest = int(study.lengths[mine if len(mine) else columns].max()) if tokens else 0
-    position = np.empty(len(study.lengths), np.int64)
-    position[columns] = np.arange(len(columns))
-    asv, counts = _laid_out(position, limited[own_rows])
+    asv, counts = _laid_out(columns, limited[own_rows])
     column, rows = torch.from_numpy(columns.astype(np.int64)), at[rank]
     return Batch(
         tokens=study.tokens[torch.from_numpy(mine.astype(np.int64)), :longest],
@@ -214,6 +271,7 @@ def make_batch(
         counts=counts,
         column=column,
         key=asv_keys(study.tokens[column]) if tokens else None,
+        features=study.features(column),
         sizes=tuple(len(columns) for columns, _ in limited[own_rows]),
         padded=bool(tokens and (study.lengths[mine] < longest).any()),
         target=None if study.target is None else torch.from_numpy(study.target[rows]),

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from aam.data.batch import Batch, Budget
 from aam.data.draw import NOTHING, Withheld, draw_batch, draw_rows, make_batch
 from aam.data.study import Row, Rows, Study
+from aam.data.study_batches import batches_by_study, each_study
 from aam.errors import WARNINGS, RunError
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.rng import generator
@@ -75,7 +76,15 @@ class Loader:
     budget: Budget | None = None
 
     def __len__(self) -> int:
-        return math.ceil(len(self.rows) / (self.batch_size * self.world.size))
+        return (
+            len(self.order(0))
+            if self._mixes_studies
+            else math.ceil(len(self.rows) / (self.batch_size * self.world.size))
+        )
+
+    @property
+    def _mixes_studies(self) -> bool:
+        return self.study.origin is not None and len(self.rows) > 0
 
     def draw(self, rows: Rows, draw: int) -> Batch:
         """Return one batch of given rows."""
@@ -83,7 +92,12 @@ class Loader:
 
     def order(self, draw: int) -> list[Rows]:
         """Return the rows of each batch of an epoch; the order of the table changes nothing."""
-        names = self.study.table.sample_ids
+        names, origin = self.study.table.sample_ids, self.study.origin
+        if self._mixes_studies and origin is not None:
+            size = self.batch_size * self.world.size
+            if not self.shuffle:
+                return each_study(origin, names, self.rows, size)
+            return batches_by_study(origin, names, self.rows, size, self.study.seed, draw)
         rows = np.array(sorted(self.rows.tolist(), key=names.__getitem__), np.int64)
         if self.shuffle:
             rows = rows[generator(self.study.seed, "order", draw).permutation(len(rows))]

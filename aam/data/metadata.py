@@ -24,8 +24,8 @@ from aam.errors import InputError, Problems, shown
 Kind = Literal["numeric", "categorical"]
 Row = tuple[int, list[str]]
 
-# What QIIME 2 accepts in any case, its older spellings, and the `sample_id` of earlier scripts.
-SAMPLE_ID_NAMES = "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id"
+# What QIIME 2 accepts in any case, its older spellings, the `sample_id` of earlier scripts, and that of BIDS.
+SAMPLE_ID_NAMES = "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id|participant_id"
 ID_NAMES = frozenset(f"{SAMPLE_ID_NAMES}|featureid|feature id|feature-id|#otuid|#otu id".split("|"))
 
 # Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R write.

@@ -105,6 +105,15 @@ class RegionProfile:
         }
         return [sentence for sentence, holds in applies.items() if holds]
 
+    def shares(self, sequences: Sequence[str]) -> dict[str, float]:
+        """Return the share of new sequences that have another length, strand or region, or were not seen, by name."""
+        return {name: float(values.mean()) for name, values in self._flags(sequences).items()}
+
+    def fitting(self, sequences: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return which sequences are of the training ASVs' region and strand, bool [F]."""
+        flags = self._flags(sequences)
+        return ~(flags["elsewhere"] | flags["reversed"])
+
     def compare_samples(self, table: SampleTable) -> tuple[str, ...]:
         """Return a note for each sample of a table, by its reads: how its ASVs differ from the training ones, or ''.
 

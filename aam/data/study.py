@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from aam.config import DataConfig
 from aam.data.distances import DistanceMatrix
 from aam.data.metadata import Metadata
 from aam.data.phylogeny import Phylogeny
+from aam.data.placement import Placement, ReferenceTree
 from aam.data.table import SampleTable
 
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
@@ -22,6 +23,15 @@ Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
 Rows = npt.NDArray[np.int64]
 
 EVALUATION = -1
+
+
+@dataclass(frozen=True, eq=False)
+class StudyPart:
+    """One of several studies: its name and, where it has one, its tree with the tip of each ASV (int64 [F], or -1)."""
+
+    name: str
+    tree: Phylogeny | None = None
+    tips: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +54,12 @@ class Study:
         Pruned to the table, and the tip of each ASV (-1 without).
     matrix : DistanceMatrix, optional
         Precomputed distances, in the order of the table.
+    parts : tuple of StudyPart
+        The studies that were joined, where there are several; then distances are within each.
+    origin : int64 [N], optional
+        Which of them each sample is of.
+    placement : Placement, optional
+        Where the ASVs stand on a reference tree.
     metadata : Metadata, optional
     all_sample_ids : tuple of str
         Samples of the file, in its order.
@@ -65,6 +81,9 @@ class Study:
     tree: Phylogeny | None = None
     tips: npt.NDArray[np.int64] | None = None
     matrix: DistanceMatrix | None = None
+    parts: tuple[StudyPart, ...] = ()
+    origin: npt.NDArray[np.int64] | None = None
+    placement: Placement | None = None
     metadata: Metadata | None = None
     all_sample_ids: tuple[str, ...] = ()
     aligned_sample_ids: tuple[str, ...] = ()
@@ -78,7 +97,23 @@ class Study:
     @property
     def metric(self) -> str | None:
         """The distance that batches carry, if any."""
-        return self.config.unifrac_metric if self.tree is not None or self.matrix is not None else None
+        has_tree = self.tree is not None or any(part.tree is not None for part in self.parts)
+        return self.config.unifrac_metric if has_tree or self.matrix is not None else None
+
+    @property
+    def reference(self) -> ReferenceTree | None:
+        """The tree on which its ASVs are placed, if any."""
+        return None if self.placement is None else self.placement.reference
+
+    def placed_on(self, reference: ReferenceTree | None) -> Study:
+        """Return the study with its ASVs placed on a tree; as it is where they stand there, or there is none."""
+        if reference is None or reference is self.reference:
+            return self
+        return replace(self, placement=Placement.make(reference, self.tokens))
+
+    def features(self, columns: torch.Tensor) -> torch.Tensor | None:
+        """Return branches and words of some ASVs, int64 [U, P], where they are placed on a tree."""
+        return None if self.placement is None else self.placement.features[columns].long()
 
     @property
     def longest(self) -> int:

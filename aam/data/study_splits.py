@@ -6,7 +6,9 @@ import logging
 import re
 from collections.abc import Sequence
 
-from aam.config import StudyConfig
+import numpy as np
+
+from aam.config import DataConfig, StudyConfig
 from aam.data.metadata import Metadata
 from aam.data.split import Split, check_groups, from_column, kfold, make_split, restricted
 from aam.data.split_file import read_split
@@ -86,6 +88,22 @@ def test_share(data: StudyConfig, groups: int) -> float:
     return DEFAULT_TEST_SHARE if groups >= LEAST_GROUPS_FOR_TEST else 0.0
 
 
+def _studies_held_out(study: Study, data: DataConfig, seed: int) -> Split:
+    """Return the split whose test subset is all samples of ``--hold-out-study``."""
+    numbers = [number for number, part in enumerate(study.parts) if part.name in data.hold_out_study]
+    held_out = np.isin(np.zeros(0) if study.origin is None else study.origin, numbers)
+    ids = study.table.sample_ids
+    others = [name for name, is_held_out in zip(ids, held_out, strict=True) if not is_held_out]
+    if not others or len(others) == len(ids):
+        raise InputError(
+            f"--hold-out-study {shown(data.hold_out_study)}: {len(others)} of {len(ids)} samples are left to train on"
+        )
+    rest = make_split(others, test_size=0.0, validation_size=data.validation_size, seed=seed)
+    subset_of = dict(zip(rest.sample_ids, rest.subsets, strict=True))
+    names = tuple(sorted(ids))
+    return Split(names, tuple(subset_of.get(name, "test") for name in names), ("",) * len(names))
+
+
 def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:
     """Return the split of the study's samples, or one for each fold.
 
@@ -98,6 +116,8 @@ def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]
         The options cannot divide these samples, or the depth dropped a whole subset.
     """
     ids = study.table.sample_ids
+    if isinstance(data, DataConfig) and data.hold_out_study:
+        return (_studies_held_out(study, data, seed),)
     splits = split_samples(study.metadata, data, study.aligned_sample_ids or ids, seed)
     if data.test_size is None and data.cv is None and data.split_column is None and data.split is None:
         tested = len(splits[0].ids("test"))

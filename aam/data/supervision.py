@@ -42,8 +42,12 @@ def sample_weights(
         except ValueError:
             weights = {"": math.nan}
         problems = Problems()
-        if not all(0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
-            problems.add(f"{option} is {' '.join(asked)}, expected finite numbers of 0 or more, one of them above 0")
+        learned = [weights.get(name, 1.0) for name in counts]
+        if not all(0 <= weight < math.inf for weight in weights.values()) or (learned and not any(learned)):
+            problems.add(
+                f"{option} is {' '.join(asked)}, expected finite numbers of 0 or more, one of them above 0 for a "
+                f"category of the training samples ({shown(sorted(counts))})"
+            )
         if lacking := counts.keys() - given:
             problems.add(f"{option} has no weight for {shown(sorted(lacking))}, which {column!r} has")
         if odd := given.keys() - categories:

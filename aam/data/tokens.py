@@ -62,3 +62,23 @@ def asv_keys(tokens: Tensor) -> Tensor:
     """Return a hash ``int64 [U]`` of each row of `tokens` that padding does not change."""
     position = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     return splitmix64((tokens.long() * (splitmix64(position * GOLDEN) | 1)).sum(dim=1))
+
+
+def kmer_words(tokens: Tensor, k: int) -> Tensor:
+    """Return the word of `k` bases that starts at each position of `tokens` ``[U, L]``, as a number ``int64 [U, L]``.
+
+    Where the word ends beyond the ASV or holds anything but A, C, G and T, the number is 4^k.
+    """
+    padded = torch.nn.functional.pad(tokens, (0, k - 1), value=PAD).long()
+    windows = padded.unfold(1, k, 1)
+    words = ((windows - 1) * 4 ** torch.arange(k, device=tokens.device)).sum(dim=2)
+    return torch.where(((windows > PAD) & (windows < N)).all(dim=2), words, 4**k)
+
+
+def count_sketch(number: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return the place below `size` and the sign of each of some features, int64 and float32 [number].
+
+    Sums of signed features by place keep scalar products, to within noise (count sketch, Charikar et al. 2002).
+    """
+    hashed = splitmix64(torch.arange(1, number + 1) * GOLDEN)
+    return (hashed & (2**62 - 1)) % size, 1.0 - 2.0 * (hashed < 0)

@@ -19,9 +19,11 @@ from torch import Tensor
 from aam.engine.options import RunConfig
 from aam.engine.signals import ON_ANOTHER_RANK, Signals
 from aam.errors import CallAgain, InputError
-from aam.runtime.distributed import SINGLE, World, full_tensor, local_shards
+from aam.runtime.distributed import SINGLE, World
 from aam.runtime.files import atomic_folder, read_json, remove
 from aam.runtime.manifest import verify_manifest, write_manifest
+from aam.runtime.sharding import full_tensor, local_shards
+from aam.runtime.tensor_file import write_tensors
 
 log = logging.getLogger("aam")
 
@@ -35,17 +37,6 @@ SHARD = "shard-{}.safetensors"
 # Beginnings of the names of checkpoints.
 STEP = "step-"
 DAMAGED = "damaged-"
-
-
-def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors to a safetensors file; a full disk raises `OSError`, as for all other files."""
-    try:
-        # Clones: safetensors refuses tensors that share memory.
-        safetensors.torch.save_file({n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path)
-    except safetensors.SafetensorError as error:
-        raise OSError(f"{path}: {error}") from error
-    # safetensors lets only the owner read; all who may read the folder may read the file.
-    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from aam.engine.step import MicroBatch, train_step
 from aam.engine.task import Task
 from aam.errors import RunError
 from aam.runtime.distributed import SINGLE
+from aam.runtime.memory import peak_memory, reset_peak, resident_memory
 from aam.runtime.precision import UNSCALED, Scaler
 from aam.runtime.rng import random_state, set_random_state
 from aam.runtime.timing import stage
@@ -51,6 +52,13 @@ class StepRunner:
         outcome = train_step(network, window, self.task, self.optimizer, self.scaler, SINGLE, self.max_grad_norm)
         with stage("losses"):
             self.losses.append(total_loss(outcome.terms, self.task.loss_weights))
+
+    def peak_bytes(self, batch: Any) -> int:
+        """Return the peak bytes of two steps on a batch, those of the optimizer included."""
+        reset_peak(self.device)
+        for number in range(2):
+            self.step(batch, number)
+        return peak_memory(self.device)
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
@@ -134,3 +142,29 @@ def largest_batch(peak: Callable[[int], int], limit: int, max_size: int, base: i
     if not fits:
         raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB")
     return fits
+
+
+def fitting_batches(runner: StepRunner, peak: Callable[[int], int], limit: int, max_size: int) -> dict[int, int]:
+    """Return the peak bytes of each batch size that was tried and stays below `limit`.
+
+    Parameters
+    ----------
+    runner : StepRunner
+        Takes the steps of `peak`, and is left as it was.
+    peak, limit, max_size
+        As those of `largest_batch`.
+
+    Raises
+    ------
+    RunError
+        Not even one sample fits.
+    """
+    base = resident_memory() if runner.device.type == "cpu" else 0
+    with runner.restored():
+        return largest_batch(peak, limit, max_size, base)
+
+
+def batch_and_accumulation(effective: int, fitting: int) -> tuple[int, int]:
+    """Return batch size and accumulation whose product is `effective`, with at most `fitting` samples in a batch."""
+    size = max(size for size in range(1, min(fitting, effective) + 1) if effective % size == 0)
+    return size, effective // size

@@ -15,6 +15,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from aam.engine.tracking import Tracking
 from aam.runtime.files import write_text
 from aam.runtime.terminal import ProgressBar
 
@@ -25,7 +26,7 @@ Record = dict[str, Any]
 
 METRICS = "metrics.jsonl"
 # Metrics of an epoch that the terminal shows.
-SHOWN = ("train_loss", "val_loss", "val_mae", "val_r2", "val_accuracy", "samples_per_s")
+SHOWN = ("train_loss", "val_loss", "val_mae", "val_r", "val_r2", "val_accuracy", "val_perplexity", "samples_per_s")
 
 
 class EventFile:
@@ -77,14 +78,24 @@ class RunLogger:
         What `state` returned when the run was interrupted; nothing for a new run.
     text : str
         The records until then.
+    tracking : Tracking, optional
+        What gets the records too; it is closed with the logger.
     """
 
     def __init__(
-        self, folder: Path, title: str, steps: int, epochs: int, before: Record | None = None, text: str = ""
+        self,
+        folder: Path,
+        title: str,
+        steps: int,
+        epochs: int,
+        before: Record | None = None,
+        text: str = "",
+        tracking: Tracking | None = None,
     ) -> None:
         before = before or {"seconds": 0.0, "step": 0}
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / METRICS
+        self.tracking = tracking
         self.lines = text.splitlines(keepends=True)
         self.failed = False
         self.title = title
@@ -112,6 +123,8 @@ class RunLogger:
             self._write("")
         if self.board is not None:
             self.board.file.close()
+        if self.tracking is not None:
+            self.tracking.close(failed=error is not None)
 
     def state(self) -> Record:
         """Return what a checkpoint keeps of the clock and the step; `text` holds the records."""
@@ -131,6 +144,8 @@ class RunLogger:
                 return
         record = {**record, "step": self.steps, "seconds": round(time.perf_counter() - self.started, 3)}
         self._write(json.dumps(record) + "\n")
+        if self.tracking is not None:
+            self.tracking.record(record)
         self._write_board({f"{record['event']}/{n}": value for n, value in record.items() if isinstance(value, float)})
         if record["event"] == "step":
             return

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.engine.options import TrainingOptions
-from aam.runtime.distributed import shard_like
+from aam.runtime.sharding import shard_like
 
 
 def _same_rate(name: str) -> float:
@@ -43,8 +43,8 @@ def make_optimizer(
     if options.optimizer != "sgd":
         kind = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
         return kind(groups, lr=options.lr, fused=True)
-    sgd = torch.optim.SGD(groups, lr=options.lr, momentum=0.9, fused=True)
-    for parameter in trainable.values():
+    sgd = torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=True)
+    for parameter in trainable.values() if options.momentum else ():
         # Left to torch, a first step that is skipped would leave what memory held.
         sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return sgd

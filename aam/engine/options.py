@@ -20,6 +20,9 @@ class RunConfig(ProcessConfig):
     keep_checkpoints: int = option(
         2, "How many of the newest checkpoints are kept while the run lasts.", rare=True, ge=1
     )
+    track: Literal["mlflow", "wandb"] | None = rare(
+        None, "Give the metrics to MLflow or Weights & Biases too, in the folder of the run unless their variables say."
+    )
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class TrainingOptions:
     weight_decay: float = option(0.01, "Decay of weight matrices per unit of learning rate.", ge=0)
     warmup_steps: int | None = option(None, "Steps of linear warm-up; unset: a tenth of the run, at most 1,000.", ge=0)
     optimizer: Literal["adamw", "adam", "sgd"] = option("adamw", "Optimizer.", rare=True)
+    momentum: float = rare(0.9, "Momentum of --optimizer sgd.", ge=0, lt=1)
     scheduler: Literal["warmup_cosine", "cosine", "cosine_restarts", "plateau", "onecycle", "constant"] = option(
         "warmup_cosine", "Course of the learning rate; all but cosine and onecycle begin with the warm-up.", rare=True
     )

@@ -47,7 +47,7 @@ def check_output(folder: Path, overwrite: bool) -> None:
         )
 
 
-def _remove_earlier_run(folder: Path, inputs: Record) -> None:
+def remove_earlier_run(folder: Path, inputs: Record) -> None:
     """Remove an earlier run, its results last; raise `InputError` where an input would be removed too."""
     inside = [entry["path"] for entry in inputs.values() if Path(entry["path"]).resolve().is_relative_to(folder)]
     if inside:
@@ -99,7 +99,7 @@ class RunDirectory:
             if run.resumed:
                 run._resume()
             else:
-                _remove_earlier_run(path, about["inputs"])
+                remove_earlier_run(path, about["inputs"])
                 write_text(path / RUN, json.dumps(about, indent=1) + "\n")
             world.broadcast(b"resumed" if run.resumed else b"")
             yield run
@@ -132,7 +132,7 @@ class RunDirectory:
         return self.world.any(self.world.is_main and self._is_complete())
 
     def _is_complete(self) -> bool:
-        folders = [path.parent for path in self.path.rglob("split.tsv")]
+        folders = {path.parent for name in ("split.tsv", "last") for path in self.path.rglob(name)}
         trained = folders and all(self._has_models(folder) for folder in folders)
         return bool(self.resumed and (self.path / "metrics.json").is_file() and trained)
 

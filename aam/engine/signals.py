@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from types import FrameType, TracebackType
 
@@ -34,7 +35,9 @@ class Signals:
         self.depth += 1
         if self.depth == 1:
             self._process = os.getpid()
-            self._handlers = {number: signal.signal(number, self._catch) for number in WARNINGS}
+            # Only the main thread may handle signals; a run in another one leaves them to its program.
+            handled = WARNINGS if threading.current_thread() is threading.main_thread() else ()
+            self._handlers = {number: signal.signal(number, self._catch) for number in handled}
         return self
 
     def __exit__(

@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 
 from aam.engine.losses import Terms, sum_terms, total_loss
 from aam.engine.task import Task
-from aam.runtime.distributed import World, full_tensor, no_sync
+from aam.runtime.distributed import World
 from aam.runtime.precision import Scaler
+from aam.runtime.sharding import averaged_ranks, full_tensor, no_sync
 from aam.runtime.timing import stage
 
 
@@ -47,6 +48,16 @@ def step_counts(task: Task, window: Sequence[MicroBatch], world: World) -> dict[
     return dict(zip(task.loss_names, world.all_reduce_sum(torch.stack(sums)) if shared else sums, strict=True))
 
 
+def clip_gradients(parts: Sequence[nn.Module], max_grad_norm: float) -> Tensor:
+    """Clip the gradients of each part to `max_grad_norm`; return the sum of their norms before."""
+    norms = []
+    for part in parts:
+        norm = full_tensor(nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None]))
+        nn.utils.clip_grads_with_norm_(part.parameters(), max_grad_norm, norm)
+        norms.append(norm)
+    return torch.stack(norms).sum()
+
+
 def train_step(
     network: nn.Module,
     window: Sequence[MicroBatch],
@@ -68,15 +79,14 @@ def train_step(
         with contextlib.nullcontext() if micro is window[-1] else no_sync(network):
             with stage("losses"):
                 terms.append(task.losses(network, micro.data))
-                # Gradients are averaged over ranks, and each rank's loss is its share of the sum.
-                loss = world.size * total_loss(terms[-1], task.loss_weights, counts)
+                # Where gradients are averaged over ranks, each rank's loss is its share of the sum.
+                loss = averaged_ranks(network, world) * total_loss(terms[-1], task.loss_weights, counts)
             with stage("backward"):
                 scaler.scale(loss).backward()
         losses.append(loss.detach())
     with stage("optimizer"):
         scaler.unscale_(optimizer)
-        norm = full_tensor(nn.utils.get_total_norm([p.grad for p in network.parameters() if p.grad is not None]))
-        nn.utils.clip_grads_with_norm_(network.parameters(), max_grad_norm, norm)
+        norm = clip_gradients(task.parts(), max_grad_norm)
     nonfinite_loss = world.all_reduce_sum((~torch.isfinite(torch.stack(losses).sum())).float()) > 0
     nonfinite = nonfinite_loss | ~torch.isfinite(norm)
     # As in torch's GradScaler: fused optimizers skip the step on the device.

@@ -38,6 +38,9 @@ class Task:
         Whether the model is judged before training as well, as epoch 0.
     splits_batches : bool
         Whether, with several ranks, each rank holds its own samples of a batch.
+    splits_model : bool
+        Whether, with several ranks, each rank trains the parameters that `owner` gives it, and waits for no other
+        rank in a step.
     """
 
     model: nn.Module
@@ -49,6 +52,7 @@ class Task:
     higher_is_better: bool = False
     validates_first: bool = False
     splits_batches: bool = True
+    splits_model: bool = False
 
     @property
     def network(self) -> nn.Module:
@@ -84,6 +88,17 @@ class Task:
     def work(self, batch: Any) -> int | None:
         """Return the arithmetic of a prepared batch in any unit, to report the imbalance of ranks; None: not known."""
         return None
+
+    def parts(self) -> Sequence[nn.Module]:
+        """Return the modules whose gradients are clipped, each to a norm of its own."""
+        return [self.model]
+
+    def owner(self, name: str) -> int:
+        """Return the rank that trains the parameter `name`, where ranks train different ones (`splits_model`)."""
+        return 0
+
+    def end_step(self, step: int, optimizer: Optimizer) -> None:
+        """Change the model after step `step` of the optimizer, for example by starting unused units anew."""
 
     def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
         """Prepare the model for `epoch`, for example by unfreezing some of it."""

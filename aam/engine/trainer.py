@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -24,9 +26,10 @@ from aam.engine.schedule import learning_rate
 from aam.engine.step import MicroBatch, StepOutcome, train_step
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
-from aam.runtime.distributed import SINGLE, World, full_tensor, parallelize, shard_like
+from aam.runtime.distributed import SINGLE, World
 from aam.runtime.precision import make_scaler
 from aam.runtime.rng import random_state, set_random_state
+from aam.runtime.sharding import full_tensor, is_sharded, parallelize, shard_like
 from aam.runtime.watchdog import Watchdog
 
 log = logging.getLogger("aam")
@@ -97,7 +100,8 @@ class Trainer:
     on_record : callable
         Takes a record of each step and of each epoch.
     after_step : callable
-        Called with the trainer where its state may be saved.
+        Called with the trainer where its state may be saved: after each step, or where ranks train different
+        parameters after each `LOG_STEPS`.
     """
 
     task: Task
@@ -111,7 +115,9 @@ class Trainer:
     def __post_init__(self) -> None:
         self.model = self.task.model
         self.device = self.task.device
-        self.network = parallelize(self.task.network, self.runtime, self.world)
+        # Ranks that train different parameters take their steps alone.
+        self.step_world = SINGLE if self.task.splits_model else self.world
+        self.network = parallelize(self.task.network, self.runtime, self.step_world)
         self.scaler = make_scaler(self.runtime, self.device)
         self.optimizer = make_optimizer(self.model, self.options, self.task.learning_rate_factor)
         self.epoch_steps = epoch_steps(self.task, self.options)
@@ -131,13 +137,14 @@ class Trainer:
         Every rank must call it.
         """
         self._read_pending()
+        self._exchange_parts()
         kinds = {"model": self.model.state_dict(), "best": self.best_weights, "average": self.average}
         kinds["epoch_means"] = self._all_reduce(self.epoch_means).tensors()
         kinds["recent_means"] = self._all_reduce(self.recent_means).tensors()
         for name, value in random_state(self.device).items():
             for rank, state in enumerate(self.world.all_gather_arrays(value.cpu().numpy())):
                 kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(state)
-        kinds["optimizer"] = optimizer_state(self.optimizer, self.model)
+        kinds["optimizer"] = self._optimizer_state()
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
         facts = {"progress": dataclasses.asdict(self.progress), "scale": self.scaler.state_dict()}
         return State(tensors, {**facts, "task": self.task.state()})
@@ -181,6 +188,21 @@ class Trainer:
         sharded = self.model.state_dict()
         return {name: shard_like(value, sharded[name]) for name, value in weights.items()}
 
+    def _exchange_parts(self) -> None:
+        """Give every rank the weights that another one trains."""
+        for values in (self.model.state_dict(), self.average) if self.task.splits_model else ():
+            for name, value in values.items():
+                self.world.broadcast_tensor(value, self.task.owner(name))
+
+    def _optimizer_state(self) -> dict[str, Tensor]:
+        """Return the state of the optimizer, of each parameter as the rank has it that trains it."""
+        state = optimizer_state(self.optimizer, self.model)
+        if not self.task.splits_model:
+            return state
+        trained = {n: v.cpu() for n, v in state.items() if self.task.owner(n.rpartition(":")[0]) == self.world.rank}
+        of_ranks = self.world.all_gather_arrays(np.frombuffer(safetensors.torch.save(trained), np.uint8))
+        return {name: value for part in of_ranks for name, value in safetensors.torch.load(part.tobytes()).items()}
+
     def _train_epoch(self) -> Metrics:
         self.model.train()
         progress = self.progress
@@ -192,9 +214,11 @@ class Trainer:
             rate = self._take_step(step_batches)
             progress.seconds = time.perf_counter() - started
             self._record_step(rate)
-            self.after_step(self)
+            if not self.task.splits_model or progress.step % LOG_STEPS == 0:
+                self.after_step(self)
             self.watch.heartbeat("the next batch")
         self._read_pending()
+        self._exchange_parts()
         self.watch.end_epoch(f"epoch {progress.epoch + 1}")
         metrics = {f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()}
         metrics["samples_per_s"] = progress.samples / progress.seconds
@@ -213,8 +237,9 @@ class Trainer:
         work = [self.task.work(micro.data) for micro in window]
         self.world.work.extend(amount for amount in work if amount is not None)
         outcome = train_step(
-            self.network, window, self.task, self.optimizer, self.scaler, self.world, self.options.max_grad_norm
+            self.network, window, self.task, self.optimizer, self.scaler, self.step_world, self.options.max_grad_norm
         )
+        self.task.end_step(progress.step, self.optimizer)
         self._update_average()
         for means in (self.epoch_means, self.recent_means):
             means.add(*outcome)
@@ -228,7 +253,9 @@ class Trainer:
         return rate
 
     def _all_reduce(self, means: RunningMeans) -> RunningMeans:
-        return means.all_reduce(self.task.loss_names, self.world)
+        # Ranks that share the rows of a model have the same losses.
+        same = is_sharded(self.model) and not self.task.splits_batches
+        return means if same else means.all_reduce(self.task.loss_names, self.world)
 
     def _read_means(self, means: RunningMeans) -> Metrics:
         return self._all_reduce(means).read(self.task.loss_weights)

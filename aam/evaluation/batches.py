@@ -6,22 +6,34 @@ import math
 
 import numpy as np
 
-from aam.evaluation.metrics import auroc, mean_of_defined, pearson, unweighted_metrics
+from aam.evaluation.metrics import Array, auroc, mean_of_defined, pearson, unweighted_metrics
 from aam.evaluation.numbers import number
 from aam.evaluation.target_predictions import TargetPredictions
 
 # At most these metrics inside the batches are next to nothing.
 NOTHING = {"auroc": 0.55, "r2": 0.05}
 
+# At most these, nothing.
+CHANCE = {"auroc": 0.5, "r2": 0.0}
+
+
+def _levels(values: Array) -> list[Array]:
+    """Return which samples have each of the values, bool [N] for each."""
+    return [values == level for level in np.unique(values)]
+
 
 def within_batches(complete: TargetPredictions) -> dict[str, float]:
     """Return what is predicted beyond the batch itself: differences among samples of one batch.
 
     For a numeric target the R2 against each batch's own mean and the Pearson correlation of truth and
-    prediction after subtracting their batch means; for classes the AUROC of the pairs that lie in one batch.
+    prediction after subtracting their batch means; for classes the AUROC of the pairs that lie in one batch and, under
+    cross-validation, in one fold: the scores of two models have no common order.
     """
-    batches = [complete.batch == level for level in np.unique(np.asarray(complete.batch))]
+    batches = _levels(np.asarray(complete.batch))
     if complete.labels:
+        if complete.cross_validated:
+            folds = _levels(np.asarray(complete.fold))
+            batches = [batch & fold for batch in batches for fold in folds if (batch & fold).any()]
         areas = []
         for k in [1] if len(complete.labels) == 2 else range(len(complete.labels)):
             in_batches = [(complete.truth[batch] == k, complete.predicted[batch, k]) for batch in batches]
@@ -50,26 +62,49 @@ def batches_held_out_whole(predictions: TargetPredictions) -> bool:
 
 def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
     """Return what is left of the metrics inside the batches, and whether they hold for a new one."""
-    if complete.batch is None or len(np.unique(complete.batch)) < 2:
+    if complete.batch is None:
         return []
+    named = complete.batch.astype(str) != ""
+    sentences = []
+    if not named.all():
+        sentences = [f"{(~named).sum()} of {len(named)} samples have no {name}: what is said of one leaves them out."]
+        complete = complete.at(named)
+    if len(np.unique(np.asarray(complete.batch))) < 2:
+        return sentences
     key = "auroc" if complete.labels else "r2"
     within = within_batches(complete)
-    pooled = unweighted_metrics(complete.pooled_measure, complete.truth, complete.predicted)
+    if math.isnan(within[key]):
+        what = "samples of two classes" if complete.labels else "two values of the target"
+        sentence = f"No {name} holds {what}: the target cannot be told from the {name}."
+        if any(len(np.unique(complete.truth[batch])) > 1 for batch in _levels(np.asarray(complete.batch))):
+            sentence = f"No {name} holds {what} in one fold: there is no AUROC within a {name}."
+        return [*sentences, sentence, *_new_batches(complete, name)]
+    overall = unweighted_metrics(complete.measure, complete.truth, complete.predicted)
     if complete.labels:
-        sentences = [f"Within a {name} the AUROC is {number(within[key])}; pooled it is {number(pooled[key])}."]
-        nothing = f"Inside a {name} the model hardly orders samples better than chance."
-    else:
-        sentences = [
-            f"Within a {name}, against each {name}'s own mean, R2 is {number(within[key])} (Pearson "
-            f"{number(within['pearson'])}); pooled it is {number(pooled[key])}."
+        sentences += [
+            f"Within a {name} the AUROC is {number(within[key])}; over all batches it is {number(overall[key])}."
         ]
-        nothing = f"Inside a {name} the model hardly does better than that {name}'s mean."
-    sentences += [nothing] if within[key] <= NOTHING[key] else []
+        nothing = f"Inside a {name} the model {{}} samples better than chance."
+        verbs = ("hardly orders", "does not order")
+    else:
+        sentences += [
+            f"Within a {name}, against each {name}'s own mean, R2 is {number(within[key])} (Pearson "
+            f"{number(within['pearson'])}); over all batches it is {number(overall[key])}."
+        ]
+        nothing = f"Inside a {name} the model {{}} better than that {name}'s mean."
+        verbs = ("hardly does", "does not do")
+    if within[key] <= NOTHING[key]:
+        sentences.append(nothing.format(verbs[within[key] <= CHANCE[key]]))
+    return sentences + _new_batches(complete, name)
+
+
+def _new_batches(complete: TargetPredictions, name: str) -> list[str]:
+    """Return whether the metrics hold for a batch never seen, as far as folds say."""
     if batches_held_out_whole(complete):
-        sentences.append(f"Every {name} was held out whole: the metrics are those for a {name} never seen.")
-    elif complete.fold is not None:
-        sentences.append(
-            f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never seen; "
-            f"--cv {name} would tell."
-        )
-    return sentences
+        return [f"Every {name} was held out whole: the metrics are those for a {name} never seen."]
+    if complete.fold is None:
+        return []
+    return [
+        f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never seen; "
+        f"--cv {name} would tell."
+    ]

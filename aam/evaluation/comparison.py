@@ -73,7 +73,7 @@ def _compare(predictions: TargetPredictions, baseline: Baseline, seed: int, repe
         groups=part.group_count,
         metrics=bootstrap.intervals(part, of_baseline),
         model={name: float(values[0]) for name, values in of_model.items()},
-        difference=bootstrap.interval(difference, part.group_count, bootstrap.inflation_of(key, part)),
+        difference=bootstrap.interval(difference, part.group_count, bootstrap.inflation_of_difference(part)),
         p=paired_test.paired_p(part, other, key, seed),
     )
 

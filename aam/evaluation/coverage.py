@@ -82,7 +82,7 @@ def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> li
     bounded = predictions.with_limits()
     shares = [values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()]
     width, same = coverage["width"].value, coverage["one_width"].value
-    beside = f", {number(width / same)} times one width for all" if same > 0 else ""
+    beside = f"; one width for all samples would be {number(same)}" if same > 0 else ""
     return [
         f"The {100 * conformal.LEVEL:.0f} % intervals hold {with_limits(coverage['coverage'])} of the values, "
         f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {number(width)} wide on average"
@@ -90,17 +90,23 @@ def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> li
     ]
 
 
-def quantile_sentences(predictions: TargetPredictions, coverage: Metrics) -> list[str]:
-    """Return how many of the truths lie between the outermost quantiles, beside how many should."""
-    if not coverage:
+def quantile_sentences(predictions: TargetPredictions, coverage: Metrics, conformal_interval: bool) -> list[str]:
+    """Return how many of the truths lie between the outermost quantiles, beside how many should.
+
+    With `conformal_interval` there is one of `conformal.LEVEL` to use instead of quantiles that do not hold theirs.
+    """
+    if not coverage or len(predictions.levels) < 2:
         return []
     lowest, highest = predictions.levels[0], predictions.levels[-1]
-    expected, held = highest - lowest, coverage["coverage"].value
+    expected, held = highest - lowest, coverage["coverage"]
     sentence = (
-        f"The quantiles {lowest:g} to {highest:g} hold {with_limits(coverage['coverage'])} of the values; they should "
-        f"hold {number(expected)}"
+        f"The quantiles {lowest:g} to {highest:g} hold {with_limits(held)} of the values; they should hold "
+        f"{number(expected)}"
     )
-    if abs(held - expected) > QUANTILE_TOLERANCE:
-        side = "too narrow" if held < expected else "too wide"
-        return [f"{sentence}. They are {side}; use the conformal interval instead."]
-    return [f"{sentence}."]
+    if abs(held.value - expected) <= QUANTILE_TOLERANCE:
+        return [f"{sentence}."]
+    width = "narrow" if held.value < expected else "wide"
+    if not (held.high < expected or held.low > expected):
+        return [f"{sentence}. They may be too {width}; these samples do not tell."]
+    instead = "; use the conformal interval instead" if conformal_interval and expected >= conformal.LEVEL - 0.1 else ""
+    return [f"{sentence}. They are too {width}{instead}."]

@@ -29,6 +29,9 @@ TITLES = {name.lower().replace(" ", "_"): name for name in NAMES}
 # fall below chance where there is no signal, so that they are computed inside each fold.
 RANKING = ("pearson", "spearman", "auroc", "auprc")
 
+# Means over the classes present, which are another metric where a class is absent.
+CLASS_MEANS = ("balanced_accuracy", "macro_f1")
+
 # Suffix of a ranking metric over all folds at once.
 POOLED = "_pooled"
 
@@ -43,9 +46,9 @@ def has_prediction(predicted: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(finite.all(axis=1) if finite.ndim == 2 else finite)
 
 
-def _share(part: Array, whole: Array) -> Array:
-    """Return part / whole by element, NaN where the whole is not above 0."""
-    return np.asarray(np.divide(part, whole, out=np.full(whole.shape, math.nan), where=whole > 0))
+def _share(part: Array, total: Array) -> Array:
+    """Return part / total by element, NaN where the total is not above 0."""
+    return np.asarray(np.divide(part, total, out=np.full(total.shape, math.nan), where=total > 0))
 
 
 def mean_of_defined(values: Array) -> Array:
@@ -83,8 +86,12 @@ def _up_to(values: Array, weights: Array, ends: Array) -> tuple[Array, Array]:
     return running[:, np.searchsorted(ranked, ends)], running[:, np.searchsorted(ranked, ends, "right")]
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def weighted_regression_metrics(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
-    """Return MAE and RMSE in the target's units, R2, Pearson, Spearman, and RMSE over the range of truth, [R]."""
+    """Return MAE and RMSE in the target's units, R2, Pearson, Spearman, and RMSE over the range of truth, [R].
+
+    Where a square is too large for a number, they are infinite or NaN.
+    """
     error, total = predicted - truth, weights.sum(axis=1)
     squares, spread = weights @ error**2, _range(truth, weights)
     around = np.einsum("rn,rn->r", weights, _centred(truth, weights) ** 2)

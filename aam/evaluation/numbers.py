@@ -8,9 +8,11 @@ from aam.evaluation.bootstrap import Interval
 
 
 def number(value: float) -> str:
-    """Return three significant digits, and all that stand before the point; a dash for NaN."""
+    """Return three significant digits, and up to nine that stand before the point; a dash for NaN."""
     if math.isnan(value):
         return "-"
+    if abs(value) >= 1e9:
+        return f"{value:.3g}"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from aam.evaluation import metrics
-from aam.evaluation.bootstrap import LEAST_GROUPS, WEIGHTS_AT_ONCE, inflation_of
+from aam.evaluation.bootstrap import LEAST_GROUPS, WEIGHTS_AT_ONCE, inflation_of_difference
 from aam.evaluation.metrics import Array
 from aam.evaluation.target_predictions import TargetPredictions
 from aam.runtime.rng import generator
@@ -16,15 +17,27 @@ from aam.runtime.rng import generator
 EXACT_GROUPS = 12
 RANDOM_SWAPS = 1999
 
+# With so many groups the smallest exact p is far below what random swaps can give.
+FLOORED_GROUPS = 60
+
 # Differences closer than this share of the largest are equal but for rounding.
 ROUNDING = 1e-10
 
 
-def smallest_p(groups: int) -> float:
-    """Return the smallest two-sided p that the test of so many groups can give; NaN below `LEAST_GROUPS`."""
+def smallest_p(groups: int, inflation: float = 1.0) -> float:
+    """Return the smallest two-sided p that the test of so many groups can give; NaN below `LEAST_GROUPS`.
+
+    With an `inflation` of the difference by folds, that of as many groups of one difference, and others of none, as
+    give the smallest.
+    """
     if groups < LEAST_GROUPS:
         return float("nan")
-    return 2 / 2**groups if groups <= EXACT_GROUPS else 1 / (RANDOM_SWAPS + 1)
+    exact = min(
+        # Of m equal differences so many may be swapped while their sum stays at least m / inflation.
+        math.ldexp(sum(math.comb(m, swapped) for swapped in range(int(m * (1 - 1 / inflation) / 2) + 1)), 1 - m)
+        for m in range(LEAST_GROUPS, min(groups, FLOORED_GROUPS) + 1)
+    )
+    return exact if groups <= EXACT_GROUPS else max(exact, 1 / (RANDOM_SWAPS + 1))
 
 
 def _signs(groups: int, seed: int) -> Array:
@@ -82,7 +95,8 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
 
     If they are equally good, swapping model and baseline in any of the groups gives as likely a difference. All swaps
     are tried up to `EXACT_GROUPS` groups, else `RANDOM_SWAPS` random ones. A swap whose metric is undefined counts
-    as one at least as large as what was seen. NaN below `LEAST_GROUPS` groups.
+    as one at least as large as what was seen. Under cross-validation what was seen counts for less, because the models
+    of the folds share samples (`bootstrap.FOLD_INFLATION`). NaN below `LEAST_GROUPS` groups.
 
     Parameters
     ----------
@@ -100,7 +114,7 @@ def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) 
     differences = np.abs(differences_of(predictions, other, group, _signs(groups, seed)))
     if np.isnan(differences[0]):
         return float("nan")
-    seen = differences[0] / inflation_of(key, predictions)
+    seen = differences[0] / inflation_of_difference(predictions)
     least = seen - ROUNDING * np.nanmax(differences, initial=0.0)
     return float(np.mean(np.isnan(differences) | (differences >= least)))
 

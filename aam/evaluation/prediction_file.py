@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from aam.config import RESERVED
 from aam.data.metadata import is_number
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, shown
+from aam.evaluation.prediction_checks import check_predictions
 from aam.evaluation.predictions import HIGH, LOW, MEMBERS, Array, PredictionTable
 from aam.runtime.files import write_text
-
-# Columns that are no target.
-RESERVED = ("sample-id", "fold", "subset", "note")
 
 # Follows the name of a derived column where a target has that very name.
 MARK = " (derived)"
@@ -31,16 +30,16 @@ def _derived_name(name: str, targets: Collection[str]) -> str:
     return f"{name}{MARK}" if name in targets else name
 
 
-def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[str, list[str]]]:
-    """Yield name and cells of the column of a target and, right behind it, of those derived from it."""
+def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[str, Array | list[str]]]:
+    """Yield name and values of the column of a target and, right behind it, of those derived from it."""
     name, targets = spec.name, {spec.name for spec in table.specs}
     if spec.kind == "class":
         probabilities = table.probabilities[name]
         yield name, ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities]
         for column, label in enumerate(spec.labels):
-            yield f"{name}={label}", list(map(_number, probabilities[:, column]))
+            yield f"{name}={label}", probabilities[:, column]
         return
-    yield name, list(map(_number, table.values[name]))
+    yield name, table.values[name]
     derived = {}
     if name in table.quantiles:
         derived = {f"{name}_q{level:g}": table.quantiles[name][:, at] for at, level in enumerate(spec.quantiles)}
@@ -49,21 +48,32 @@ def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[
     suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
     derived |= {column: table.derived[column] for column in suffixed if column in table.derived}
     for derived_name, values in derived.items():
-        yield _derived_name(derived_name, targets), list(map(_number, values))
+        yield _derived_name(derived_name, targets), values
 
 
-def write_predictions(path: Path, table: PredictionTable) -> None:
-    """Write ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.sd and others, TARGET=LABEL; ``fold``, ``note``.
+def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
+    """Return why predictions of some targets could not be written: two columns that would have the same name."""
+    names = [name for spec in specs for name in (spec.name, *(f"{spec.name}={label}" for label in spec.labels))]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    return [
+        f"--metadata-column: two columns of predictions would be called {name!r}; rename one in the metadata"
+        for name in repeated
+    ]
+
+
+def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[str]]]:
+    """Return ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.sd and others, TARGET=LABEL; ``fold``, ``note``.
 
     A target whose name is also that of a column derived from another one stands before that one, and the derived
-    column is marked with `MARK`. ``subset`` is there where something is known of it.
+    column is marked with `MARK`. ``subset`` is there where something is known of it. Numbers are arrays, NaN where
+    there is none.
 
     Raises
     ------
     InputError
         Two columns would have the same name.
     """
-    columns = [("sample-id", list(table.sample_ids))]
+    columns: list[tuple[str, Array | list[str]]] = [("sample-id", list(table.sample_ids))]
     # A derived column stands right behind its target, so that a target before both cannot be taken for one.
     names = {spec.name for spec in table.specs}
     specs = sorted(table.specs, key=lambda spec: _base(spec.name) not in names)
@@ -74,11 +84,18 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
     columns.append(("note", list(table.notes)))
     header = [name for name, _ in columns]
     if repeated := sorted({name for name in header if header.count(name) > 1}):
-        raise InputError(f"{path}: two columns would be called {shown(repeated)}; rename the metadata column")
+        raise InputError(f"two columns of predictions would be called {shown(repeated)}; rename the metadata column")
+    return columns
+
+
+def write_predictions(path: Path, table: PredictionTable) -> None:
+    """Write the `prediction_columns` of a table, numbers with seven digits; `InputError` as they raise it."""
+    columns = prediction_columns(table)
     text = io.StringIO(newline="")
     writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(zip(*(cells for _, cells in columns), strict=True))
+    writer.writerow([name for name, _ in columns])
+    cells = [values if isinstance(values, list) else list(map(_number, values)) for _, values in columns]
+    writer.writerows(zip(*cells, strict=True))
     write_text(path, text.getvalue())
 
 
@@ -176,7 +193,7 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     Raises
     ------
     InputError
-        The file cannot be read, lacks ``sample-id`` or a target column, or holds text where numbers belong.
+        Columns or numbers cannot be read as such, or hold what `check_predictions` refuses.
     """
     columns = _cells(path)
     header = list(columns)
@@ -201,7 +218,7 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     )
     empty = [""] * len(columns["sample-id"])
     more = [(name, f"{name}.{suffix}") for name in names for suffix in (MEMBERS, LOW, HIGH)]
-    return PredictionTable(
+    table = PredictionTable(
         tuple(columns["sample-id"]),
         specs,
         {name: _numbers(path, name, columns[name]) for name in names if name not in labels},
@@ -221,6 +238,8 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
         },
         tuple(columns.get("subset", ())),
     )
+    check_predictions(path, table, columns)
+    return table
 
 
 def _columns_of(target: str, labels: dict[str, list[str]]) -> list[str]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aam.evaluation import bootstrap, conformal, coverage, metrics
 from aam.evaluation.baselines import Baseline
 from aam.evaluation.bootstrap import Interval
 from aam.evaluation.comparison import Comparison, compare_with_baselines, headline
+from aam.evaluation.figures.svg import Figure
 from aam.evaluation.metrics import TITLES, Array
 from aam.evaluation.numbers import number, with_limits
+from aam.evaluation.tables import Table, plain_lines, printable
 from aam.evaluation.target_predictions import Subset, TargetPredictions
 from aam.evaluation.verdict import verdict
 
 Metrics = dict[str, Interval]
+
+# Metrics that a terminal shows beside the headline of numbers and of classes.
+SECOND = {False: "r2", True: "balanced_accuracy"}
 
 # Longer tables are folded up.
 FOLDED_ROWS = 30
@@ -27,15 +32,6 @@ SUBSET_TITLES: dict[Subset, tuple[str, str]] = {
     "training": ("Metrics of samples that training has seen", "all samples, seen in training"),
     "unknown": ("Metrics (whether the samples were held out is not known)", "all samples"),
 }
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a title; the first column names the row."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class TargetResult:
     `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples and their metrics,
     `parts` the same for other columns; `coverage` is that of conformal intervals and `quantiles` that of predicted
     quantiles; `dropped` holds by class the number of samples in the metadata and of those whose depth sufficed;
-    `subset` is what the samples were to the model.
+    `levels` [N] are other columns, and `subset` is what the samples were to the model.
     """
 
     names: Names
@@ -69,14 +65,16 @@ class TargetResult:
     coverage: Metrics = field(default_factory=dict)
     quantiles: Metrics = field(default_factory=dict)
     subset: Subset = "held-out"
+    levels: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
     """What a report shows.
 
-    `task`, `data` and `split` say what was done, with what, and how samples were split; `tables` are those
-    of pretraining; `transductive`: pretraining saw held-out samples, without labels.
+    `task`, `data` and `split` say what was done, with what, and how samples were split; `tables` and `encoder_figures`
+    are those of pretraining, `curves` those of training; `transductive`: pretraining saw held-out samples, without
+    labels; `explain_command` adds importances to the report, which has no place for them without it.
     """
 
     title: str
@@ -85,8 +83,11 @@ class ReportData:
     split: Mapping[str, object]
     targets: tuple[TargetResult, ...] = ()
     tables: tuple[Table, ...] = ()
+    encoder_figures: tuple[Figure, ...] = ()
+    curves: tuple[Figure, ...] = ()
     warnings: tuple[str, ...] = ()
     transductive: bool = False
+    explain_command: str = ""
     configuration: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -115,7 +116,7 @@ def target_result(
     sentences = (
         *verdict(predictions, comparisons, names.batch, subset),
         *coverage.conformal_sentences(predictions, intervals),
-        *coverage.quantile_sentences(predictions, quantiles),
+        *coverage.quantile_sentences(predictions, quantiles, bool(intervals)),
     )
     return TargetResult(
         names=names,
@@ -130,11 +131,12 @@ def target_result(
         coverage=intervals,
         quantiles=quantiles,
         subset=subset,
+        levels=parts or {},
     )
 
 
 def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
-    """Return the metrics of all samples and, unless `brief`, by fold and batch."""
+    """Return the metrics of all samples by fold and batch, or, if `brief`, two metrics of all."""
     names, complete = result.names, result.predictions.complete()
     title, all_samples = SUBSET_TITLES[result.subset]
     rows = [(all_samples, len(complete.truth), result.metrics)]
@@ -145,14 +147,14 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
     if complete.group_count < bootstrap.LEAST_GROUPS:
         over = f"without intervals, {complete.group_count} {units} are too few"
     ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
-    mean = f"{ranking}: weighted mean over folds" if complete.cross_validated else ""
+    mean = f"{ranking}: weighted mean over folds" if complete.cross_validated and not brief else ""
     none = Interval(math.nan)
+    shown = [headline(complete.labels), SECOND[bool(complete.labels)]] if brief else list(result.metrics)
     return Table(
         f"{title}, {over}{mean}",
-        ("", "samples", *(TITLES[name] for name in result.metrics)),
+        ("", "samples", *(TITLES[name] for name in shown)),
         tuple(
-            (row, str(count), *(with_limits(values.get(name, none)) for name in result.metrics))
-            for row, count, values in rows
+            (row, str(count), *(with_limits(values.get(name, none)) for name in shown)) for row, count, values in rows
         ),
     )
 
@@ -166,16 +168,23 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
         cells = (number(values[other].value) if other in values else "-" for other in others)
         return (name, str(samples), with_limits(values[key]), *tested, *cells)
 
+    def p_text(p: float) -> str:
+        return "<.001" if brief and p < 0.001 else number(p)
+
     rows = [row("the model", len(result.predictions.complete().truth), result.metrics, "", "")]
     rows += [
-        row(one.name, one.samples, one.metrics, with_limits(one.difference), number(one.corrected_p))
+        row(one.name, one.samples, one.metrics, with_limits(one.difference), p_text(one.corrected_p))
         for one in result.comparisons
     ]
+    title = "The model beside baselines"
     tests = sum(not math.isnan(one.p) for one in result.comparisons)
-    p = f"p (Holm, {tests} baselines)" if tests > 1 else "p"
-    tested = (f"{TITLES[key]} of the model minus baseline", p)
+    corrected = f" (Holm, {tests} baselines)" if tests > 1 else ""
+    if brief:
+        columns = ("", "samples", TITLES[key], "model minus it", "p")
+        return Table(f"{title}, p corrected{corrected}" if corrected else title, columns, tuple(rows))
+    tested = (f"{TITLES[key]} of the model minus baseline", f"p{corrected}")
     header = ("", "samples", TITLES[key], *tested, *(TITLES[name] for name in others))
-    return Table("The model beside baselines", header, tuple(rows))
+    return Table(title, header, tuple(rows))
 
 
 def _coverage_tables(result: TargetResult) -> list[Table]:
@@ -243,28 +252,27 @@ def warning_lines(results: ReportData) -> tuple[str, ...]:
     return ((label,) if results.transductive else ()) + results.warnings
 
 
-def _printable(text: str) -> str:
-    """Return the text without what a terminal would obey."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def plain_lines(table: Table) -> list[str]:
-    """Return a table for a terminal or a log."""
-    cells = [tuple(map(_printable, row)) for row in (table.header, *table.rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = [[cell.rjust(n) for cell, n in zip(row, widths, strict=True)] for row in cells]
-    for row, line in zip(cells, aligned, strict=True):
-        line[0] = row[0].ljust(widths[0])
-    return [_printable(table.title), *("  " + "  ".join(line).rstrip() for line in aligned)]
+def several_targets(results: ReportData) -> tuple[str, ...]:
+    """Return what p is not corrected for, where several targets are tested."""
+    tested = sum(any(not math.isnan(one.p) for one in result.comparisons) for result in results.targets)
+    sentence = (
+        f"{tested} targets are tested, and p is corrected for the baselines of each target alone: of many targets that "
+        "cannot be predicted, some look better than a baseline by chance."
+    )
+    return (sentence,) if tested > 1 else ()
 
 
 def summary_lines(results: ReportData) -> list[str]:
-    """Return warnings, verdicts, metrics of all samples and the headline of each baseline, for a terminal or a log."""
-    lines = [results.title, *(f"warning: {warning}" for warning in warning_lines(results))]
+    """Return the verdict of each target first, then warnings, metrics and baselines, for a terminal of 80 columns."""
+    lines = [results.title]
+    for result in results.targets:
+        lines += [f"{result.names.target}:", *(f"* {sentence}" for sentence in result.sentences)]
+    lines += [f"warning: {warning}" for warning in warning_lines(results)]
     for table in results.tables:
         lines += ["", *plain_lines(table)]
     for result in results.targets:
-        lines += ["", f"{result.names.target}:", *(f"* {sentence}" for sentence in result.sentences)]
-        lines += plain_lines(_metrics_table(result, brief=True))
-        lines += plain_lines(_baselines_table(result, brief=True)) if result.comparisons else []
-    return [_printable(line) for line in lines]
+        tables = [_metrics_table(result, brief=True)]
+        tables += [_baselines_table(result, brief=True)] if result.comparisons else []
+        tables[0] = replace(tables[0], title=f"{result.names.target}: {tables[0].title}")
+        lines += ["", *(line for table in tables for line in plain_lines(table))]
+    return [printable(line) for line in lines]

@@ -1,67 +1,60 @@
-"""The report as one HTML file, from the template beside it."""
+"""The report as one HTML file, from the templates beside it."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import hashlib
-import io
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import jinja2
 import numpy as np
 
-from aam.evaluation.metrics import sorted_levels
-from aam.evaluation.report import FOLDED_ROWS, ReportData, Table, TargetResult, result_tables, warning_lines
+from aam.evaluation.error_tables import error_tables
+from aam.evaluation.figures.classification import confusion_counts
+from aam.evaluation.figures.svg import DARK, DARK_INK, LIGHT, LIGHT_INK, SHAPE_RULES, colour_rules, marker
+from aam.evaluation.figures.target import target_figures
+from aam.evaluation.opening import opening
+from aam.evaluation.report import FOLDED_ROWS, ReportData, TargetResult, result_tables, several_targets, warning_lines
+from aam.evaluation.tables import Table
 
-# More batches than colours that can be told apart are drawn in one colour.
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999933", "#332288", "#888888")
+# Rows of a table in the page.
+MOST_ROWS = 500
+
+# What `aam explain` replaces in the report of a run stands between these.
+IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
 
 
 @functools.cache
-def _template() -> jinja2.Template:
-    """Return the page; whatever a metadata column holds is escaped in it."""
+def templates() -> jinja2.Environment:
+    """Return the templates of pages; whatever a metadata column holds is escaped in them."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aam.evaluation"), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    return environment.get_template("report.html.j2")
+    environment.globals["marker"] = marker
+    environment.globals["importances_start"], environment.globals["importances_end"] = IMPORTANCES
+    return environment
 
 
-def _legend(result: TargetResult) -> dict[Any, str]:
-    """Return the colour of each batch; none where there are too many or one only."""
-    batch = result.predictions.complete().batch
-    levels = [] if batch is None else sorted_levels(batch)
-    return dict(zip(levels, COLOURS, strict=False)) if 1 < len(levels) <= len(COLOURS) else {}
-
-
-def _scatter(result: TargetResult, legend: Mapping[Any, str]) -> str:
-    """Return predicted against true values as PNG in base64; names stand in the page, where they can be escaped."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    complete, picture = result.predictions.complete(), io.BytesIO()
-    if not len(complete.truth):
-        return ""
-    levels = complete.batch
-    colours = COLOURS[0] if levels is None else [legend.get(level, COLOURS[0]) for level in levels]
-    canvas = Figure(figsize=(4.2, 4.2), dpi=150, layout="constrained")
-    axes = canvas.add_subplot()
-    ends = [min(complete.truth.min(), complete.predicted.min()), max(complete.truth.max(), complete.predicted.max())]
-    axes.plot(ends, ends, color="#999999", linewidth=1)
-    axes.scatter(complete.truth, complete.predicted, s=9, c=colours, alpha=0.6, linewidths=0)
-    axes.set(xlabel="true", ylabel="predicted", aspect="equal")
-    axes.spines[["top", "right"]].set_visible(False)
-    FigureCanvasAgg(canvas).print_png(picture, metadata={"Software": None})
-    return base64.b64encode(picture.getvalue()).decode("ascii")
+def page_frame() -> dict[str, object]:
+    """Return style, script and security policy of a page: nothing is loaded, and no other script runs."""
+    script = templates().get_template("sort.js.j2").render()
+    colours = colour_rules(LIGHT, LIGHT_INK)
+    dark = f"@media screen and (prefers-color-scheme: dark) {{{colour_rules(DARK, DARK_INK)}}}"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {
+        "script": script,
+        "style": "\n".join([templates().get_template("report.css.j2").render(), SHAPE_RULES, colours, dark, ""]),
+        "policy": f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        "folded_rows": FOLDED_ROWS,
+    }
 
 
 def _confusion(result: TargetResult) -> list[tuple[str, list[tuple[int, str]]]]:
     """Return samples by true (rows) and predicted class, each with its shade: the share of the row."""
     complete = result.predictions.complete()
-    indicator = np.eye(len(complete.labels), dtype=np.int64)
-    counts = indicator[complete.truth].T @ indicator[complete.predicted.argmax(1)]
+    counts = confusion_counts(complete)
     shades = 0.7 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return [
         (label, [(int(count), f"{shade:.2f}") for count, shade in zip(row, shade_row, strict=True)])
@@ -72,35 +65,65 @@ def _confusion(result: TargetResult) -> list[tuple[str, list[tuple[int, str]]]]:
 def _target(result: TargetResult) -> dict[str, object]:
     """Return what the template shows of one target."""
     labels = result.predictions.labels
-    legend = {} if labels else _legend(result)
     return {
         "name": result.names.target,
-        "batch": result.names.batch,
         "sentences": result.sentences,
-        "tables": result_tables(result),
+        "tables": [_shortened(table) for table in (*result_tables(result), *error_tables(result))],
+        "figures": target_figures(result),
         "labels": labels,
         "confusion": _confusion(result) if labels else [],
-        "scatter": "" if labels else _scatter(result, legend),
-        "legend": [(colour, level) for level, colour in legend.items()],
     }
 
 
-def _facts(title: str, facts: Mapping[str, object]) -> Table:
+def _shortened(table: Table) -> Table:
+    """Return a table of at most `MOST_ROWS` rows, which says so, so that a page of a large study stays small."""
+    if len(table.rows) <= MOST_ROWS:
+        return table
+    title = f"{table.title} (the first {MOST_ROWS} of {len(table.rows)}; metrics.json has all)"
+    return Table(title, table.header, table.rows[:MOST_ROWS])
+
+
+def facts_table(title: str, facts: Mapping[str, object]) -> Table:
+    """Return names and values as a table without a header."""
     return Table(title, (), tuple((name, str(value)) for name, value in facts.items()))
+
+
+def page(configuration: Mapping[str, object], explain_command: str = "", **content: object) -> str:
+    """Return a page with the `content` that the template names, and the configuration with its digest at the end."""
+    text = json.dumps(configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    template = templates().get_template("report.html.j2")
+    words = {"configuration": text, "digest": digest, "explain_command": explain_command, **content}
+    return template.render(page_frame(), **words) + "\n"
+
+
+def with_importances(report: str, importances: str) -> str:
+    """Return the report of a run with its importances replaced.
+
+    Raises
+    ------
+    ValueError
+        The report has no place for them.
+    """
+    before, start, rest = report.partition(IMPORTANCES[0])
+    _, end, after = rest.partition(IMPORTANCES[1])
+    if not end:
+        raise ValueError("no place for importances")
+    return f"{before}{start}\n{importances}\n{end}{after}"
 
 
 def report_html(results: ReportData) -> str:
     """Return the report as one HTML page that needs no other file; the same data give the same bytes."""
-    configuration = json.dumps(results.configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     facts = {"Task": results.task, "Data": results.data, "Split": results.split}
-    page = _template().render(
+    return page(
+        results.configuration,
         title=results.title,
-        warnings=warning_lines(results),
-        facts=[_facts(title, values) for title, values in facts.items()],
+        opening=opening(results),
+        warnings=(*warning_lines(results), *several_targets(results)),
+        facts=[facts_table(title, values) for title, values in facts.items()],
         tables=results.tables,
+        encoder_figures=results.encoder_figures,
+        curves=results.curves,
         targets=[_target(result) for result in results.targets],
-        configuration=configuration,
-        digest=hashlib.sha256(configuration.encode()).hexdigest()[:32],
-        folded_rows=FOLDED_ROWS,
+        explain_command=results.explain_command,
     )
-    return page + "\n"

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from aam.evaluation.baseline_file import baselines_in
 from aam.evaluation.baselines import Baseline
 from aam.evaluation.bootstrap import Interval
 from aam.evaluation.conformal import LEAST_GROUPS, LEAST_GROUPS_IN_PART, LEVEL, Conformal
+from aam.evaluation.figures.svg import standalone
+from aam.evaluation.figures.target import file_figures, target_figures
 from aam.evaluation.metrics import Array
 from aam.evaluation.predictions import PredictionTable
 from aam.evaluation.report import ReportData, TargetResult
@@ -166,10 +169,10 @@ def evaluate_targets(
 
 
 def plain_json(value: object) -> object:
-    """Return what JSON can hold of nested dicts of numbers: NaN becomes null."""
+    """Return what JSON can hold of nested dicts of numbers: NaN and infinity become null."""
     if isinstance(value, dict):
         return {name: plain_json(item) for name, item in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _values(metrics: dict[str, Interval]) -> dict[str, float]:
@@ -204,9 +207,24 @@ def _target_json(result: TargetResult) -> dict[str, object]:
     }
 
 
+def write_figures(folder: Path, results: ReportData) -> None:
+    """Write each figure of a report as an SVG file; those of several targets each in a folder of its own."""
+    several = len(results.targets) > 1
+    placed = {folder: [*results.encoder_figures, *results.curves]}
+    for number, result in enumerate(results.targets, 1):
+        name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
+        place = folder / f"{number}-{name}" if several else folder
+        placed[place] = [*placed.get(place, []), *target_figures(result), *file_figures(result)]
+    for place, plots in placed.items():
+        for figure in plots:
+            place.mkdir(parents=True, exist_ok=True)
+            write_text(place / f"{figure.name}.svg", standalone(figure))
+
+
 def write_results(folder: Path, results: ReportData) -> None:
-    """Write report.html and metrics.json, and log what matters."""
+    """Write report.html, figures/ and metrics.json, and log what matters."""
     write_text(folder / "report.html", report_html.report_html(results))
+    write_figures(folder / "figures", results)
     targets = {result.names.target: _target_json(result) for result in results.targets}
     tables = {t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables}
     text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1) + "\n"

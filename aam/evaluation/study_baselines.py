@@ -17,6 +17,7 @@ from aam.data.targets import TargetSpec
 from aam.evaluation.baselines import Baseline, Fold, Task, trivial_baselines
 from aam.evaluation.learned_baselines import learned_baselines
 from aam.evaluation.metrics import Array
+from aam.evaluation.target_predictions import UNKNOWN_CLASS
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,15 @@ class Columns:
 
 
 def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
-    """Return the target of samples: numbers, or the int index of their class, -1 where it is none of the labels."""
+    """Return the target of samples: numbers, or the int index of their class.
+
+    NaN or -1 where it is missing, `UNKNOWN_CLASS` where a class is none of the labels.
+    """
     if spec.kind == "numeric":
         return metadata.numbers(spec.name, ids)
     place = {label: index for index, label in enumerate(spec.labels)}
-    return np.array([place.get(value or "", -1) for value in metadata.values(spec.name, ids)], np.int64)
+    values = metadata.values(spec.name, ids)
+    return np.array([place.get(value or "", UNKNOWN_CLASS if value else -1) for value in values], np.int64)
 
 
 def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:

@@ -21,6 +21,10 @@ from aam.evaluation.metrics import (
 Subset = Literal["held-out", "validation", "training", "unknown"]
 
 
+# The truth of a sample whose class no training sample had: the model has no probability of it.
+UNKNOWN_CLASS = -2
+
+
 @dataclass(frozen=True, eq=False)
 class TargetPredictions:
     """Predictions of one target on N samples.
@@ -29,7 +33,7 @@ class TargetPredictions:
     ----------
     sample_ids : tuple of str [N]
     truth : float [N], or int [N] of classes
-        In the column's units, NaN = missing; or the index into `labels`, -1 = missing.
+        In the column's units, NaN = missing; or the index into `labels`, -1 = missing, `UNKNOWN_CLASS` = none of them.
     predicted : float [N], or float [N, K] of classes
         Values or probabilities, NaN = none was made.
     labels : tuple of str [K]

@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
+from aam.data.placement import ReferenceTree
 from aam.model.asv import AsvEncoder
+from aam.model.branches import BranchDistanceHead, BranchPresence
 from aam.model.covariates import CovariateFusion
 from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
 from aam.model.sample import SampleEncoder
@@ -66,7 +68,8 @@ class Outputs:
     `samples` [B, D], `asvs` [U, D], `distance` [B, B], `faith_pd` [B], `nucleotides` [masked, 4] (logits
     of A, C, G, T in the order of ``where.nonzero()``), `counts` [B, S] (log of relative abundance), `target`
     [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B, classes] of
-    logits for each class column; `read` [B, W] are the vectors that target heads read.
+    logits for each class column; `read` [B, W] are the vectors that target heads read; `compared` [B, C] those whose
+    distances are predicted.
     `spread` is the standard deviation of the distance, the unit of its loss.
     """
 
@@ -80,6 +83,7 @@ class Outputs:
     target: Float[Tensor, "B T"] | None = None
     quantiles: Float[Tensor, "B Q T"] | None = None
     labels: tuple[Float[Tensor, "B _"], ...] = ()
+    compared: Float[Tensor, "B C"] | None = None
     spread: float = 1.0
 
     def full(self) -> Outputs:
@@ -102,15 +106,22 @@ class Aam(nn.Module):
     depth : int
         Rarefaction depth in reads; relative abundance divides by it.
     heads : HeadConfig
+    reference : ReferenceTree, optional
+        Samples are read by their presence on it too.
     """
 
-    def __init__(self, config: ModelConfig, depth: int, heads: HeadConfig) -> None:
+    def __init__(
+        self, config: ModelConfig, depth: int, heads: HeadConfig, reference: ReferenceTree | None = None
+    ) -> None:
         super().__init__()
         width = config.embedding_dim
         self.asv = AsvEncoder(config)
         self.sample = SampleEncoder(config, depth)
+        self.reference = reference
+        self.branches = None if reference is None else BranchPresence(width, reference)
         metric = heads.metric
-        self.distance = None if metric in (None, "faith_pd") else DistanceHead(width, metric != "weighted")
+        head = DistanceHead if reference is None else BranchDistanceHead
+        self.distance = None if metric in (None, "faith_pd") else head(width, metric != "weighted")
         self.faith_pd = Readout(width, 1) if metric == "faith_pd" else None
         self.scale = heads.scale
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
@@ -182,13 +193,19 @@ class Aam(nn.Module):
         self.asv.standardize(batch.tokens, batch.padded)
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.sample.standardize(asvs, batch.asv, batch.counts)
+        present = self._presence(batch)
+        if self.branches is not None and present is not None:
+            self.branches.standardize(present)
         if self.distance is not None:
-            self.distance.standardize(self.encode_samples(asvs, batch)[1], self.scale[0])
+            samples = self._with_presence(self.encode_samples(asvs, batch)[1], present)
+            self.distance.standardize(self.compared(samples, present), self.scale[0])
 
     def forward(self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None) -> Outputs:
         """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""
         n_unique = len(batch.tokens)
         nucleotides = None
+        if masks is not None and asvs is None and not self.reads_samples:
+            return self._masked_bases_alone(batch, masks)
         if asvs is None:
             copied = masks is not None and masks.tokens.shape[1] > 0
             tokens = torch.cat([batch.tokens, masks.tokens]) if masks is not None and copied else batch.tokens
@@ -199,12 +216,15 @@ class Aam(nn.Module):
                 nucleotides = logits[masks.where]
         hidden = None if masks is None else masks.counts
         context, samples = self.encode_samples(asvs, batch, hidden)
+        present = self._presence(batch)
+        samples = self._with_presence(samples, present)
+        compared = None if self.distance is None else self.compared(samples, present)
         read = samples if self.covariates is None else self.covariates(samples, batch, context)
         target, quantiles = (None, None) if self.target is None else self.target.predict(read, batch.category)
         return Outputs(
             samples=samples,
             asvs=asvs,
-            distance=self._distances(samples, batch),
+            distance=self._distances(compared, batch),
             faith_pd=self._diversity(samples),
             nucleotides=nucleotides,
             counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
@@ -212,13 +232,45 @@ class Aam(nn.Module):
             target=target,
             quantiles=quantiles,
             labels=tuple(head(read) for head in self.labels),
+            compared=compared,
             spread=self.scale[1],
         )
 
-    def _distances(self, samples: Float[Tensor, "B D"], batch: Batch) -> Float[Tensor, "B all_B"] | None:
-        if self.distance is None:
+    @property
+    def reads_samples(self) -> bool:
+        """Whether any head reads sample vectors; without one only masked bases are learned."""
+        return any((self.distance, self.faith_pd, self.count, self.target, *self.labels))
+
+    def _masked_bases_alone(self, batch: Batch, masks: Masks) -> Outputs:
+        """Return the predictions of masked bases and no vectors, which no loss would read."""
+        patches, vectors = self.encode_asvs(masks.tokens, batch.padded)
+        logits = self.asv.nucleotide_logits(patches, batch.tokens.shape[1])
+        return Outputs(vectors[:0], vectors[:0], nucleotides=logits[masks.where])
+
+    def _presence(self, batch: Batch) -> Float[Tensor, "B W"] | None:
+        """Return the weighted presence on the reference tree, where there is one."""
+        if self.branches is None:
             return None
-        vectors = self.distance.vectors(samples)
+        if batch.features is None:
+            raise ValueError("the ASVs of the batch are not placed on the reference tree of the model")
+        return self.branches(batch.features, batch.asv, batch.sizes)  # type: ignore[no-any-return]
+
+    def _with_presence(
+        self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"] | None
+    ) -> Float[Tensor, "B D"]:
+        return samples if self.branches is None or present is None else samples + self.branches.read(present)
+
+    def compared(self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"] | None) -> Float[Tensor, "B C"]:
+        """Return the vectors whose distances are predicted."""
+        if isinstance(self.distance, BranchDistanceHead) and present is not None:
+            return self.distance.vectors(samples, present)
+        if not isinstance(self.distance, DistanceHead):
+            raise ValueError("the model has no UniFrac head")
+        return self.distance.vectors(samples)
+
+    def _distances(self, vectors: Float[Tensor, "B C"] | None, batch: Batch) -> Float[Tensor, "B all_B"] | None:
+        if self.distance is None or vectors is None:
+            return None
         return self.distance(vectors, self.gather(vectors, batch.samples_by_rank))  # type: ignore[no-any-return]
 
     def _diversity(self, samples: Float[Tensor, "B D"]) -> Float[Tensor, " B"] | None:

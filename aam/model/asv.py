@@ -75,7 +75,7 @@ class AsvEncoder(nn.Module):
         """Return ASV vectors ``[U, D]`` of patch vectors ``[U, P, D]``, each position with weights of its own."""
         if keep is not None:
             x = x * keep.unsqueeze(-1)
-        return F.linear(x.flatten(1), self.in_place.weight[:, : x[0].numel()], self.in_place.bias)
+        return F.linear(x.flatten(1), self.in_place.weight[:, : x.shape[1:].numel()], self.in_place.bias)
 
     @torch.no_grad()
     def standardize(self, tokens: UInt8[Tensor, "U L"], padded: bool) -> None:

@@ -26,7 +26,7 @@ class CrossAttention(nn.Module):
         self, x: Float[Tensor, "B Q D"], keys: Float[Tensor, "B K E"], mask: Bool[Tensor, "B K"] | None = None
     ) -> Float[Tensor, "B Q D"]:
         """Return the attended values ``[B, Q, D]``; `mask` ``[B, K]`` is true where a key may be seen."""
-        keys = torch.cat([self.null.flatten().expand(len(keys), 1, -1).to(keys.dtype), keys], dim=1)
+        keys = torch.cat([self.null.flatten().expand(keys.shape[0], 1, -1).to(keys.dtype), keys], dim=1)
         with_null = None if mask is None else F.pad(mask, (1, 0), value=True)[:, None, None]
         key, value = self.pair(keys).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query = self.query(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
@@ -88,7 +88,7 @@ class CovariateFusion(nn.Module):
     def _perceived(self, keys: Float[Tensor, "B K D"], present: Bool[Tensor, "B S"]) -> Float[Tensor, "B D"]:
         """Return the mean of the latents ``[B, D]``; `present` says which ASVs, the last of `keys`, are no padding."""
         mask = F.pad(present, (keys.shape[1] - present.shape[1], 0), value=True)
-        latents = self.latents.expand(len(keys), -1, -1)
+        latents = self.latents.expand(keys.shape[0], -1, -1)
         for layer, feed in zip(self.layers, self.feeds, strict=True):
             latents = latents + layer(latents, keys, mask)
             latents = latents + feed(latents)

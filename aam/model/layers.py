@@ -22,9 +22,12 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch 1 1 length"] | None
+        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "#batch 1 #length length"] | None
     ) -> Float[Tensor, "batch length D"]:
-        """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen."""
+        """Attend; `mask` ``[batch, 1, 1, length]`` is true where a position may be seen.
+
+        With ``length`` in place of the second 1 it says so for each position that looks.
+        """
         batch, length, width = x.shape
         projected = self.project(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
@@ -45,7 +48,7 @@ class Block(nn.Module):
         self.dropout = dropout
 
     def forward(
-        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch 1 1 length"] | None
+        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "#batch 1 #length length"] | None
     ) -> Float[Tensor, "batch length D"]:
         """Transform ``[batch, length, D]``."""
         x = x + self._drop(self.attention(self.norm_attention(x), mask))
@@ -92,9 +95,15 @@ class AttentionPool(nn.Module):
     ) -> Float[Tensor, "batch D"]:
         """Pool ``[batch, length, D]`` to ``[batch, D]``; `mask` ``[batch, length]`` is true where kept."""
         batch, length, width = x.shape
-        weights = masked_softmax(self.score(x), None if mask is None else mask.unsqueeze(-1), dim=1)
+        weights = self.weights(x, mask)
         split = x.view(batch, length, self.heads, width // self.heads)
         return self.out((weights.unsqueeze(-1) * split).sum(dim=1).reshape(batch, width))  # type: ignore[no-any-return]
+
+    def weights(
+        self, x: Float[Tensor, "batch length D"], mask: Bool[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch length heads"]:
+        """Return the weights of each head ``[batch, length, heads]``, whose sum over the length is 1."""
+        return masked_softmax(self.score(x), None if mask is None else mask.unsqueeze(-1), dim=1)
 
 
 @torch.no_grad()

@@ -81,7 +81,8 @@ class Contents(nn.Module):
         keep = counts > 0
         weights = (counts if self.abundances else keep.to(counts)).sqrt()
         weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
-        spread = torch.zeros(2, len(asv), len(asvs), dtype=asvs.dtype, device=asvs.device)
+        # Sizes by shape, not by len(), which would fix them in an exported program.
+        spread = torch.zeros(2, asv.shape[0], asvs.shape[0], dtype=asvs.dtype, device=asvs.device)
         spread[0].scatter_add_(1, asv, weights.to(asvs.dtype))
         spread[1].scatter_add_(1, asv, keep.to(asvs.dtype))
         return spread[0] @ asvs, -torch.expm1(-(spread[1] @ F.softplus(self.features(asvs))))
@@ -140,3 +141,8 @@ class SampleEncoder(nn.Module):
         x = vectors if self.count is None else self.count(vectors, counts, hidden)
         x = self.stack(x, keep[:, None, None, :])
         return x, self.pool(x, keep)
+
+    def attention(self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return how much of the pooled vector each ASV gets, ``[B, S]``: weights of the heads, averaged, of sum 1."""
+        context, _ = self(vectors, counts)
+        return self.pool.weights(context, counts > 0).mean(dim=-1)

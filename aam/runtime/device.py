@@ -17,6 +17,7 @@ from aam.errors import InputError
 from aam.runtime.environment import APPLIED, watched_variables
 from aam.runtime.options import RuntimeConfig
 from aam.runtime.platform import Facts, Platform, platform_of
+from aam.runtime.processors import available_cores
 
 log = logging.getLogger("aam")
 
@@ -73,13 +74,6 @@ def platform_here(device: torch.device) -> Platform:
     return platform_of(read_facts(device))
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use; macOS does not say, so there it is all of them."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def prepare_device(config: RuntimeConfig) -> torch.device:
     """Choose the device and set threads and product precision for this process."""
     device = choose_device(config.device)
@@ -87,7 +81,9 @@ def prepare_device(config: RuntimeConfig) -> torch.device:
         # cuBLAS reads it when it starts.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(config.deterministic)
+    # The call imports torch's compiler: a second of processor time.
+    if config.deterministic != torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(config.deterministic)
     torch.set_num_threads(config.threads or available_cores())
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     share = platform_here(device).memory_share

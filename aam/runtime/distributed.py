@@ -1,10 +1,8 @@
-"""Ranks of a run: their collective operations, and models and tensors spread over them."""
+"""Ranks of a run and their collective operations."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +11,6 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
-
-from aam.runtime.options import ProcessConfig
 
 
 class _Gather(torch.autograd.Function):
@@ -38,6 +31,20 @@ class _Gather(torch.autograd.Function):
         dist.all_reduce(summed)
         start = sum(ctx.sizes[: ctx.rank])
         return summed[start : start + ctx.sizes[ctx.rank]], None, None
+
+
+class _SumOfRanks(torch.autograd.Function):
+    """Sum over ranks that compute the same from it, so that the gradient of each rank's part is that of the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor) -> Tensor:
+        total = part.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,22 @@ class World:
             values = values.clone()
             dist.all_reduce(values)
         return values
+
+    def sum_parts(self, part: Tensor) -> Tensor:
+        """Return the sum of the ranks' parts, with gradient, where all ranks compute the same from the sum."""
+        return part if self.size == 1 else _SumOfRanks.apply(part)  # type: ignore[no-untyped-call]
+
+    def largest_values(self, values: Tensor) -> Tensor:
+        """Return the largest of the ranks' tensors of one shape, element by element, without gradient."""
+        values = values.detach().clone()
+        if self.size > 1:
+            dist.all_reduce(values, dist.ReduceOp.MAX)
+        return values
+
+    def broadcast_tensor(self, value: Tensor, source: int) -> None:
+        """Replace `value` on every rank by that of the rank `source`."""
+        if self.size > 1:
+            dist.broadcast(value.detach(), source)
 
     def all_reduce_max(self, number: int) -> int:
         """Return the largest of the ranks' numbers."""
@@ -143,61 +166,3 @@ class World:
 
 
 SINGLE = World()
-
-
-def parallelize(model: nn.Module, config: ProcessConfig, world: World) -> nn.Module:
-    """Return the module that trains `model` on all ranks: DDP around it, or with ``--fsdp`` itself, sharded (FSDP2).
-
-    Both average gradients over ranks and start from the weights of rank 0. With one rank it is `model`.
-    """
-    if world.size == 1:
-        return model
-    for value in model.state_dict().values():
-        dist.broadcast(value, 0)
-    sent = sum(p.nbytes for p in model.parameters() if p.requires_grad) * (world.size - 1) / world.size
-    # A ring sums gradients in two turns; with shards, weights are gathered twice and gradients scattered once.
-    world.bytes_per_step["gradients"] = round((3 if config.fsdp else 2) * sent)
-    if not config.fsdp:
-        # With find_unused_parameters DDP does not rebuild its buckets after the first step: they would be summed in
-        # another order, and a resumed run would differ in its last bits.
-        return DistributedDataParallel(model, find_unused_parameters=True)
-    # As one unit: a block would be gathered at each call, and ranks do not call theirs equally often.
-    fully_shard(model)
-    return model
-
-
-@contextlib.contextmanager
-def no_sync(model: nn.Module) -> Iterator[None]:
-    """Do not exchange gradients between ranks inside, as for all but the last batch of a step; afterwards do again."""
-    if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            model.set_requires_gradient_sync(True)
-        return
-    with model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext():
-        yield
-
-
-def full_tensor(value: Tensor) -> Tensor:
-    """Return all of a tensor that may be sharded; every rank must call it."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
-
-
-def local_shards(values: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Return the parts of sharded tensors that this rank holds; rank 0 returns tensors that are not sharded too."""
-    parts = {name: value.to_local() if isinstance(value, DTensor) else value for name, value in values.items()}
-    return {name: part for name, part in parts.items() if world.is_main or isinstance(values[name], DTensor)}
-
-
-def shard_like(value: Tensor, like: Tensor) -> Tensor:
-    """Return a tensor that every rank holds in full, sharded as `like` is and on its device."""
-    value = value.to(like.device)
-    if not isinstance(like, DTensor):
-        return value
-    size = -(-len(value) // like.device_mesh.size())
-    shard = value[size * like.device_mesh.get_local_rank() :][:size].clone()
-    return DTensor.from_local(
-        shard, like.device_mesh, like.placements, run_check=False, shape=value.shape, stride=value.stride()
-    )

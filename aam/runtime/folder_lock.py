@@ -1,11 +1,11 @@
-"""Lock of a folder, so that one process at a time writes there."""
+"""Lock of a folder: one process at a time writes there, or several that agree to share it."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aam.errors import InputError
@@ -31,4 +31,26 @@ def lock_folder(folder: Path) -> Iterator[None]:
             raise InputError(f"{folder}: another process is writing there; wait for it, or choose another") from None
         except OSError as error:
             log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+        yield
+
+
+@contextlib.contextmanager
+def share_folder(folder: Path, prepare: Callable[[], object]) -> Iterator[None]:
+    """Share `folder` with other processes; the system ends the share when the process ends, however it ends.
+
+    `prepare` is called where no other process shares the folder; those that come meanwhile wait for its end.
+    """
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+            prepare()
+            yield
+            return
+        else:
+            prepare()
+        fcntl.flock(file, fcntl.LOCK_SH)
         yield

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,10 +16,10 @@ from collections.abc import Sequence
 
 import torch
 
-from aam.errors import CALL_AGAIN, FAILED, FINISHED, WARNINGS
-from aam.runtime.device import available_cores
+from aam.errors import CALL_AGAIN, FAILED, FINISHED, WARNINGS, RunError
 from aam.runtime.options import ProcessConfig
 from aam.runtime.process_group import GRACE_SECONDS, LAUNCHER
+from aam.runtime.processors import available_cores
 
 log = logging.getLogger("aam")
 
@@ -60,14 +61,36 @@ def rank_environment(size: int) -> dict[str, str]:
     }
 
 
-def launch(size: int, words: Sequence[str]) -> int:
-    """Run ``aam`` with the command line `words` as `size` processes on this node, and return their exit status.
+def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:
+    """Run ``python -m program`` with the command line `words` as `size` ranks here; return what each has printed.
+
+    Raises
+    ------
+    RunError
+        A rank ended with another exit status than 0.
+    """
+    environment = rank_environment(size)
+    command = [sys.executable, "-m", program, *words]
+    ranks = [
+        subprocess.Popen(
+            command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(size)
+    ]
+    outputs = [rank.communicate()[0] for rank in ranks]
+    if failed := [number for number, rank in enumerate(ranks) if rank.returncode]:
+        raise RunError(f"{shlex.join(command)}: rank {failed[0]} ended with exit status {ranks[failed[0]].returncode}")
+    return outputs
+
+
+def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
+    """Run ``python -m program`` with the command line `words` as `size` processes here; return their exit status.
 
     Signals that warn are passed on to the ranks. When one rank fails, the others have a minute to end; after a second
     signal all have seconds.
     """
     environment = rank_environment(size)
-    command = [sys.executable, "-m", "aam", *words]
+    command = [sys.executable, "-m", program, *words]
     ranks = [
         subprocess.Popen(command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(size)

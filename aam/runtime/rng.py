@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 def random_state(device: torch.device) -> dict[str, torch.Tensor]:
     """Return the states of torch's generators that a run on `device` draws from."""
+    # Rarefaction needs `generator` only, and `aam unifrac` no torch.
+    import torch
+
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["device"] = torch.cuda.get_rng_state(device)
@@ -21,6 +27,8 @@ def random_state(device: torch.device) -> dict[str, torch.Tensor]:
 
 def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> None:
     """Set torch's generators to the states that `random_state` returned."""
+    import torch
+
     torch.set_rng_state(state["cpu"])
     if "device" in state and device.type == "cuda":
         torch.cuda.set_rng_state(state["device"], device)

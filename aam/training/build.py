@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from aam.data.batch import Batch
 from aam.data.covariates import Covariates
 from aam.data.draw import draw_batch
 from aam.data.split import Split
@@ -16,14 +18,14 @@ from aam.engine.checkpoint import State
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.runtime.timing import stage
-from aam.training.heads import SCALE_SAMPLES, head_config
+from aam.training.heads import head_config, scale_samples
 from aam.training.inference import AsvVectors, encode_table
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.pipeline import PipelineTask
 from aam.training.saved_model import load_model, samples_with_labels
 from aam.training.task import AmpliconTask
-from aam.training.warm_start import freeze_base, load_matching_weights
+from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     heads = head_config(config, study, targets, covariates, train_ids)
     torch.manual_seed(config.runtime.seed)
     with stage("model creation"):
-        network = Aam(config.model, study.depth, heads)
+        network = Aam(config.model, study.depth, heads, study.reference)
     rows = {"train": study.rows(train_ids), "validation": study.rows(validation_ids)}
     seen_samples = {*train_ids, *validation_ids}
     labelled_samples = set(seen_samples) if targets.specs else set()
@@ -67,22 +69,29 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
         same_heads = same_targets and dataclasses.replace(encoder.heads, scale=heads.scale) == heads
         load_matching_weights(network, encoder.network, source, same_heads)
+        if state is None and not encoder.network.reads_samples:
+            # It has learned masked bases alone, and nothing of samples yet.
+            network.standardize(_first_batch(study, train_ids))
         seen_samples |= set(encoder.notes["seen_samples"])
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count twice.
         continues = same_heads and bool(targets.specs)
     elif state is None:
-        network.standardize(draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, distances=False))
+        network.standardize(_first_batch(study, train_ids))
     network.to(device)
     if state is not None:
         network.load_state_dict(state.part("model"))
-    frozen = config.targets.freeze_base
+    frozen = config.targets.freeze_base or config.train.freeze_asvs
     is_new = state is None and bool(targets.specs) and not continues
-    asvs = encode_table(network, study, device, config.runtime) if frozen or is_new else None
+    asvs = prepared.frozen_asvs(network, study)
+    if is_new and asvs is None:
+        asvs = encode_table(network, study, device, config.runtime)
     if is_new and asvs is not None:
         fit_heads(network, study, (rows["train"], rows["validation"]), asvs, device, config)
-    if frozen:
+    if config.targets.freeze_base:
         freeze_base(network)
+    elif frozen:
+        freeze_asvs(network)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     network.compile_encoders(compiler)
     return Built(
@@ -91,9 +100,15 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     )  # fmt: skip
 
 
+def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
+    return draw_batch(study, study.rows(scale_samples(study, train_ids)), 0, distances=False)
+
+
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:
     """Return the task that trains a network on its split."""
     config = prepared.config
     task_class = PipelineTask if config.runtime.pipeline else AmpliconTask
-    loaders = make_loaders(prepared, built.study, built.rows, built.asvs is None, built.heads.metric is not None)
+    # Masked counts are drawn by the sequences of the ASVs, also where their vectors are computed beforehand.
+    tokens = built.asvs is None or config.train.count_penalty > 0
+    loaders = make_loaders(prepared, built.study, built.rows, tokens, built.heads.metric is not None)
     return task_class(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)

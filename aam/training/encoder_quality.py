@@ -18,8 +18,10 @@ from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.evaluation.distances import WORD, jaccard, mantel, neighbours_recovered, partial_mantel, word_counts
 from aam.evaluation.encoder_advice import TIE, mantel_advice
+from aam.evaluation.figures.ordination import ordination_figures
+from aam.evaluation.figures.svg import Figure
 from aam.evaluation.metrics import Array
-from aam.evaluation.report import Table
+from aam.evaluation.tables import Table
 from aam.model.aam import Aam
 from aam.runtime.options import RuntimeConfig
 from aam.training.inference import run_model
@@ -36,10 +38,11 @@ SEEN_ASVS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class EncoderQuality:
-    """Tables for the report of `aam pretrain`, and what a reader must be warned of."""
+    """Tables and figures for the report of `aam pretrain`, and what a reader must be warned of."""
 
     tables: tuple[Table, ...]
     warnings: tuple[str, ...]
+    plots: tuple[Figure, ...] = ()
 
 
 def _distances(
@@ -49,9 +52,9 @@ def _distances(
     batch, head = draw_batch(study, rows, EVALUATION), saved.network.distance
     if head is None or batch.distance is None:
         raise ValueError("the model has no UniFrac head, or the study no distances")
-    predicted = run_model(saved.network, study, rows, device, config).reorder(batch.sample_ids)
+    predicted = run_model(saved.network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
     with torch.inference_mode():
-        vectors = head.vectors(torch.from_numpy(predicted.samples).float().to(device))
+        vectors = torch.from_numpy(predicted.compared).to(device)
         distances = head(vectors, vectors).double().cpu().numpy()
     truth = batch.distance.double().numpy()
     kept = batch.counts.numpy() > 0
@@ -112,10 +115,20 @@ def _nearest(tokens: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     return row
 
 
-def _base_table(saved: SavedModel, study: Study, seen: Array, new: Array, device: torch.device) -> Table:
-    """Return masked-base accuracy on ASVs absent from training, beside the consensus and the nearest seen ASV."""
-    tokens = study.tokens[torch.from_numpy(new[:MAX_ASVS])]
-    seen_tokens = study.tokens[torch.from_numpy(seen)]
+def _rows_with_distances(study: Study, rows: Array) -> list[tuple[str, Array]]:
+    """Return the samples to compare, three or more: all of them, or those of each of several studies with its name."""
+    if study.origin is None:
+        return [("", rows)] if len(rows) > 2 else []
+    parts = [
+        (f"{part.name}: ", rows[study.origin[rows] == number])
+        for number, part in enumerate(study.parts)
+        if part.tree is not None
+    ]
+    return [(name, part) for name, part in parts if len(part) > 2]
+
+
+def base_table(saved: SavedModel, tokens: torch.Tensor, seen_tokens: torch.Tensor, device: torch.device) -> Table:
+    """Return masked-base accuracy on new ASVs ``[F, L]``, beside rules that know seen ones ``[S, L]``."""
     where, guess = masked_bases(saved.network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
     counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
     by_name = {
@@ -125,6 +138,15 @@ def _base_table(saved: SavedModel, study: Study, seen: Array, new: Array, device
     }
     rows = [(name, f"{(predicted == tokens)[where].double().mean():.4f}") for name, predicted in by_name.items()]
     return Table(f"Masked bases of {len(tokens)} ASVs absent from training", ("", "accuracy"), tuple(rows))
+
+
+def _of_fold(figure: Figure, fold: str) -> Figure:
+    """Return a figure with the fold in its title and in the name of its file."""
+    return (
+        dataclasses.replace(figure, title=f"Fold {fold}: {figure.title}", name=f"fold-{fold}-{figure.name}")
+        if fold
+        else figure
+    )
 
 
 def evaluate_encoder(
@@ -137,10 +159,15 @@ def evaluate_encoder(
     new = np.setdiff1d(of_held_out, seen)
     tables: list[Table] = []
     warnings: list[str] = []
+    plots: list[Figure] = []
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
-    if saved.network.distance is not None and len(rows) > 2:
-        truth, by_name = _distances(saved, study, rows, config, device)
-        tables.append(_distance_table(truth, by_name, study.metric))
+    for name, part in _rows_with_distances(study, rows) if saved.network.distance is not None else ():
+        truth, by_name = _distances(saved, study, part, config, device)
+        table = _distance_table(truth, by_name, study.metric)
+        tables.append(dataclasses.replace(table, title=name + table.title))
+        if name:
+            continue
+        plots += ordination_figures(truth, by_name["the model"], str(study.metric))
         model, *model_free = (mantel(distances, truth) for distances in by_name.values())
         names = list(by_name)[1:]
         advice = mantel_advice(
@@ -148,7 +175,10 @@ def evaluate_encoder(
         )
         warnings += [fold + advice] if model < max(model_free) - TIE else []
     if len(new) and len(seen):
-        tables.append(_base_table(saved, study, seen, new, device))
+        unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
+        tables.append(base_table(saved, unseen, seen_tokens, device))
     return EncoderQuality(
-        tuple(dataclasses.replace(table, title=fold + table.title) for table in tables), tuple(warnings)
+        tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
+        tuple(warnings),
+        tuple(_of_fold(figure, split.test_fold) for figure in plots),
     )

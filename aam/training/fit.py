@@ -1,9 +1,7 @@
-"""Training on one split: build the network, fit it with logs and checkpoints, and save the models."""
+"""Training on one split: build the network, fit it, and save the models."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +9,22 @@ import numpy as np
 from aam.data.region import RegionProfile
 from aam.data.split import Split
 from aam.data.split_file import write_split
-from aam.engine.checkpoint import CheckpointManager, State
-from aam.engine.logger import METRICS, RunLogger
+from aam.data.study import Study
+from aam.engine.fit import fit
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import CHECKPOINTS
-from aam.engine.trainer import Trainer, total_steps
+from aam.engine.trainer import Trainer
+from aam.evaluation.prediction_file import write_predictions
 from aam.model.aam import Aam
 from aam.runtime.files import remove
 from aam.training.build import Built, build, make_task
+from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, labels_used
-from aam.training.member_fit import with_members
+from aam.training.member_fit import with_members, without_validation
 from aam.training.saved_model import SavedModel, save_model
-from aam.training.task import AmpliconTask
 
-log = logging.getLogger("aam")
+# Predictions of validation samples, where the saved model has learned from them too.
+VALIDATION = "validation.tsv"
 
 
 def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel:
@@ -35,46 +35,10 @@ def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path,
     if run.world.is_main:
         write_split(folder / "split.tsv", split)
     with run.signals:
-        trainer = fit(task, run, folder, state, title)
+        trainer = fit(task, prepared.config.train, run, folder, state, title)
         saved = save(prepared, run, built, trainer, folder, labels_used(prepared, split))
     run.signals.raise_if_requested(run.world)
     return saved
-
-
-def fit(task: AmpliconTask, run: RunDirectory, folder: Path, state: State | None, title: str) -> Trainer:
-    """Train a task in `folder`, from `state` where there is one, with logs and checkpoints; return its trainer."""
-    config, world = task.config, run.world
-    manager = CheckpointManager(folder / CHECKPOINTS, config.runtime, run.signals, world)
-    logger_state = None if state is None else state.facts["logger"]
-    text = "" if state is None else state.texts.get(METRICS, "")
-    steps = total_steps(task, config.train)
-    logger = RunLogger(folder, title, steps, config.train.epochs, logger_state, text) if world.is_main else None
-
-    def full_state(trainer: Trainer) -> State:
-        state = trainer.state()
-        facts = {**state.facts, "logger": logger.state() if logger else {}, "run": run.about}
-        return State(state.tensors, facts, {METRICS: logger.text} if logger else {})
-
-    trainer = Trainer(
-        task, config.train, config.runtime, world, folder,
-        on_record=logger.record if logger else dict,
-        after_step=lambda trainer: manager.maybe_save(trainer.progress.step, lambda: full_state(trainer)),
-    )  # fmt: skip
-    if state is not None:
-        trainer.restore(state)
-        log.info("%s: goes on after step %d", title, trainer.progress.step)
-    _log_batch_size(task, title)
-    with logger or contextlib.nullcontext():
-        trainer.fit()
-    log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
-    return trainer
-
-
-def _log_batch_size(task: AmpliconTask, title: str) -> None:
-    train, devices = task.config.train, task.train.world.size
-    per_device = f"{train.gradient_accumulation_steps} x {train.batch_size}"
-    samples = train.gradient_accumulation_steps * train.batch_size * devices
-    log.info("%s: %d samples per step (%s on each of %d devices)", title, samples, per_device, devices)
 
 
 def save(
@@ -94,7 +58,7 @@ def save(
         "best_epoch": trainer.progress.best_epoch,
     }
     # A new network: the trained one may be sharded.
-    network = Aam(config.model, study.depth, built.heads).to(prepared.device)
+    network = Aam(config.model, study.depth, built.heads, study.reference).to(prepared.device)
     saved = SavedModel(
         network, config.data, config.model, built.heads, study.depth, study.seed, built.targets, profile, notes,
         built.covariates,
@@ -102,7 +66,9 @@ def save(
     blended = saved
     if run.world.is_main:
         network.load_state_dict(trainer.best_weights)
-        blended = with_members(saved, prepared, study, split, split.ids("train"))
+        blended = with_members(saved, prepared, study, split)
+        if blended.members is not None and not split.ids("test") and split.ids("validation"):
+            _write_validation(prepared, without_validation(blended, prepared, study, split), study, split, folder)
     for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
         network.load_state_dict(weights)
         if run.world.is_main:
@@ -110,3 +76,11 @@ def save(
     if run.world.is_main:
         remove(folder / CHECKPOINTS)
     return blended
+
+
+def _write_validation(prepared: Prepared, model: SavedModel, study: Study, split: Split, folder: Path) -> None:
+    """Write what a model that has not learned from the validation samples predicts of them."""
+    passes, runtime = prepared.config.targets.val_prediction_passes, prepared.config.runtime
+    asvs = prepared.frozen_asvs(model.network, study)
+    table = predict_rows(model, study, split.ids("validation"), runtime, prepared.device, passes, split.test_fold, asvs)
+    write_predictions(folder / VALIDATION, table)

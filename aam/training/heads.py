@@ -16,13 +16,22 @@ from aam.model.heads import HeadConfig
 SCALE_SAMPLES = 256
 
 
+def scale_samples(study: Study, train_ids: Sequence[str]) -> Sequence[str]:
+    """Return the training samples that vectors and losses are scaled by: the first ones, or some of every study."""
+    if study.origin is None:
+        return train_ids[:SCALE_SAMPLES]
+    ordered = sorted(study.rows(train_ids).tolist(), key=study.origin.__getitem__)
+    return [study.table.sample_ids[row] for row in ordered[:: max(1, len(ordered) // SCALE_SAMPLES)]]
+
+
 def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
     """Return mean and standard deviation of the distance, or of Faith PD, in one rarefaction of training samples."""
-    batch = draw_batch(study, study.rows(train_ids[:SCALE_SAMPLES]), 0, tokens=False)
+    batch = draw_batch(study, study.rows(scale_samples(study, train_ids)), 0, tokens=False)
     values = batch.faith_pd
     if batch.distance is not None:
         rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1)
         values = batch.distance[rows, columns]
+        values = values[torch.isfinite(values)]
     if values is None or len(values) < 2 or not values.std() > 0:
         return 0.0, 1.0
     return float(values.double().mean()), float(values.double().std())

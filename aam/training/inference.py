@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -63,11 +64,34 @@ def encode_table(model: Aam, study: Study, device: torch.device, config: Runtime
     return AsvVectors(vectors)
 
 
+@dataclass(eq=False)
+class EncodedAsvs:
+    """The vectors of a table's ASVs by the encoder that read them last, for networks that read ASVs as it does.
+
+    The folds of a run with frozen bases do, and so does the model that a fold saves: then each ASV is encoded once.
+    """
+
+    vectors: AsvVectors | None = None
+    tokens: Tensor | None = None
+    digest: str = ""
+
+    def encode(self, model: Aam, study: Study, device: torch.device, config: RuntimeConfig) -> AsvVectors:
+        """Return what `encode_table` does, from memory where the weights and the ASVs are those of the last call."""
+        digest = hashlib.sha256(str(device).encode())
+        for name, value in sorted(model.asv.state_dict().items()):
+            digest.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
+        if self.vectors is None or self.tokens is not study.tokens or self.digest != digest.hexdigest():
+            self.vectors = encode_table(model, study, device, config)
+            self.tokens, self.digest = study.tokens, digest.hexdigest()
+        return self.vectors
+
+
 @dataclass(frozen=True, eq=False)
 class Predicted:
     """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column.
 
-    `read` [N, W] are the vectors that target heads read, `quantiles` are [N, Q, T].
+    `read` [N, W] are the vectors that target heads read, `compared` [N, C] those whose distances are predicted (C is 0
+    where they are not asked for), `quantiles` are [N, Q, T].
     """
 
     sample_ids: tuple[str, ...]
@@ -76,6 +100,7 @@ class Predicted:
     samples: Array
     read: Array
     quantiles: Array
+    compared: npt.NDArray[np.float32]
 
     @staticmethod
     def concatenate(parts: Sequence[Predicted]) -> Predicted:
@@ -84,7 +109,10 @@ class Predicted:
             sum((part.sample_ids for part in parts), ()),
             np.concatenate([part.target for part in parts]),
             tuple(np.concatenate(columns) for columns in zip(*(p.probabilities for p in parts), strict=True)),
-            *(np.concatenate([getattr(p, name) for p in parts]) for name in ("samples", "read", "quantiles")),
+            *(
+                np.concatenate([getattr(p, name) for p in parts])
+                for name in ("samples", "read", "quantiles", "compared")
+            ),
         )
 
     def all_gather(self, world: World, study: Study) -> Predicted:
@@ -96,20 +124,22 @@ class Predicted:
         target, samples, read, quantiles, *probabilities = (
             np.concatenate(world.all_gather_arrays(values)) for values in arrays
         )
+        compared = np.concatenate(world.all_gather_arrays(self.compared))
         names = tuple(study.table.sample_ids[row] for row in rows)
-        return Predicted(names, target, tuple(probabilities), samples, read, quantiles)
+        return Predicted(names, target, tuple(probabilities), samples, read, quantiles, compared)
 
     def reorder(self, sample_ids: Sequence[str]) -> Predicted:
         """Return the predictions in the order of `sample_ids`."""
         row_of = {name: row for row, name in enumerate(self.sample_ids)}
         rows = np.array([row_of[name] for name in sample_ids], np.int64)
         probabilities = tuple(column[rows] for column in self.probabilities)
-        reordered = (values[rows] for values in (self.samples, self.read, self.quantiles))
-        return Predicted(tuple(sample_ids), self.target[rows], probabilities, *reordered)
+        samples, read, quantiles = (values[rows] for values in (self.samples, self.read, self.quantiles))
+        compared = self.compared[rows]
+        return Predicted(tuple(sample_ids), self.target[rows], probabilities, samples, read, quantiles, compared)
 
 
-def collect(outputs: Outputs, batch: Batch) -> Predicted:
-    """Return the predictions of one batch on the host, in float64."""
+def collect(outputs: Outputs, batch: Batch, compared: bool = False) -> Predicted:
+    """Return the predictions of one batch on the host, in float64; with `compared` what distances are taken of too."""
 
     def host(values: Tensor) -> Array:
         return values.detach().double().cpu().numpy()
@@ -118,7 +148,10 @@ def collect(outputs: Outputs, batch: Batch) -> Predicted:
     probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
     read = outputs.samples if outputs.read is None else outputs.read
     quantiles = np.zeros((len(target), 0, 0)) if outputs.quantiles is None else host(outputs.quantiles)
-    return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples), host(read), quantiles)
+    vectors = np.zeros((len(target), 0), np.float32)
+    if compared and outputs.compared is not None:
+        vectors = outputs.compared.detach().float().cpu().numpy()
+    return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples), host(read), quantiles, vectors)
 
 
 def mean_scores(
@@ -149,6 +182,7 @@ def run_model(
     config: RuntimeConfig,
     rarefaction: int = EVALUATION,
     asvs: AsvVectors | None = None,
+    compared: bool = False,
 ) -> Predicted:
     """Predict the samples at `rows` from one rarefaction.
 
@@ -164,9 +198,12 @@ def run_model(
         Number of the rarefaction; the fixed one of evaluation unless given.
     asvs : AsvVectors, optional
         Vectors of all ASVs of the table; encoded here unless given.
+    compared : bool
+        Keep the vectors whose distances are predicted too; on a reference tree they are wide.
     """
     asvs = encode_table(model, study, device, config) if asvs is None else asvs
-    loader = Loader(study, rows, SAMPLES_AT_ONCE, workers=config.num_workers, tokens=False, distances=False)
+    placed = study.placed_on(model.reference)
+    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, tokens=False, distances=False)
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device), routed(device):
@@ -174,21 +211,23 @@ def run_model(
             moved = batch.to(device)
             with stage("forward"):
                 outputs = model(moved, None, asvs.select(moved))
-            parts.append(collect(outputs, moved))
+            parts.append(collect(outputs, moved, compared))
     return Predicted.concatenate(parts).reorder([study.table.sample_ids[row] for row in rows])
 
 
 def _with_members(
-    members: Members, study: Study, rows: Rows, draws: Sequence[int], predicted: Sequence[Predicted]
+    members: Members, study: Study, rows: Rows, rarefactions: Sequence[int], predicted: Sequence[Predicted]
 ) -> list[Predicted]:
     """Return what the network says in each draw, blended with what the members say."""
-    blended = blend_draws(members, study, rows, draws, [per_target(p.target, p.probabilities) for p in predicted])
-    found = []
+    blended = blend_draws(
+        members, study, rows, rarefactions, [per_target(p.target, p.probabilities) for p in predicted]
+    )
+    blended_predictions = []
     for one, parts in zip(predicted, blended, strict=True):
         numbers = one.target.shape[1]
         target = np.concatenate([one.target[:, :0], *parts[:numbers]], axis=1)
-        found.append(replace(one, target=target, probabilities=tuple(parts[numbers:])))
-    return found
+        blended_predictions.append(replace(one, target=target, probabilities=tuple(parts[numbers:])))
+    return blended_predictions
 
 
 def predict_rows(
@@ -199,15 +238,17 @@ def predict_rows(
     device: torch.device,
     passes: int,
     fold: str = "",
+    asvs: AsvVectors | None = None,
 ) -> PredictionTable:
-    """Predict samples of `study` from `passes` rarefactions each; every ASV is encoded once.
+    """Predict samples of `study` from `passes` rarefactions each; every ASV is encoded once, unless `asvs` are given.
 
     Numbers are means over the rarefactions, spreads their standard deviation, probabilities their mean; intervals are
     added where the model holds fitted ones.
     """
     study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
+    study = study.placed_on(saved.network.reference)
     rows = study.rows(sample_ids)
-    asvs = encode_table(saved.network, study, device, config)
+    asvs = encode_table(saved.network, study, device, config) if asvs is None else asvs
     draw_numbers = [EVALUATION - 1 - number for number in range(passes)]
     rarefactions = [run_model(saved.network, study, rows, device, config, draw, asvs) for draw in draw_numbers]
     if saved.members is not None:

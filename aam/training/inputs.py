@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import FineTuneConfig
-from aam.contradictions import class_weight_problems, encoder_problems, option_problems
+from aam.config import DataConfig, FineTuneConfig
+from aam.contradictions import class_weight_problems, default_members, encoder_problems, option_problems
 from aam.data.batch import Budget
 from aam.data.covariates import Covariates
 from aam.data.draw import Withheld
 from aam.data.loader import Loader
+from aam.data.placement import ReferenceTree, read_reference
 from aam.data.split import Split, restricted
+from aam.data.studies import load_studies
 from aam.data.study import Study
 from aam.data.study_inputs import load_study
 from aam.data.study_splits import make_splits, split_columns
 from aam.data.supervision import optional_columns, supervised
 from aam.data.targets import Targets
 from aam.errors import InputError, Problems, shown
+from aam.evaluation.prediction_file import name_problems
+from aam.model.aam import Aam
 from aam.runtime.device import prepare_device
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.manifest import MANIFEST
 from aam.runtime.rng import generator
+from aam.runtime.shipped import model_folder
+from aam.training.inference import AsvVectors, EncodedAsvs
 from aam.training.losses import class_weights
 from aam.training.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
+
+log = logging.getLogger("aam")
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
 
@@ -44,18 +53,41 @@ class Prepared:
     device: torch.device
     world: World = SINGLE
     budget: Budget | None = None
+    encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
+
+    def frozen_asvs(self, network: Aam, study: Study) -> AsvVectors | None:
+        """Return the vectors of all ASVs where their encoder is frozen, computed once for all folds that share it."""
+        if not (self.config.targets.freeze_base or self.config.train.freeze_asvs):
+            return None
+        return self.encoded.encode(network, study, self.device, self.config.runtime)
 
 
 def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
     """Return the folder of the pretrained encoder: itself, its ``model``, or that of the same fold (``*``: any)."""
-    path = config.targets.pretrained_encoder
-    if path is None:
+    if config.train.pretrained_encoder is None:
         return None
+    path = model_folder(config.train.pretrained_encoder)
     for candidate in (path, *sorted(path.glob(f"fold-{fold}/model")), path / "model"):
         if (candidate / MANIFEST).is_file():
             return candidate
     expected = f"{MANIFEST}, model/ or fold-{fold}/model/"
     raise InputError(f"--pretrained-encoder: {path} holds no model ({expected}); run `aam pretrain` first{RETRAIN}")
+
+
+def resolved(config: FineTuneConfig) -> FineTuneConfig:
+    """Return the options of a training with those that others decide."""
+    targets = config.targets
+    if targets.metadata_column and not targets.count_prediction:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
+    members = targets.members or default_members(targets)
+    config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
+    if targets.metadata_column and "deep" not in members:
+        # A network that takes no part stays as it starts.
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=0))
+    if not targets.metadata_column and config.data.test_size is None:
+        # Without labels there is nothing to hold out for, unless it is asked for.
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, test_size=0.0))
+    return config
 
 
 def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
@@ -69,29 +101,40 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     if problems := option_problems(config, world.size):
         raise InputError(*problems)
     device = prepare_device(config.runtime)
+    config = resolved(config)
     targets = config.targets
-    if targets.metadata_column and not targets.count_prediction:
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
-    if not targets.metadata_column and config.data.test_size is None:
-        # Without labels there is nothing to hold out for, unless it is asked for.
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, test_size=0.0))
-    encoder = encoder_folder(config, "*")
+    encoder, pretrained = encoder_folder(config, "*"), None
     if encoder is not None:
-        config = _with_encoder(config, load_model(encoder, device), encoder)
+        pretrained = load_model(encoder, device)
+        config = _with_encoder(config, pretrained, encoder)
     data = config.data
     columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *split_columns(data)]
-    study = load_study(
-        data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
-        optional_columns(targets, config.covariates),
-    )  # fmt: skip
+    if data.tables:
+        study = load_studies(data, config.model.max_bp, config.runtime.seed)
+    else:
+        study = load_study(
+            data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
+            optional_columns(targets, config.covariates),
+        )  # fmt: skip
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
+    study = study.placed_on(_reference(data, pretrained))
+    for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
+        log.warning("warning: --pretrained-encoder: %s", sentence)
     return Prepared(config, study, make_splits(study, data, config.runtime.seed), device, world)
+
+
+def _reference(data: DataConfig, encoder: SavedModel | None) -> ReferenceTree | None:
+    """Return the tree on which ASVs are placed: that of the encoder, or of ``--reference-tree``."""
+    if data.reference_tree is not None:
+        return read_reference(data.reference_tree)
+    return None if encoder is None else encoder.network.reference
 
 
 def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
     """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that contradict them."""
-    problems = encoder_problems(config.model, encoder.model)
+    has_reference = encoder.network.reference is not None
+    problems = encoder_problems(config, encoder.model, has_reference)
     if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
@@ -121,9 +164,13 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
 
 
 def check_targets(prepared: Prepared) -> None:
-    """Raise `InputError` for targets, subsets and encoders that cannot be learned from, before anything is written."""
+    """Raise `InputError` for targets, subsets and encoders that cannot be learned from, before anything is written.
+
+    Covariates that some samples lack, or whose categories a training subset lacks, are logged, each message once.
+    """
     problems = Problems()
     ranks = prepared.world.size
+    unknown: dict[str, None] = {}
     for split in prepared.splits:
         used = labels_used(prepared, split)
         problems.messages += [
@@ -133,13 +180,34 @@ def check_targets(prepared: Prepared) -> None:
         ]
         problems.messages += _labels_seen(prepared, split)
         train_ids = used.ids("train")
-        study, targets, _ = supervise(prepared, train_ids)
-        unused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
-        problems.messages += [problem for problem in unused if problem not in problems.messages]
+        study, targets, covariates = supervise(prepared, train_ids)
+        if study.metadata is not None:
+            unknown |= dict.fromkeys(covariates.unknown_values(study.metadata, study.table.sample_ids))
+        refused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
+        refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, used)]
+        problems.messages += [problem for problem in refused if problem not in problems.messages]
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
             class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)
     problems.raise_if_any()
+    for message in unknown if prepared.world.is_main else ():
+        log.warning("%s", message)
+
+
+def _undefined_metric(config: FineTuneConfig, study: Study, targets: Targets, split: Split) -> list[str]:
+    """Return why ``--best-metric`` cannot choose an epoch: of one value alone there is neither AUROC nor R2."""
+    metric, rows = config.targets.best_metric, study.rows(split.ids("validation"))
+    values = {"auroc": study.label, "r2": study.target}.get(metric)
+    specs = targets.classes if metric == "auroc" else targets.numeric
+    if values is None or not len(rows):
+        return []
+    of_fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    return [
+        f"--best-metric {metric}: the validation subset{of_fold} holds one value of {spec.name!r} only, so that no "
+        "epoch is the best; take another metric, --stratify, or a larger --validation-size"
+        for spec, column in zip(specs, values[rows].T, strict=True)
+        if len(np.unique(column)) < 2
+    ]
 
 
 def _labels_seen(prepared: Prepared, split: Split) -> list[str]:
@@ -167,7 +235,7 @@ def make_loaders(
         study, rows["train"], config.train.batch_size, True, config.runtime.num_workers,
         tokens=tokens, distances=distances,
         # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
-        shallow=0.0 if study.tree is None else config.train.shallow_draws,
+        shallow=0.0 if study.tree is None and not study.parts else config.train.shallow_draws,
         withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
         world=prepared.world, budget=prepared.budget,
     )  # fmt: skip

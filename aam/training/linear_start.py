@@ -180,7 +180,7 @@ def fit_heads(
             raise TypeError("class heads need the labels of the study")
         inputs = head_inputs(head)
         label, held_label = (np.tile(study.label[subset, column], RAREFACTIONS) for subset in (train, validation))
-        labelled = label >= 0
+        labelled = (label >= 0) & (sample_weight > 0)
         held_labelled = held_label >= 0
         classes = head.linear.out_features
         (class_weight,) = class_weights(config.targets.class_weights, study.label[train][:, [column]], [classes])
@@ -208,7 +208,7 @@ def _fit_numbers(
             )
             for values in targets
         )
-        present = np.isfinite(y)
+        present = np.isfinite(y) & (weight > 0)
         held_present = np.isfinite(held_y)
         x, y, present_weight = inputs.train[present], y[present], weight[present]
         ridge = _ridge(x, y, inputs.validation[held_present], held_y[held_present], present_weight)

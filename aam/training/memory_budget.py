@@ -12,12 +12,12 @@ import torch
 from scipy.optimize import nnls
 
 from aam.config import FineTuneConfig, TrainConfig
-from aam.data.batch import Batch, Budget
+from aam.data.batch import Budget
 from aam.data.loader import Loader
 from aam.data.study import Study
-from aam.engine.finders import largest_batch
+from aam.engine.finders import batch_and_accumulation, fitting_batches
 from aam.errors import InputError, RunError
-from aam.runtime.memory import memory_limit, peak_memory, reset_peak, resident_memory
+from aam.runtime.memory import memory_limit
 from aam.runtime.platform import Facts
 from aam.training.steps import PretrainingSteps, steps_of
 
@@ -31,15 +31,7 @@ def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
     loader = dataclasses.replace(steps.loader, batch_size=size)
     # Samples differ far more than rarefactions do, so the expected number of ASVs says which batch is largest.
     largest = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
-    return _step_peak(steps, loader.draw(largest, 0))
-
-
-def _step_peak(steps: PretrainingSteps, batch: Batch) -> int:
-    """Return the peak bytes of two steps on `batch`, those of the optimizer included."""
-    reset_peak(steps.device)
-    for number in range(2):
-        steps.step(batch, number)
-    return peak_memory(steps.device)
+    return steps.peak_bytes(loader.draw(largest, 0))
 
 
 def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | None = None) -> dict[int, int]:
@@ -60,12 +52,10 @@ def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | N
         Not even one sample fits.
     """
     max_size = min(max_size or len(steps.loader.rows), len(steps.loader.rows))
-    base = resident_memory() if steps.device.type == "cpu" else 0
-    with steps.restored():
-        try:
-            return largest_batch(lambda size: _epoch_peak(steps, size), limit, max_size, base)
-        except RunError as error:
-            raise RunError(f"{error}; {ADVICE}") from None
+    try:
+        return fitting_batches(steps, lambda size: _epoch_peak(steps, size), limit, max_size)
+    except RunError as error:
+        raise RunError(f"{error}; {ADVICE}") from None
 
 
 def _fit_budget(measurements: Sequence[Sequence[float]], limit: int) -> Budget:
@@ -92,12 +82,12 @@ def fit_memory_model(steps: PretrainingSteps, limit: int) -> Budget:
     measurements: list[tuple[float, ...]] = []
     with steps.restored():
         # The first steps fill what stays: the state of the optimizer and of the libraries.
-        budget = Budget(_step_peak(steps, loader.draw(richest[-1:], 0)), 0, 0, limit)
+        budget = Budget(steps.peak_bytes(loader.draw(richest[-1:], 0)), 0, 0, limit)
         for size in (1 << power for power in range(loader.batch_size.bit_length())):
             for rows in (richest[:size], np.repeat(richest[:1], size)):
                 batch = loader.draw(rows, 0)
                 if budget.allows(batch):
-                    measurements.append((1.0, batch.tokens.numel(), batch.asv.numel(), _step_peak(steps, batch)))
+                    measurements.append((1.0, batch.tokens.numel(), batch.asv.numel(), steps.peak_bytes(batch)))
                     budget = _fit_budget(measurements, limit)
     if not measurements or not budget.allows(loader.draw(richest[:1], 0)):
         raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {ADVICE}")
@@ -161,8 +151,7 @@ def split_batch(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
                 f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {config.batch_size}"
             )
         return config.batch_size, effective // config.batch_size
-    batch_size = max(size for size in range(1, min(fitting, effective) + 1) if effective % size == 0)
-    return batch_size, effective // batch_size
+    return batch_and_accumulation(effective, fitting)
 
 
 def choose_batch_size(

@@ -6,13 +6,11 @@ import dataclasses
 import functools
 import json
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -25,6 +23,7 @@ from aam.model.asv import AsvEncoder, attention_mask
 from aam.model.layers import Stack
 from aam.runtime.device import device_name
 from aam.runtime.distributed import SINGLE, World
+from aam.runtime.link import Link
 from aam.runtime.precision import autocast
 from aam.runtime.routing import routed
 from aam.runtime.timing import seconds, stage
@@ -70,37 +69,6 @@ class FirstStageOutputs(NamedTuple):
 
     nucleotides: Tensor | None
     sent: Tensor
-
-
-@dataclasses.dataclass(eq=False)
-class Link:
-    """Sends tensors to the other stage and receives its own, in order and asynchronously."""
-
-    world: World
-    sent: list[tuple[Any, Tensor]] = dataclasses.field(default_factory=list)
-    expected: deque[tuple[Any, Tensor]] = dataclasses.field(default_factory=deque)
-
-    def send(self, value: Tensor) -> None:
-        """Start to send `value` to the other stage, which must expect one of its shape."""
-        value = value.contiguous()
-        self.sent.append((dist.isend(value, 1 - self.world.rank), value))
-        self.world.bytes_sent["hidden states"] += value.nbytes
-
-    def expect(self, value: Tensor) -> None:
-        """Start to receive the next tensor into the memory of `value`."""
-        self.expected.append((dist.irecv(value, 1 - self.world.rank), value))
-
-    def receive(self) -> Tensor:
-        """Wait for the next tensor that was expected, and return it."""
-        work, value = self.expected.popleft()
-        work.wait()
-        return value
-
-    def wait_sent(self) -> None:
-        """Wait until the other stage has received everything that was sent."""
-        for work, _ in self.sent:
-            work.wait()
-        self.sent.clear()
 
 
 class _SendHidden(torch.autograd.Function):

@@ -11,21 +11,22 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-import safetensors.torch
 import torch
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig
 from aam.data.covariates import Covariates
+from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets
-from aam.engine.checkpoint import write_tensors
 from aam.errors import InputError, shown
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
 from aam.runtime.files import atomic_folder, read_json
 from aam.runtime.manifest import MANIFEST, verify_manifest, write_manifest
+from aam.runtime.shipped import CARD, model_folder
+from aam.runtime.tensor_file import read_tensors, write_shards, write_tensors
 from aam.runtime.timing import stage
 from aam.training.members.members import Members
 from aam.training.members.saving import from_tensors, to_tensors
@@ -34,7 +35,12 @@ FORMAT = 1
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 
+REFERENCE = "reference.safetensors"
+
 MEMBERS, MEMBER_WEIGHTS = "members.json", "members.safetensors"
+
+# Bytes of a file of weights that comes with the package.
+SHARD_LIMIT = 900_000
 
 RETRAIN = (
     " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
@@ -59,8 +65,8 @@ class SavedModel:
     members: Members | None = None
 
 
-def save_model(path: Path, saved: SavedModel) -> None:
-    """Write `saved` to the folder `path`, all of it or nothing."""
+def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
+    """Write `saved` to the folder `path`, all of it or nothing; with a `card` weights in half precision, in shards."""
     description = {
         "format": FORMAT,
         "version": aam.__version__,
@@ -76,14 +82,24 @@ def save_model(path: Path, saved: SavedModel) -> None:
     }
     with atomic_folder(path) as folder:
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        write_tensors(saved.network.state_dict(), folder / WEIGHTS)
-        profile = {name: torch.from_numpy(np.asarray(value)) for name, value in saved.profile.to_arrays().items()}
-        write_tensors(profile, folder / PROFILE)
+        weights = saved.network.state_dict()
+        if card is not None:
+            (folder / CARD).write_text(card, encoding="utf-8")
+            write_shards({name: tensor.half() for name, tensor in weights.items()}, folder / WEIGHTS, SHARD_LIMIT)
+        else:
+            write_tensors(weights, folder / WEIGHTS)
+        _write_arrays(saved.profile.to_arrays(), folder / PROFILE)
+        if saved.network.reference is not None:
+            _write_arrays(saved.network.reference.to_arrays(), folder / REFERENCE)
         if saved.members is not None:
             arrays, described = to_tensors(saved.members)
             (folder / MEMBERS).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-            write_tensors({name: torch.from_numpy(values) for name, values in arrays.items()}, folder / MEMBER_WEIGHTS)
+            _write_arrays(arrays, folder / MEMBER_WEIGHTS)
         write_manifest(folder)
+
+
+def _write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
+    write_tensors({name: torch.from_numpy(np.asarray(values)) for name, values in arrays.items()}, path)
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -105,9 +121,12 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             raise InputError(f"{path}: model format {description['format']}, this aam reads {FORMAT}")
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         heads = from_dict(HeadConfig(), description["heads"], str(path))
+        reference = None
+        if (path / REFERENCE).is_file():
+            reference = ReferenceTree.from_arrays(safetensors.numpy.load_file(path / REFERENCE))
         with stage("model creation"):
-            network = Aam(model, description["depth"], heads)
-        network.load_state_dict(safetensors.torch.load_file(path / WEIGHTS))
+            network = Aam(model, description["depth"], heads, reference)
+        network.load_state_dict(read_tensors(path / WEIGHTS))
         profile = safetensors.numpy.load_file(path / PROFILE)
         targets, fitted = Targets.from_json(description["targets"]), None
         if (path / MEMBERS).is_file():
@@ -155,7 +174,7 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
         As `load_model`, or the models draw their input in different ways or predict different targets.
     """
     folders: list[Path] = []
-    for folder in paths:
+    for folder in map(model_folder, paths):
         path = folder / "model" if (folder / "model" / MANIFEST).is_file() else folder
         if members := _members(path):
             verify_manifest(path)

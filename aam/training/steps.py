@@ -12,6 +12,7 @@ import torch
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
+from aam.data.placement import read_reference
 from aam.data.study import Study
 from aam.data.study_inputs import load_study
 from aam.engine.finders import StepRunner
@@ -38,6 +39,7 @@ def every_slot(batch: Batch) -> Batch:
         batch,
         tokens=batch.tokens[rows],
         key=None if batch.key is None else batch.key[rows],
+        features=None if batch.features is None else batch.features[rows],
         asv=asv,
         column=None,
         sizes=(slots,) * samples,
@@ -101,6 +103,8 @@ def make_steps(config: FineTuneConfig, plain: bool = False) -> PretrainingSteps:
     device = prepare_device(config.runtime)
     decide_execution(config.runtime, device, config.model.head_width)
     study = load_study(config.data, config.model.max_bp, config.runtime.seed)
+    if config.data.reference_tree is not None:
+        study = study.placed_on(read_reference(config.data.reference_tree))
     if config.model.max_bp is None:
         config = replace(config, model=replace(config.model, max_bp=study.longest))
     return steps_of(config, study, device, plain)
@@ -114,7 +118,7 @@ def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: 
     torch.manual_seed(config.runtime.seed)
     heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets)
     with stage("model creation"):
-        model = Aam(config.model, study.depth, heads).to(device).train()
+        model = Aam(config.model, study.depth, heads, study.reference).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0

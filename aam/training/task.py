@@ -16,6 +16,7 @@ from aam.data.loader import Loader
 from aam.data.study import EVALUATION
 from aam.engine.losses import RunningMeans, Terms
 from aam.engine.task import Metrics, Task
+from aam.engine.unfreeze import unfreeze
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.runtime.distributed import SINGLE, World
@@ -25,7 +26,7 @@ from aam.runtime.timing import stage
 from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
 from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
 from aam.training.masking import draw_masks
-from aam.training.warm_start import CONDITIONED, unfreeze
+from aam.training.warm_start import CONDITIONED, STAGES
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 
@@ -125,7 +126,7 @@ class AmpliconTask(Task):
 
     def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
         """Unfreeze the parameters that are trained from this epoch on."""
-        unfreeze(self.model, optimizer, self.config.targets.unfreeze_epochs, epoch)
+        unfreeze(self.model, optimizer, STAGES, self.config.targets.unfreeze_epochs, epoch)
 
     def learning_rate_factor(self, name: str) -> float:
         """Return the factor of parameters that read categories, 1 for all others."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from torch.optim import Optimizer
-
 from aam.errors import InputError
 from aam.model.aam import Aam
 
@@ -15,6 +13,9 @@ log = logging.getLogger("aam")
 
 # Parts of a network that an encoder does not have, and those that read categories.
 NEW_PARTS = ("target", "labels", "covariates")
+
+# What is trained before everything is: the new heads, then the sample encoder too.
+STAGES = (NEW_PARTS, (*NEW_PARTS, "sample"))
 
 CONDITIONED = ("covariates", "target.factors", "target.offsets")
 
@@ -56,13 +57,6 @@ def freeze_base(network: Aam) -> None:
         parameter.requires_grad_(name.startswith(NEW_PARTS))
 
 
-def unfreeze(network: Aam, optimizer: Optimizer, epochs: int, epoch: int) -> None:
-    """Unfreeze by `epoch`: the new heads alone for `epochs`, then the sample encoder too, then everything.
-
-    Gradual unfreezing (Howard and Ruder 2018), in three stages; nothing is changed where `epochs` is 0.
-    """
-    if epochs and epoch <= 2 * epochs:
-        parts = (NEW_PARTS, (*NEW_PARTS, "sample"), ("",))[epoch // epochs]
-        optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(name.startswith(parts) and id(parameter) in optimized)
+def freeze_asvs(network: Aam) -> None:
+    """Freeze the ASV encoder."""
+    network.asv.requires_grad_(False)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from aam.runtime.environment import CACHES, VISIBLE
 from containers.lib.engine import PREFIXES, find_engine
 from containers.lib.errors import InputError, error_message, raise_if_any
 from containers.lib.sidecar import Sidecar, read_sidecar, sidecar_path
@@ -34,16 +35,10 @@ PASSED |= {"TERM", "COLUMNS", "TZ", "http_proxy", "https_proxy", "no_proxy", "HT
 PASSED |= {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH"}
 PASSED_PREFIXES: tuple[str, ...] = ("AAM_", "SLURM_", "NCCL_", "RCCL_", "GLOO_", "FI_", "OMP_", "MKL_", "OPENBLAS_")
 PASSED_PREFIXES += ("TORCH_", "PYTORCH_", "MIOPEN_", "HSA_", "TRITON_", "PYTEST_")
-CACHES = {
-    "MIOPEN_USER_DB_PATH": "miopen", "MIOPEN_CUSTOM_CACHE_DIR": "miopen", "TRITON_CACHE_DIR": "triton",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor", "XDG_CACHE_HOME": "xdg", "TORCH_HOME": "torch", "MPLCONFIGDIR": "matplotlib",
-}  # fmt: skip
+CACHE_FOLDERS = CACHES | {"MPLCONFIGDIR": "matplotlib"}
 GPU_DEVICES = ("/dev/kfd", "/dev/dri")
 # Several of these variables together can hide all devices; only the first that is set is kept.
-VISIBLE_DEVICES = {
-    "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    "cuda": ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
-}
+VISIBLE_DEVICES = {"rocm": VISIBLE["AMD"], "cuda": VISIBLE["NVIDIA"]}
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -111,7 +106,7 @@ def inner_environment(
     visible = [name for name in VISIBLE_DEVICES.get(flavour, VISIBLE_DEVICES["cuda"]) if name in inside]
     for name in visible[1:]:
         del inside[name]
-    inside |= {name: str(caches / folder) for name, folder in CACHES.items() if name not in inside}
+    inside |= {name: str(caches / folder) for name, folder in CACHE_FOLDERS.items() if name not in inside}
     return {**inside, **dict(assignment.split("=", 1) for assignment in assignments)}
 
 

@@ -14,7 +14,9 @@ UNKNOWN = "unknown"
 
 
 def git(*arguments: str, root: Path = ROOT) -> str | None:
-    """Return what git prints, or None where there is no git or no repository."""
+    """Return what git prints, or None where there is no git or `root` is not the folder of a repository."""
+    if not (root / ".git").exists():
+        return None
     try:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
     except FileNotFoundError:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aam.runtime.files import atomic_file, file_digest
 from containers.lib.engine import Engine, find_engine, run_engine, scratch_folder, why_not_build
 from containers.lib.errors import InputError, raise_if_any
-from containers.lib.files import CONTAINERS, atomic_file, folder_digest, sha256
+from containers.lib.files import CONTAINERS, folder_digest
 from containers.lib.git import commit_time, revision
 from containers.lib.layer import build_layer
 from containers.lib.pins import DIGEST, Pins, lock_problems, read_pins, unverified
@@ -61,7 +62,7 @@ def choose_base(request: Request, pins: Pins) -> Base:
     """
     local = Path(request.base) if request.base else None
     if local and local.exists():
-        digest = folder_digest(local) if local.is_dir() else f"sha256:{sha256(local)}"
+        digest = folder_digest(local) if local.is_dir() else f"sha256:{file_digest(local)}"
         if request.digest and request.digest != digest:
             raise InputError(f"DIGEST={request.digest}: {local} is {digest}; nothing is built from another base")
         return Base(re.sub(r"[^\w.-]", "-", local.resolve().name), digest, local.resolve(), pinned=False)
@@ -87,12 +88,21 @@ def choose_python(request: Request, pins: Pins, base: Base) -> str:
     return match[0] if match else pins.python
 
 
+def definition_path(request: Request, pins: Pins) -> Path:
+    """Return the requested definition, or else the pinned one."""
+    path = CONTAINERS / (f"aam-{request.definition}.def" if request.definition else pins.definition)
+    if not path.exists():
+        raise InputError(f"DEFINITION={request.definition}: {path.name} does not exist; expected rocm or cuda")
+    return path
+
+
 def disk_problems(pins: Pins, image: Path) -> list[str]:
     """Return the folders with less free space than a build needs."""
     problems = []
+    image_disk = next(folder for folder in image.parents if folder.exists())
     for folder, needed, remedy in (
         (scratch_folder(), pins.disk_gb[0], "name a larger disk with AAM_SCRATCH=FOLDER"),
-        (image.parent, pins.disk_gb[1], "free some, or write elsewhere with OUTPUT=FILE"),
+        (image_disk, pins.disk_gb[1], "free some, or write elsewhere with OUTPUT=FILE"),
     ):
         free = shutil.disk_usage(folder).free / 1e9
         if free < needed:
@@ -155,12 +165,10 @@ def build(request: Request) -> Path:
     """
     pins = read_pins(request.flavour)
     image = Path(request.output).absolute() if request.output else pins.image
-    definition = CONTAINERS / (f"aam-{request.definition}.def" if request.definition else pins.definition)
     problems = lock_problems(pins)
     if request.route not in ROUTES:
         problems.append(f"ROUTE={request.route}: expected one of {', '.join(ROUTES)}")
-    if not definition.exists():
-        problems.append(f"DEFINITION={request.definition}: {definition.name} does not exist; expected rocm or cuda")
+    definition = collect(lambda: definition_path(request, pins), problems)
     engine = collect(lambda: find_engine(request.engine), problems)
     base = collect(lambda: choose_base(request, pins), problems)
     problems += collect(lambda: disk_problems(pins, image), problems) or []
@@ -198,11 +206,11 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         image=file_record(image),
         layer=file_record(layer) if route == "layer" else None,
         base={"name": base.name, "digest": base.digest, "pinned": base.pinned},
-        lock={"file": pins.lock.name, "sha256": sha256(pins.lock)},
+        lock={"file": pins.lock.name, "sha256": file_digest(pins.lock)},
         unverified=unverified(pins),
         aam_sha256=source_digest(),
         sbom_sha256=hashlib.sha256(sbom).hexdigest(),
-        definition_sha256=sha256(definition),
+        definition_sha256=file_digest(definition),
         git={"commit": commit, "dirty": dirty},
         engine={"name": engine.name, "version": engine.version},
         python=python,

@@ -41,7 +41,9 @@ def copy_sources(folder: Path) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     if names == [""]:
-        shutil.copytree(ROOT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "*.sif", "dist", "demo"))
+        shutil.copytree(
+            ROOT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "*.sif", "*.oci.tar", "dist", "demo")
+        )
 
 
 def check_image(image: Path, flavour: str) -> None:

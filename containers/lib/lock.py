@@ -11,8 +11,9 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from aam.runtime.files import file_digest
 from containers.lib.errors import FailedError, InputError
-from containers.lib.files import ROOT, sha256, write_text
+from containers.lib.files import ROOT, write_text
 from containers.lib.pins import PROJECT, Pins, inputs_digest, lock_problems, read_pins, record
 from containers.lib.wheels import wheel_folders
 
@@ -57,7 +58,7 @@ def confirmed_hashes(pins: Pins) -> set[str]:
         confirmed |= index_hashes
     files = (path for folder in wheel_folders() for path in folder.glob("*.whl"))
     names = tuple(re.sub(r"\W", "_", re.split("==", requirement)[0]) for requirement in pins.wheels)
-    return confirmed | {sha256(path) for path in files if path.name.startswith(names)}
+    return confirmed | {file_digest(path) for path in files if path.name.startswith(names)}
 
 
 def check_index_has_pins(pins: Pins, requirement: str, index_hashes: set[str]) -> None:
@@ -94,7 +95,7 @@ def record_confirmed(pins: Pins) -> Pins:
     unseen = {digest for hashes in pins.wheels.values() for digest in hashes} - set(pins.seen)
     newly_seen = confirmed_hashes(pins) & unseen if unseen else set()
     if newly_seen:
-        record(pins.flavour, "seen", sorted({*pins.seen, *newly_seen}))
+        record(pins.like or pins.flavour, "seen", sorted({*pins.seen, *newly_seen}))
     return read_pins(pins.flavour)
 
 

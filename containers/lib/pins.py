@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from containers.lib.errors import InputError
-from containers.lib.files import CONTAINERS, ROOT, write_text
+from containers.lib.files import CONTAINERS, OUTPUT, ROOT, write_text
 
 PINS = CONTAINERS / "pins.toml"
 PROJECT = ROOT / "pyproject.toml"
 FLAVOURS = ("rocm", "cuda", "cpu")
+# Locks that no image is made from are added.
+LOCKS = (*FLAVOURS, "runtime")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -36,6 +38,7 @@ class Pins:
     disk_gb: tuple[float, float]
     squashfs: str
     wheels: dict[str, list[str]]
+    like: str = ""
 
     @property
     def lock(self) -> Path:
@@ -45,14 +48,15 @@ class Pins:
     @property
     def image(self) -> Path:
         """The path of the image."""
-        return CONTAINERS / f"aam-{self.flavour}.sif"
+        return OUTPUT / "containers" / f"aam-{self.flavour}.sif"
 
 
 def read_pins(flavour: str, path: Path = PINS) -> Pins:
     """Return the pins of one flavour."""
-    if flavour not in FLAVOURS:
-        raise InputError(f"{flavour!r} is not a flavour of the image: expected one of {', '.join(FLAVOURS)}")
-    table = tomllib.loads(path.read_text(encoding="utf-8"))[flavour]
+    if flavour not in LOCKS:
+        raise InputError(f"{flavour!r} is not a flavour of the image: expected one of {', '.join(LOCKS)}")
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    table = {**tables.get(tables[flavour].get("like"), {}), **tables[flavour]}
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     return Pins(flavour=flavour, **values)
 

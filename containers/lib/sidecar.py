@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aam.runtime.files import file_digest
 from containers.lib.engine import Engine, engine_environment
 from containers.lib.errors import FAILED, FailedError, InputError
-from containers.lib.files import sha256, write_text
+from containers.lib.files import write_text
 from containers.lib.pins import Pins, lock_problems, unverified
 
 SCHEMA = 1
@@ -49,7 +50,7 @@ def sidecar_path(image: Path) -> Path:
 
 def file_record(path: Path) -> dict[str, Any]:
     """Return name, size and SHA-256 of a file."""
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": sha256(path)}
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
 
 
 def write_sidecar(sidecar: Sidecar, image: Path) -> None:
@@ -97,10 +98,10 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
     layer = image.with_name(sidecar.layer["file"]) if sidecar.layer else None
     for path, recorded in ((image, sidecar.image), (layer, sidecar.layer)):
         if path and recorded:
-            digest = sha256(path) if path.exists() else "missing"
+            digest = file_digest(path) if path.exists() else "missing"
             problems += _difference(f"{path.name}: SHA-256", digest, recorded["sha256"], remedy)
     if pins.lock.exists():
-        problems += _difference(f"{pins.lock.name}: SHA-256", sha256(pins.lock), sidecar.lock["sha256"], remedy)
+        problems += _difference(f"{pins.lock.name}: SHA-256", file_digest(pins.lock), sidecar.lock["sha256"], remedy)
     if sidecar.base["pinned"]:
         problems += _difference("base digest in pins.toml", pins.digest, sidecar.base["digest"], remedy)
     if engine and not problems:

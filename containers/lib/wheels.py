@@ -13,43 +13,47 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from aam.runtime.files import atomic_file, file_digest
 from containers.lib.errors import FailedError
-from containers.lib.files import ROOT, atomic_file, sha256, write_text
+from containers.lib.files import OUTPUT, PACKAGE, ROOT, write_text
 from containers.lib.git import commit_time
 
 # The oldest setuptools that builds the wheel.
 SETUPTOOLS = 77
-SOURCES = ("aam", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("aam", "containers", "slurm", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+# Images beside the definitions, caches, and what an installed package holds twice.
+LEFT_OUT = re.compile(r"\.(pyc|sif|sif\.json|squashfs|oci\.tar)$|/(\.[^/]*|bundled/.*)$")
 
 
 def version() -> str:
     """Return the version of aam."""
-    text = (ROOT / "aam" / "__init__.py").read_text(encoding="utf-8")
+    text = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
     return str(re.findall(r'(?m)^__version__ = "(.+)"', text)[0])
 
 
 def wheel_path() -> Path:
     """Return the path of the wheel of aam."""
-    return ROOT / "dist" / f"aam-{version()}-py3-none-any.whl"
+    return OUTPUT / "dist" / f"aam-{version()}-py3-none-any.whl"
 
 
-def source_files() -> list[Path]:
-    """Return the files that the wheel is made of."""
-    paths: list[Path] = []
-    for name in SOURCES:
-        path = ROOT / name
-        paths += path.rglob("*") if path.is_dir() else [path]
-    return sorted(path for path in paths if path.is_file() and path.suffix != ".pyc")
+def source_files() -> dict[str, Path]:
+    """Return the files that the wheel is made of, by their names in the repository."""
+    files: dict[str, Path] = {}
+    for source in SOURCES:
+        path = PACKAGE if source == "aam" else ROOT / source
+        paths = path.rglob("*") if path.is_dir() else [path]
+        files |= {str(source / file.relative_to(path)): file for file in paths if file.is_file()}
+    return {name: path for name, path in sorted(files.items()) if not LEFT_OUT.search(name)}
 
 
 def source_digest() -> str:
     """Return a digest of the package aam, which does not depend on the tool that packs it or on README.md."""
-    return digest_of_files([path for path in source_files() if path.is_relative_to(ROOT / "aam")])
+    return digest_of_files({name: path for name, path in source_files().items() if name.startswith("aam/")})
 
 
-def digest_of_files(files: list[Path]) -> str:
-    """Return the SHA-256 over the names and contents of files of the repository."""
-    lines = (f"{path.relative_to(ROOT)}\0{sha256(path)}\n" for path in files)
+def digest_of_files(files: dict[str, Path]) -> str:
+    """Return the SHA-256 over the names and contents of files."""
+    lines = (f"{name}\0{file_digest(path)}\n" for name, path in files.items())
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -64,13 +68,22 @@ def isolation_options() -> list[str]:
 
 def copy_sources(folder: Path) -> None:
     """Copy the files that the wheel is made of into a folder."""
-    folder.mkdir()
-    for name in SOURCES:
-        path = ROOT / name
-        if path.is_dir():
-            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        else:
-            shutil.copy(path, folder / name)
+    for name, path in source_files().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder / name)
+
+
+def build_wheel(sources: Path, folder: Path) -> Path:
+    """Build the wheel of a folder of sources or a source distribution, write it to `folder`, and return its path."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *isolation_options()]
+    done = subprocess.run(
+        [*command, "--wheel-dir", str(folder), str(sources)], env=environment, capture_output=True, text=True
+    )
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        raise FailedError("pip could not build the wheel of aam:", *done.stderr.strip().splitlines()[-8:])
+    return wheels[0]
 
 
 def make_wheel() -> Path:
@@ -82,17 +95,11 @@ def make_wheel() -> Path:
     digest = digest_of_files(source_files())
     if wheel_path().exists() and stamp.exists() and stamp.read_text() == digest:
         return wheel_path()
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
     with tempfile.TemporaryDirectory() as folder:
         copy_sources(Path(folder) / "source")
-        command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *isolation_options()]
-        command += ["--wheel-dir", folder, f"{folder}/source"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        wheels = list(Path(folder).glob("*.whl"))
-        if done.returncode or len(wheels) != 1:
-            raise FailedError("pip could not build the wheel of aam:", *done.stderr.strip().splitlines()[-8:])
+        wheel = build_wheel(Path(folder) / "source", Path(folder))
         with atomic_file(wheel_path()) as temporary:
-            shutil.copyfile(wheels[0], temporary)
+            shutil.copyfile(wheel, temporary)
     write_text(stamp, digest)
     return wheel_path()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from containers.lib.errors import raise_if_any
+from containers.lib.files import IS_INSTALLED, OUTPUT
 from containers.lib.git import commit_label
 from slurm.jobs.checks import (
     check_free_space,
@@ -68,6 +69,7 @@ class Job:
     fold_column: str
     after: tuple[str, ...]
     prepare: str
+    stripes: int
     written_by: str
     warnings: tuple[str, ...]  # what a dry run found missing
 
@@ -124,8 +126,13 @@ def resolve_output(kind: Kind, options: Options, request: Request, site: Site, p
         if request.check and kind.command and not request.folds and not is_new_or_run(out):
             problems.append(f"--output-dir: {out} holds files, but no run of aam; choose another OUT")
         return out, ""
-    if kind.command == "predict" and not out.suffix:
-        out = out / "predictions.tsv"
+    if not out.suffix and kind.command in ("predict", "unifrac"):
+        out = (
+            out
+            / {"predict": "predictions.tsv", "unifrac": "part.h5" if request.stripes else "unifrac.h5"}[kind.command]
+        )
+    if request.stripes and out.suffix != ".h5":
+        problems.append(f"--output {requested}: parts of a matrix are .h5 files, later joined by aam unifrac --merge")
     if request.check and out.exists():
         problems.append(f"{out}: exists already; remove it, or choose another OUT")
     return out.parent, out.name
@@ -157,7 +164,8 @@ def warning_seconds(state_bytes: int, mb_per_second: float, seconds: int) -> int
 
 def python_without_image(request: Request, problems: list[str]) -> str:
     """Return the Python that runs aam on a site without containers."""
-    python = os.environ.get("AAM_PYTHON") or str(request.root / ".venv/bin/python")
+    default = request.python if IS_INSTALLED else str(request.root / ".venv/bin/python")
+    python = os.environ.get("AAM_PYTHON") or default
     if request.check and not os.access(python, os.X_OK):
         problems.append(f"ENGINE=none: {python} is missing; make setup makes it, or name a Python by AAM_PYTHON")
     return python
@@ -165,7 +173,8 @@ def python_without_image(request: Request, problems: list[str]) -> str:
 
 def resolve_image(site: Site, request: Request, problems: list[str]) -> tuple[Path, tuple[Path, ...]]:
     """Return the image, and the files of it that are copied to each node because they lie at home."""
-    image = Path(os.path.normpath(request.root / expand_home(site.image))) if site.image else Path("unset")
+    root = OUTPUT if IS_INSTALLED else request.root
+    image = Path(os.path.normpath(root / expand_home(site.image))) if site.image else Path("unset")
     # ci_rocm builds its own image.
     if request.check and request.job != "ci_rocm" and not image.is_file():
         problems.append(f"--image: {image} is missing; make container-rocm or container-cuda builds one (IMAGE=PATH)")
@@ -188,7 +197,7 @@ def aam_command(kind: Kind, options: Options, site: Site, python: str, tasks: in
     words += ["--distributed"] if tasks > 1 else []
     if kind.resumes:
         return [*words, "--output-dir", "run", "--resume-from", "auto"]
-    return [*words, "--output" if kind.command == "predict" else "--output-dir", f"run/{file}"]
+    return [*words, "--output" if kind.command in ("predict", "unifrac") else "--output-dir", f"run/{file}"]
 
 
 def make_job(request: Request, site: Site) -> Job:
@@ -205,6 +214,10 @@ def make_job(request: Request, site: Site) -> Job:
     absences: list[str] = []
     options = parse_options(request.words)
     check_options(kind, options, request, problems)
+    if request.stripes and (kind.command != "unifrac" or request.stripes < 1):
+        problems.append(f"--stripes {request.stripes}: expected 1 or more parts of a matrix, of the job unifrac")
+    if request.job == "ci_rocm" and IS_INSTALLED:
+        problems.append("ci_rocm: runs the tests of a clone of aam, by its slurm/generate; an installed aam has none")
     out, file = resolve_output(kind, options, request, site, problems)
     inputs = resolve_inputs(options, request, problems, absences)
     if kind.template == "stage.sh":
@@ -222,7 +235,7 @@ def make_job(request: Request, site: Site) -> Job:
     if request.check:
         check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
     raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
-    source_path = ("--env", f"PYTHONPATH={request.root}") if without_image else ()
+    source_path = ("--env", f"PYTHONPATH={request.root}") if without_image and not IS_INSTALLED else ()
     return Job(
         name=request.job, title=kind.title, template=kind.template, site=site, user=request.user, root=request.root,
         python=request.python, python_inside=python_inside,
@@ -232,5 +245,5 @@ def make_job(request: Request, site: Site) -> Job:
         out=out, file=file, logs=logs, nodes=nodes, tasks=tasks, seconds=seconds,
         warning=warning_seconds(state_bytes, site.shared_mb_per_second, seconds), state_bytes=state_bytes,
         reserve=8 * state_bytes + GIB, folds=request.folds, fold_column=request.fold_column, after=request.after,
-        prepare=request.prepare, written_by=request.written_by, warnings=tuple(absences),
+        prepare=request.prepare, stripes=request.stripes, written_by=request.written_by, warnings=tuple(absences),
     )  # fmt: skip

@@ -25,11 +25,14 @@ RESERVED = {
     "--overwrite": "a job never writes over anything: remove the folder, or choose another",
     "--resume-from": "a job resumes from its own newest checkpoint",
     "--distributed": "follows from the number of tasks",
+    "--stripe": "each element of an array computes its own: slurm/generate unifrac --stripes N",
+    "--merge": "needs no cluster: aam unifrac --merge PART ... --output MATRIX",
 }
 COMMANDS = {
     "pretrain": config.PretrainConfig,
     "train": config.FineTuneConfig,
     "predict": config_commands.PredictConfig,
+    "unifrac": config_commands.UnifracConfig,
     "evaluate": config_commands.EvaluateConfig,
 }
 

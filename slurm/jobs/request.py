@@ -38,6 +38,10 @@ KINDS = {
         "predicting samples", "predict", devices=1, needs=("--table", "--model"), resumes=False,
         example="TABLE=new.biom MODEL=tune/model",
     ),
+    "unifrac": Kind(
+        "a UniFrac matrix", "unifrac", devices=1, needs=("--table", "--tree"), resumes=False,
+        example="TABLE=table.biom TREE=tree.nwk",
+    ),
     "evaluate": Kind("evaluation", "evaluate", devices=1, needs=("--metadata",), resumes=False),
     "stage": Kind(
         "copying inputs to shared storage", devices=1, needs=(), resumes=False, template="stage.sh",
@@ -68,6 +72,8 @@ class Request:
         Shell lines between stage-in and the command.
     check
         Whether files and free space are checked; examples name files that do not exist.
+    stripes
+        Parts of a UniFrac matrix that elements of an array compute; 0: one job for all of it.
     dry_run
         The script is only shown: missing files, image and storage are warnings of the job.
     """
@@ -88,4 +94,5 @@ class Request:
     python: str = ""
     root: Path = ROOT
     check: bool = True
+    stripes: int = 0
     dry_run: bool = False

@@ -66,8 +66,8 @@ def break_flash(monkeypatch) -> None:
 def check(value: object, schema: dict, where: str = "report") -> None:
     """Assert that `value` fits a schema: the part of JSON Schema that doctor.schema.json uses."""
     kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
-    known = {"type", "enum", "properties", "additionalProperties", "required", "items", "$schema", "title"}
-    assert schema.keys() <= known, f"{where}: this check does not know {schema.keys() - known}"
+    keywords = {"type", "enum", "properties", "additionalProperties", "required", "items", "$schema", "title"}
+    assert schema.keys() <= keywords, f"{where}: this check does not know {schema.keys() - keywords}"
     if "enum" in schema:
         assert value in schema["enum"], f"{where}: {value!r}"
     if "type" in schema:
@@ -105,15 +105,15 @@ def test_this_machine(tmp_path, capsys):
     assert status == report["status"] == 0, report["findings"]
     assert report["platform"]["vendor"] == "CPU"
     assert set(report["attention"]["chosen"].values()) == {"sdpa"}
-    for found in report["attention"]["results"].values():
-        assert [name for name, result in found.items() if "refused" in result] == ["mem_efficient"]
+    for results in report["attention"]["results"].values():
+        assert [name for name, result in results.items() if "refused" in result] == ["mem_efficient"]
     assert report["rates"]["product"] > 1e8
     assert report["rates"]["copy"] > 1e7
-    assert not any(found["wrong"] for found in report["operations"].values())
+    assert not any(results["wrong"] for results in report["operations"].values())
     assert max(layer["error"] for layer in report["activations"].values()) < 1e-4
-    said = capsys.readouterr().out
-    assert "float32, masked" in said
-    assert "Nothing is wrong." in said
+    stdout = capsys.readouterr().out
+    assert "float32, masked" in stdout
+    assert "Nothing is wrong." in stdout
 
 
 @pytest.mark.parametrize("path", sorted(PLATFORMS.glob("*.json")), ids=lambda path: path.stem)
@@ -125,7 +125,7 @@ def test_recorded_machines_are_examined_like_any_other(path, tmp_path, monkeypat
     assert report["platform"]["name"] == facts["device"]["name"]
     ill = path.stem in ("gfx942-torch2.5-rocm6.2", "gfx1010-torch2.7-rocm6.3")
     assert status == report["status"] == ill
-    said = "\n".join(f"{f['level']} {f['what']} {f['mend']}" for f in report["findings"])
+    findings = "\n".join(f"{f['level']} {f['what']} {f['mend']}" for f in report["findings"])
     expected = {
         "gfx942-torch2.5-rocm6.2": [
             "wrong attention mem_efficient, float32, masked: off by 1.73 against float64 aam takes math",
@@ -142,8 +142,8 @@ def test_recorded_machines_are_examined_like_any_other(path, tmp_path, monkeypat
         ],
         "sm_90-torch2.7-cuda12.6": [],
     }[path.stem]
-    assert all(line in said for line in expected), said
-    assert len(said.splitlines()) == len(expected) + 3 * (path.stem == "gfx942-torch2.5-rocm6.2")
+    assert all(line in findings for line in expected), findings
+    assert len(findings.splitlines()) == len(expected) + 3 * (path.stem == "gfx942-torch2.5-rocm6.2")
 
 
 def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(study, tmp_path, monkeypatch, capsys, caplog):
@@ -158,9 +158,9 @@ def test_a_wrong_back_end_is_named_by_the_doctor_and_avoided_by_training(study, 
     decided = json.loads((tmp_path / "auto" / "run.json").read_text())["decisions"]
     assert decided["attention"] == report["attention"]["chosen"]
     assert pretrain(study, tmp_path / "flash", "--attn-implementation", "flash") == 2
-    said = capsys.readouterr().err
-    assert "--attn-implementation flash: float32, masked: is off by" in said
-    assert "take auto (here math), or pass --allow-inexact-attention" in said
+    stderr = capsys.readouterr().err
+    assert "--attn-implementation flash: float32, masked: is off by" in stderr
+    assert "take auto (here math), or pass --allow-inexact-attention" in stderr
     assert not (tmp_path / "flash").exists()
     words = ["--attn-implementation", "flash", "--allow-inexact-attention"]
     assert pretrain(study, tmp_path / "inexact", *words) == 0
@@ -180,9 +180,9 @@ def test_a_machine_on_which_nothing_is_right_is_examined_all_the_same(tmp_path, 
 
 def test_bad_options_of_the_doctor(tmp_path, capsys):
     assert main([*DOCTOR, "--attention-heads", "5", "--threads", "0"]) == 2
-    said = capsys.readouterr().err
-    assert "--threads is 0" in said
-    assert "--embedding-dim 96 is not divisible by --attention-heads 5" in said
+    stderr = capsys.readouterr().err
+    assert "--threads is 0" in stderr
+    assert "--embedding-dim 96 is not divisible by --attention-heads 5" in stderr
     assert main(["doctor", "--device", "cuda:77" if torch.cuda.is_available() else "cuda"]) == 2
 
 

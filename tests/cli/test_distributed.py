@@ -54,8 +54,8 @@ def ranks_of(study: Path, output: Path, more: str = "", **odd: list[str]) -> lis
 
 
 def ended(process: subprocess.Popen[str], within: float = 90) -> tuple[int, str]:
-    said = process.communicate(timeout=within)[1]
-    return process.returncode, said
+    stderr = process.communicate(timeout=within)[1]
+    return process.returncode, stderr
 
 
 def weights(output: Path) -> dict[str, np.ndarray]:
@@ -79,10 +79,10 @@ def steps_are_there(output: Path, process: subprocess.Popen[str]) -> None:
 def whole(study: Path) -> Path:
     """A run of two ranks that nothing interrupted."""
     output = study.parent / "whole"
-    status, said = ended(begun(pretraining(study, output, "--data-parallel")))
-    assert status == 0, said
-    assert "16 samples per step (1 x 8 on each of 2 devices)" in said
-    assert said.count("epoch 6/6") == 1, "only the leading rank speaks"
+    status, stderr = ended(begun(pretraining(study, output, "--data-parallel")))
+    assert status == 0, stderr
+    assert "16 samples per step (1 x 8 on each of 2 devices)" in stderr
+    assert stderr.count("epoch 6/6") == 1, "only the leading rank speaks"
     return output
 
 
@@ -100,9 +100,9 @@ def test_a_warning_saves_on_all_ranks_and_the_run_goes_on(study, whole, tmp_path
     process = begun(words)
     steps_are_there(tmp_path / "run", process)
     process.send_signal(signal.SIGUSR2)
-    status, said = ended(process)
-    assert status == 85, said
-    assert "is saved" in said
+    status, stderr = ended(process)
+    assert status == 85, stderr
+    assert "is saved" in stderr
     assert ended(begun(words))[0] == 0
     assert same(whole, tmp_path / "run")
 
@@ -114,11 +114,11 @@ def test_a_rank_that_is_killed_ends_the_others(study, whole, tmp_path):
     killed = psutil.Process(process.pid).children()[-1]
     killed.kill()
     started = time.monotonic()
-    status, said = ended(process)
+    status, stderr = ended(process)
     assert time.monotonic() - started < 60
     assert status == 1
-    assert "a rank was lost" in said
-    assert "was ended by SIGKILL" in said
+    assert "a rank was lost" in stderr
+    assert "was ended by SIGKILL" in stderr
     assert ended(begun(words))[0] == 0
     assert same(whole, tmp_path / "run")
 
@@ -140,26 +140,26 @@ def test_a_second_warning_ends_a_rank_that_stands_still(study, tmp_path):
     for _ in range(2):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
-    status, said = ended(process, 60)
+    status, stderr = ended(process, 60)
     assert status == 1
-    assert "the process of rank 1 did not end by itself" in said
+    assert "the process of rank 1 did not end by itself" in stderr
 
 
 def test_an_error_on_one_rank_is_the_error_of_all(study, tmp_path):
     ranks = ranks_of(study, tmp_path / "run", second=["--table", str(tmp_path / "nowhere.biom")])
-    (first, said), (second, own) = (ended(rank, 60) for rank in ranks)
+    (first, stderr), (second, second_stderr) = (ended(rank, 60) for rank in ranks)
     assert (first, second) == (1, 2)
-    assert "rank 1 failed" in said
-    assert "nowhere.biom" in said
-    assert "nowhere.biom" in own
+    assert "rank 1 failed" in stderr
+    assert "nowhere.biom" in stderr
+    assert "nowhere.biom" in second_stderr
     assert not (tmp_path / "run").exists()
 
 
 def test_bad_input_is_said_once(study, tmp_path):
     ranks = ranks_of(study, tmp_path / "run", "--lr -1")
-    (first, said), (second, quiet) = (ended(rank, 60) for rank in ranks)
+    (first, stderr), (second, quiet) = (ended(rank, 60) for rank in ranks)
     assert (first, second) == (2, 2)
-    assert "--lr is -1" in said
+    assert "--lr is -1" in stderr
     assert "--lr" not in quiet
 
 
@@ -180,9 +180,9 @@ def test_what_is_missing_to_meet_is_said(study, tmp_path, monkeypatch, capsys, e
 
 def test_sides_smaller_than_the_devices_are_refused(study, tmp_path):
     ranks = ranks_of(study, tmp_path / "run", "--validation-size 0.01")
-    (first, said), (second, _) = (ended(rank, 60) for rank in ranks)
+    (first, stderr), (second, _) = (ended(rank, 60) for rank in ranks)
     assert (first, second) == (2, 2)
-    assert "the validation subset has 1 samples for 2 devices" in said
+    assert "the validation subset has 1 samples for 2 devices" in stderr
 
 
 def test_two_stages_equal_one_device_and_go_on(study, tmp_path):
@@ -192,13 +192,13 @@ def test_two_stages_equal_one_device_and_go_on(study, tmp_path):
     process = begun(words)
     steps_are_there(tmp_path / "run", process)
     process.send_signal(signal.SIGUSR2)
-    status, said = ended(process)
-    assert status == 85, said
-    assert "8 samples per step (1 x 8 on each of 1 devices)" in said
-    assert "pipeline: the first stage does" in said
-    status, said = ended(begun(words))
-    assert status == 0, said
-    assert "pipeline: the first stage does" not in said, "the cut is that of the checkpoint"
+    status, stderr = ended(process)
+    assert status == 85, stderr
+    assert "8 samples per step (1 x 8 on each of 1 devices)" in stderr
+    assert "pipeline: the first stage does" in stderr
+    status, stderr = ended(begun(words))
+    assert status == 0, stderr
+    assert "pipeline: the first stage does" not in stderr, "the cut is that of the checkpoint"
     one, two = weights(tmp_path / "one"), weights(tmp_path / "run")
     difference = sum(float(np.square(one[name] - two[name]).sum()) for name in one)
     assert difference < 1e-10 * sum(float(np.square(value).sum()) for value in one.values())
@@ -209,6 +209,6 @@ def test_what_stages_cannot_do_is_said(study, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     words = [*pretraining(study, tmp_path / "run", "--pipeline --fsdp"), "--metadata-column", "age", "--freeze-base"]
     assert main(["train", *words[1:]]) == 2
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     for problem in ("--pipeline: 1 processes, expected 2", "--pipeline and --fsdp", "--pipeline with --freeze-base"):
-        assert problem in said
+        assert problem in stderr

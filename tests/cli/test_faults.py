@@ -27,16 +27,16 @@ def run(script: str, *words: str) -> str:
 
 
 def test_killed_runs_end_like_others(tmp_path):
-    said = run("kills.py", str(tmp_path), "--kills", "3", "--seed", "5")
-    assert said.splitlines()[-1] == '{"pretrain": true, "train": true}'
+    stdout = run("kills.py", str(tmp_path), "--kills", "3", "--seed", "5")
+    assert stdout.splitlines()[-1] == '{"pretrain": true, "train": true}'
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler")
 def test_a_disk_that_fails_damages_nothing(tmp_path):
-    said = run("faults.py", str(tmp_path), "--every", "97")
-    assert said.count("exit statuses") == 6
-    assert "'0'" in said
-    assert "'1'" in said
+    stdout = run("faults.py", str(tmp_path), "--every", "97")
+    assert stdout.count("exit statuses") == 6
+    assert "'0'" in stdout
+    assert "'1'" in stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Linux does")

@@ -53,27 +53,33 @@ def test_members_change_predictions_and_their_weights_are_kept(study: Path, run:
         assert min(weights.values()) >= 0
         assert sum(weights.values()) == pytest.approx(1)
     save_model(tmp_path / "model", dataclasses.replace(saved, members=None))
-    found = []
+    predictions = []
     for model in (run / "model", tmp_path / "model"):
-        words = f"predict --table {study}/table.biom --output {tmp_path}/{len(found)}.tsv --threads 1 --model {model}"
+        words = (
+            f"predict --table {study}/table.biom --output {tmp_path}/{len(predictions)}.tsv --threads 1 --model {model}"
+        )
         assert main(words.split()) == 0
-        found.append(read_predictions(tmp_path / f"{len(found)}.tsv").values["ph"])
-    assert np.abs(found[0] - found[1]).max() > 0.01
+        predictions.append(read_predictions(tmp_path / f"{len(predictions)}.tsv").values["ph"])
+    assert np.abs(predictions[0] - predictions[1]).max() > 0.01
 
 
-@pytest.mark.parametrize("test_size", ["0.3", "0"])
-def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path, test_size: str) -> None:
-    """Other values for the reported samples, and every array of the members and every weight stay as they are."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    more, members = f"--metadata-column ph --test-size {test_size}", "kernel forest"
-    assert train(study, first, more, members) == 0
-    held_out = set(read_predictions(first / "predictions.tsv").sample_ids)
+def with_other_values(study: Path, run: Path, path: Path) -> Path:
+    """Write the metadata with another pH for the samples that a run reported, and return its path."""
+    held_out = set(read_predictions(run / "predictions.tsv").sample_ids)
     metadata = read_metadata(study / "metadata.tsv")
     ids = [line.split("\t")[0] for line in (study / "metadata.tsv").read_text().splitlines()[1:]]
-    values = [9.9 if name in held_out else value for name, value in zip(ids, metadata.numbers("ph", ids), strict=True)]
     assert 0 < len(held_out) < len(ids)
-    other = tmp_path / "metadata.tsv"
-    other.write_text("sample-id\tph\n" + "".join(f"{n}\t{v}\n" for n, v in zip(ids, values, strict=True)))
+    values = [9.9 if name in held_out else value for name, value in zip(ids, metadata.numbers("ph", ids), strict=True)]
+    path.write_text("sample-id\tph\n" + "".join(f"{n}\t{v}\n" for n, v in zip(ids, values, strict=True)))
+    return path
+
+
+def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path) -> None:
+    """Other values for the reported samples, and every array of the members and every weight stay as they are."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    more, members = "--metadata-column ph --test-size 0.3", "kernel forest"
+    assert train(study, first, more, members) == 0
+    other = with_other_values(study, first, tmp_path / "metadata.tsv")
     assert train(study, second, more, members, other) == 0
     for name in ("members.safetensors", "members.json"):
         assert (first / "model" / name).read_bytes() == (second / "model" / name).read_bytes()
@@ -82,9 +88,31 @@ def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path,
     )
 
 
+def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_do_not(
+    study: Path, tmp_path: Path
+) -> None:
+    """Other values for the validation samples change the saved model, but not what is reported of them."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    more = "--metadata-column ph --test-size 0"
+    assert train(study, first, more, "kernel") == 0
+    other = with_other_values(study, first, tmp_path / "metadata.tsv")
+    assert train(study, second, more, "kernel", other) == 0
+    reported = [read_predictions(run / "predictions.tsv") for run in (first, second)]
+    np.testing.assert_array_equal(reported[0].values["ph"], reported[1].values["ph"])
+    assert set(reported[0].subsets) == {"validation"}
+    saved = [(run / "model" / "members.safetensors").read_bytes() for run in (first, second)]
+    assert saved[0] != saved[1]
+    words = f"predict --table {study}/table.biom --output {tmp_path}/all.tsv --threads 1 --model {first}/model"
+    assert main(words.split()) == 0
+    learned = read_predictions(tmp_path / "all.tsv").with_rows(reported[0].sample_ids, {})
+    truth = read_metadata(study / "metadata.tsv").numbers("ph", reported[0].sample_ids)
+    errors = [np.abs(table.values["ph"] - truth).mean() for table in (learned, reported[0])]
+    assert errors[0] < 0.8 * errors[1]
+
+
 def test_options_that_members_contradict_are_refused(study: Path, tmp_path: Path, capsys) -> None:
     more = "--metadata-column ph --loss-type quantile"
     assert train(study, tmp_path / "run", more, "kernel kernel") == 2
-    said = capsys.readouterr().err
-    assert "each once at most" in said
-    assert "no blend" in said
+    stderr = capsys.readouterr().err
+    assert "each once at most" in stderr
+    assert "no blend" in stderr

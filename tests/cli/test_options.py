@@ -20,18 +20,25 @@ OPTION = re.compile(r"^[^\w\n-]{1,4}(--[a-z][a-z0-9-]*)", re.MULTILINE)
 def shown(capsys, command: str, default, word: str) -> tuple[str, list[str]]:
     """What is printed for help and the options in it."""
     with pytest.raises(SystemExit) as stopped:
-        parse(command, default, [word])
+        parse(f"aam {command}", default, [word])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     return text, OPTION.findall(text)
 
 
-def fields(config) -> dict[str, dataclasses.Field]:
-    found: dict[str, dataclasses.Field] = {}
+def fields(config, omitted=()) -> dict[str, dataclasses.Field]:
+    """Every option of a command but those that its sections omit."""
+    fields_by_name: dict[str, dataclasses.Field] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        found |= fields(value) if dataclasses.is_dataclass(value) else {field.name: field}
-    return {name if name.startswith("--") else "--" + name.replace("_", "-"): field for name, field in found.items()}
+        if dataclasses.is_dataclass(value):
+            fields_by_name |= fields(value, field.metadata.get("omitted", ()))
+        elif field.name not in omitted:
+            fields_by_name[field.name] = field
+    return {
+        name if name.startswith("--") else "--" + name.replace("_", "-"): field
+        for name, field in fields_by_name.items()
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +73,14 @@ def test_without_words_the_defaults_hold():
 def test_words_of_every_kind():
     words = "--table a.biom --metadata-column age site --lr 1e-2 --no-count-embedding --trim --rarefy-depth 500"
     words += " --unifrac-metric faith_pd --device cuda:1 --optimizer=sgd --batch_size 3"
-    found = parse("train", FineTuneConfig(), words.split())
-    assert isinstance(found, FineTuneConfig)
-    assert found.data.table == Path("a.biom")
-    assert found.targets.metadata_column == ("age", "site")
-    assert (found.train.lr, found.train.optimizer, found.train.batch_size) == (0.01, "sgd", 3)
-    assert found.model.count_embedding is False
-    assert (found.data.trim, found.data.rarefy_depth, found.data.unifrac_metric) == (True, 500, "faith_pd")
-    assert found.runtime.device == "cuda:1"
+    parsed = parse("train", FineTuneConfig(), words.split())
+    assert isinstance(parsed, FineTuneConfig)
+    assert parsed.data.table == Path("a.biom")
+    assert parsed.targets.metadata_column == ("age", "site")
+    assert (parsed.train.lr, parsed.train.optimizer, parsed.train.batch_size) == (0.01, "sgd", 3)
+    assert parsed.model.count_embedding is False
+    assert (parsed.data.trim, parsed.data.rarefy_depth, parsed.data.unifrac_metric) == (True, 500, "faith_pd")
+    assert parsed.runtime.device == "cuda:1"
     names = ["007", "--odd name", "a=b"]
     assert parse("train", FineTuneConfig(), ["--test-fold=007", f"--cv={names[1]}"]).data.cv == "--odd name"
 
@@ -84,10 +91,10 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
     path.write_text("[train]\nlr = 0.5\nepochs = 7\noptimizer = 'sgd'\n[targets]\nmetadata_column = ['age', 'ph']\n")
     config = [word.replace("FILE", str(path)) for word in spelling]
     for words in (["--lr", "0.25", *config], [*config, "--lr", "0.25"]):
-        found = parse("train", FineTuneConfig(), words)
-        assert (found.train.lr, found.train.epochs, found.train.optimizer) == (0.25, 7, "sgd")
-        assert found.targets.metadata_column == ("age", "ph")
-        assert found.train.batch_size == FineTuneConfig().train.batch_size
+        parsed = parse("train", FineTuneConfig(), words)
+        assert (parsed.train.lr, parsed.train.epochs, parsed.train.optimizer) == (0.25, 7, "sgd")
+        assert parsed.targets.metadata_column == ("age", "ph")
+        assert parsed.train.batch_size == FineTuneConfig().train.batch_size
     assert parse("train", FineTuneConfig(), [*config, "--metadata-column", "x"]).targets.metadata_column == ("x",)
 
 
@@ -115,8 +122,8 @@ def test_every_input_that_is_not_there_is_named_at_once(tmp_path, capsys):
     words = [word for name, path in names.items() for word in (f"--{name}", path)]
     words += ["--metadata-column", "ph", "--epochs", "0", "--output-dir", str(tmp_path / "run")]
     assert main(["train", *words]) == 2
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     for name, path in names.items():
-        assert f"--{name}: {path}: no such file or folder" in said
-    assert "--epochs is 0" in said
+        assert f"--{name}: {path}: no such file or folder" in stderr
+    assert "--epochs is 0" in stderr
     assert not (tmp_path / "run").exists()

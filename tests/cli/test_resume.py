@@ -65,9 +65,9 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, words: list[str], after: int, n
 def test_a_run_that_was_signalled_goes_on(study, whole, tmp_path, monkeypatch, capsys, after, name):
     words = pretraining(study, tmp_path / "run", "--resume-from auto")
     interrupted(monkeypatch, words, after, name)
-    said = capsys.readouterr().err
-    assert f"{name} came" in said
-    assert "the same command with --resume-from auto goes on" in said
+    stderr = capsys.readouterr().err
+    assert f"{name} came" in stderr
+    assert "the same command with --resume-from auto goes on" in stderr
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{after}"]
     assert main(words) == 0
     assert f"goes on after step {after}" in capsys.readouterr().err
@@ -111,12 +111,12 @@ def test_changes_of_the_meaning_are_refused_together(study, tmp_path, monkeypatc
     read = read_table(study / "table.biom")
     write_biom(read.__class__(read.counts, read.sample_ids[::-1], read.feature_ids, read.sequences), table)
     assert main([*words, "--lr", "1e-3", "--batch-size", "8", "--seed", "7"]) == 2
-    said = capsys.readouterr().err
-    assert "4 problems" in said
-    assert "config.runtime.seed was 0 and is 7" in said
-    assert "config.train.lr was 0.0005 and is 0.001" in said
-    assert "config.train.batch_size was 16 and is 8" in said
-    assert "inputs.table.sha256 was" in said
+    stderr = capsys.readouterr().err
+    assert "4 problems" in stderr
+    assert "config.runtime.seed was 0 and is 7" in stderr
+    assert "config.train.lr was 0.0005 and is 0.001" in stderr
+    assert "config.train.batch_size was 16 and is 8" in stderr
+    assert "inputs.table.sha256 was" in stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 
@@ -126,10 +126,10 @@ def test_changes_of_the_last_bits_are_said(study, tmp_path, monkeypatch, capsys)
     moved = tmp_path / "elsewhere.biom"
     moved.write_bytes((study / "table.biom").read_bytes())
     assert main([*words, "--table", str(moved), "--asv-chunk-size", "7", "--num-workers", "1"]) == 0
-    said = capsys.readouterr().err
-    assert "config.runtime.asv_chunk_size was None and is 7: the rest of the run may differ in the last bits" in said
-    assert "num_workers" not in said
-    assert "elsewhere" not in said, "the same content elsewhere is the same input"
+    stderr = capsys.readouterr().err
+    assert "config.runtime.asv_chunk_size was None and is 7: the rest of the run may differ in the last bits" in stderr
+    assert "num_workers" not in stderr
+    assert "elsewhere" not in stderr, "the same content elsewhere is the same input"
 
 
 def test_a_finished_run_is_left_as_it_is(study, tmp_path, capsys):
@@ -187,13 +187,13 @@ def test_nothing_is_deleted_before_all_else_is_right(study, whole, tmp_path, cap
     inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph {SMALL} --overwrite"
     tuning = f"train {inputs} --output-dir {tmp_path}/run --pretrained-encoder {tmp_path}/run".split()
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    for wrong, said in (
+    for wrong, message in (
         ([*words, "--resume-from", str(tmp_path / "nowhere")], "--resume-from"),
         ([*words, "--split", str(tmp_path / "run" / "split.tsv")], "--overwrite would delete what the run reads"),
         (tuning, "--overwrite would delete what the run reads"),
     ):
         assert main(wrong) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file() and p.name != ".lock"} == {
             p: blob for p, blob in before.items() if p.name != ".lock"
         }
@@ -223,9 +223,9 @@ def test_a_warning_to_the_whole_group_reaches_the_main_process_only(study, tmp_p
             assert time.monotonic() < deadline
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGTERM)
-        said = process.communicate(timeout=60)[1]
-    assert process.returncode == 85, said
-    assert "Traceback" not in said
+        stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == 85, stderr
+    assert "Traceback" not in stderr
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
 
 
@@ -289,9 +289,9 @@ def test_a_run_is_repeated_from_its_run_json_and_compared(study, whole, tmp_path
     assert main([*words, "--seed", "1", "--lr", "1e-3"]) == 0
     capsys.readouterr()
     assert main(["compare", str(whole), str(other)]) == 1
-    said = " ".join(capsys.readouterr().out.split())
+    stdout = " ".join(capsys.readouterr().out.split())
     for part in ("config.runtime.seed", "config.train.lr", "records part at step", "model/weights.safetensors"):
-        assert part in said
+        assert part in stdout
     assert main(["compare", str(whole), str(study)]) == 2
     assert main(["compare"]) == 2
 
@@ -321,10 +321,10 @@ def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for path, mode in modes.items():
         path.chmod(mode)
-    said = log.read_text()
-    assert "Traceback" not in said
-    assert "ermission" in said
-    assert status == {"output": 2, "table": 2, "resume": 1}[case], said
+    output = log.read_text()
+    assert "Traceback" not in output
+    assert "ermission" in output
+    assert status == {"output": 2, "table": 2, "resume": 1}[case], output
     assert sorted(path.name for path in tmp_path.iterdir()) == (["run", "said"] if case == "resume" else ["said"])
 
 
@@ -339,13 +339,13 @@ def scalars(folder: Path) -> list[tuple[str, int, float]]:
 def test_two_runs_are_alike_in_every_byte_but_times_and_names_of_event_files(study, tmp_path, monkeypatch, words_of):
     """Nothing of the environment, where tokens stand, is written either."""
     monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
-    found = []
+    contents = []
     for number in range(2):
         assert main(words_of(study, tmp_path / "run", "--deterministic")) == 0
         files = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
         assert not any(b"hunter2" in blob for blob in files.values())
-        found.append({p: TIMES.sub(b"", blob) for p, blob in files.items() if "tfevents" not in p.name})
-        found[-1] |= {path.parent: scalars(path.parent) for path in files if "tfevents" in path.name}
+        contents.append({p: TIMES.sub(b"", blob) for p, blob in files.items() if "tfevents" not in p.name})
+        contents[-1] |= {path.parent: scalars(path.parent) for path in files if "tfevents" in path.name}
         (tmp_path / "run").rename(tmp_path / f"run-{number}")
-    assert found[0].keys() == found[1].keys()
-    assert [str(path) for path, content in found[0].items() if content != found[1][path]] == []
+    assert contents[0].keys() == contents[1].keys()
+    assert [str(path) for path, content in contents[0].items() if content != contents[1][path]] == []

@@ -18,7 +18,7 @@ def held_out_r2(table: Path, metadata: Path, folder: Path) -> float:
     words = (
         f"train --table {table} --metadata {metadata} --metadata-column ph --output-dir {folder} --rarefy-depth 1000"
     )
-    words += " --cv fold --group-column subject --epochs 1 --patience 1 --threads 1 --attention-layers 1"
+    words += " --members deep --cv fold --group-column subject --epochs 1 --patience 1 --threads 1 --attention-layers 1"
     assert main(words.split()) == 0
     return json.loads((folder / "metrics.json").read_text())["targets"]["ph"]["metrics"]["r2"]["value"]
 

@@ -21,7 +21,7 @@ HEAVY = ("torch", "sklearn", "pandas", "scipy", "h5py", "skbio", "matplotlib", "
         ("trian", 2, "did you mean 'train'?"),
         ("train --help", 0, "--metadata-column"),
         ("train --embeding-dim 3", 2, "--embeding-dim: unknown option; did you mean --embedding-dim?"),
-        ("pretrain", 2, "--table: not given, and it is required"),
+        ("pretrain", 2, "--tables: not given, and it is required"),
         ("pretrain", 2, "--output-dir: not given, and it is required"),
         ("train", 2, "aam train: 4 problems"),
         ("unifrac", 2, "aam unifrac: 3 problems"),
@@ -47,6 +47,23 @@ print(printed.getvalue())
     first, _, text = printed.partition("\n")
     assert first == f"{status} []", printed
     assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("commands.unifrac", ("torch", "sklearn", "pandas", "matplotlib", "biom", "skbio")),
+        ("commands.predict", ("sklearn", "scipy.optimize", "pandas", "matplotlib", "torch.distributed.fsdp", "jinja2")),
+        ("commands.embed", ("sklearn", "scipy.optimize", "pandas", "matplotlib")),
+    ],
+)
+def test_a_command_imports_only_what_it_uses(plain_python, module, absent):
+    printed = plain_python(f"""
+import sys
+import aam.{module}
+print([name for name in {absent!r} if name in sys.modules])
+""")
+    assert printed.strip() == "[]"
 
 
 def test_other_names_of_options_and_commands(capsys):
@@ -99,3 +116,18 @@ def test_a_run_says_at_its_start_what_it_learns_where(study, tmp_path, capsys):
         assert f"losses: {losses}" in line
     assert "no UniFrac term is learned" in alone
     assert "no UniFrac term" not in with_tree
+
+
+def test_a_frozen_encoder_learns_no_unifrac_and_covariates_are_warned_of_once(study, tmp_path, capsys):
+    """The start named UniFrac, which frozen weights cannot learn; each fold repeated the warnings of covariates."""
+    lines = (study / "metadata.tsv").read_text().splitlines()
+    cells = [f"{line}\t{'' if at == 5 else 'ab'[at % 2]}" for at, line in enumerate(lines)]
+    (tmp_path / "m.tsv").write_text("\n".join([f"{lines[0]}\tdrug", *cells[1:]]) + "\n")
+    words = f"train --table {study}/table.biom --tree {study}/tree.nwk --metadata {tmp_path}/m.tsv --rarefy-depth 300 "
+    words += "--metadata-column ph --categorical-columns drug --freeze-base --cv 2 --epochs 1 --embedding-dim 16 "
+    words += f"--attention-heads 2 --attention-layers 1 --device cpu --threads 1 --output-dir {tmp_path}/run"
+    assert main(words.split()) == 0
+    text = capsys.readouterr().err
+    (line,) = [line for line in text.splitlines() if line.startswith("train: CPU")]
+    assert line.endswith("losses: ph")
+    assert text.count("covariate 'drug' has no value for 1 of") == 1

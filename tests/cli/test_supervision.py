@@ -30,9 +30,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     seasons = sorted(set(columns[2]))
     lines = ["sample-id\tph\tshifted\tbiome\tseason\tnull\ttold"]
     for name, ph, biome, season, null in zip(metadata.ids, *columns, strict=True):
-        told = 10 * seasons.index(season) + 5 * float(null)
+        seasonal = 10 * seasons.index(season) + 5 * float(null)
         shifted = float(ph) + 100 * (biome != biomes[0])
-        lines.append(f"{name}\t{ph}\t{shifted}\t{biome}\t{season}\t{null}\t{told}")
+        lines.append(f"{name}\t{ph}\t{shifted}\t{biome}\t{season}\t{null}\t{seasonal}")
     (folder / "shifted.tsv").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -40,7 +40,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def predicted(study: Path, output: Path, words: str, more: str = "") -> tuple[Path, object]:
     """The model's folder and what it predicts for the study."""
     inputs = f"--table {study}/table.biom --metadata {study}/shifted.tsv"
-    train = f"train {inputs} {SMALL} --epochs 12 --lr 3e-3 --patience 0 --validation-size 0 --test-size 0"
+    train = (
+        f"train {inputs} {SMALL} --members deep --epochs 12 --lr 3e-3 --patience 0 --validation-size 0 --test-size 0"
+    )
     train += f" --output-dir {output}"
     assert main([*train.split(), *words.split()]) == 0
     written = output.parent / f"{output.name}.tsv"
@@ -51,9 +53,9 @@ def predicted(study: Path, output: Path, words: str, more: str = "") -> tuple[Pa
 
 def test_categories_have_scales_of_their_own(study, tmp_path, capsys):
     words = "--metadata-column shifted --target-transform zscore-category --normalize-by biome"
-    model, found = predicted(study, tmp_path / "by", words, f"--metadata {study}/shifted.tsv")
-    truth = read_metadata(study / "shifted.tsv").numbers("shifted", found.sample_ids)
-    assert np.abs(found.values["shifted"] - truth).max() < 6, "each sample is near 7 or near 107, as its biome is"
+    model, predictions = predicted(study, tmp_path / "by", words, f"--metadata {study}/shifted.tsv")
+    truth = read_metadata(study / "shifted.tsv").numbers("shifted", predictions.sample_ids)
+    assert np.abs(predictions.values["shifted"] - truth).max() < 6, "each sample is near 7 or near 107, as its biome is"
     capsys.readouterr()
     words = f"predict --model {model} --table {study}/table.biom --output {tmp_path}/p.tsv"
     other = tmp_path / "other.tsv"
@@ -64,9 +66,9 @@ def test_categories_have_scales_of_their_own(study, tmp_path, capsys):
     assert main([*words.replace("p.tsv", "moon.tsv").split(), "--metadata", str(other)]) == 0
     assert "no scale is known for 'moon' of 'biome'; that of all is used" in capsys.readouterr().err
     assert main(words.split()) == 2
-    said = capsys.readouterr().err
-    assert "biome" in said
-    assert "--metadata" in said
+    stderr = capsys.readouterr().err
+    assert "biome" in stderr
+    assert "--metadata" in stderr
     words = f"train --table {study}/table.biom --metadata {study}/shifted.tsv --metadata-column ph {SMALL}"
     for wrong in ("--normalize-by biome", "--target-transform zscore-category"):
         assert main([*words.split(), *wrong.split(), "--output-dir", str(tmp_path / "wrong")]) == 2
@@ -78,18 +80,18 @@ def test_the_asymmetric_loss_leans_to_the_cheaper_side(study, tmp_path):
     means = {}
     for over, under in ((20, 1), (1, 20)):
         words = f"--metadata-column ph --loss-type asymmetric --over-penalty {over} --under-penalty {under}"
-        _, found = predicted(study, tmp_path / f"over-{over}", words)
-        means[over] = found.values["ph"].mean()
+        _, predictions = predicted(study, tmp_path / f"over-{over}", words)
+        means[over] = predictions.values["ph"].mean()
     assert means[20] < means[1] - 0.3
 
 
 def test_weights_of_classes_move_predictions(study, tmp_path, capsys):
     shares = {}
     for weights in ("1 1 1 1", "1 1 1 60"):
-        _, found = predicted(
+        _, predictions = predicted(
             study, tmp_path / weights[-2:].strip(), f"--metadata-column biome --class-weights {weights}"
         )
-        shares[weights] = found.probabilities["biome"].mean(axis=0)
+        shares[weights] = predictions.probabilities["biome"].mean(axis=0)
     assert shares["1 1 1 60"][3] > shares["1 1 1 1"][3] + 0.1
     inputs = f"--table {study}/table.biom --metadata {study}/shifted.tsv --metadata-column biome {SMALL}"
     capsys.readouterr()
@@ -122,14 +124,14 @@ def usual(study, tmp_path_factory):
 
 def test_quantiles_are_written_ordered_and_hold_the_truth(study, tmp_path, capsys):
     words = "--metadata-column ph null --loss-config ph=quantile null=mae --quantiles 0.05,0.5,0.95 --out-dim 2"
-    _, found = predicted(study, tmp_path / "q", words)
-    assert list(found.quantiles) == ["ph"]
-    assert [spec.quantiles for spec in found.specs] == [(0.05, 0.5, 0.95), ()]
-    low, middle, high = found.quantiles["ph"].T
+    _, predictions = predicted(study, tmp_path / "q", words)
+    assert list(predictions.quantiles) == ["ph"]
+    assert [spec.quantiles for spec in predictions.specs] == [(0.05, 0.5, 0.95), ()]
+    low, middle, high = predictions.quantiles["ph"].T
     assert (low < middle).all()
     assert (middle < high).all()
-    np.testing.assert_allclose(middle, found.values["ph"], rtol=1e-5)
-    truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
+    np.testing.assert_allclose(middle, predictions.values["ph"], rtol=1e-5)
+    truth = read_metadata(study / "shifted.tsv").numbers("ph", predictions.sample_ids)
     assert 0.75 < ((low <= truth) & (truth <= high)).mean() <= 1
     header = (tmp_path / "q.tsv").read_text().splitlines()[0].split("\t")
     assert header == [
@@ -145,31 +147,35 @@ def test_quantiles_are_written_ordered_and_hold_the_truth(study, tmp_path, capsy
         "note",
     ]
     for wrong, named in (("0.9 0.5", "'0.9', '0.5'"), ("0.5", "'0.5'"), ("0.1 0.9", "'0.1', '0.9'")):
-        said = refused(study, tmp_path / "no", capsys, f"--metadata-column ph --loss-type quantile --quantiles {wrong}")
-        assert f"--quantiles is {named}, expected two or more ascending numbers inside (0, 1), one of them 0.5" in said
+        message = refused(
+            study, tmp_path / "no", capsys, f"--metadata-column ph --loss-type quantile --quantiles {wrong}"
+        )
+        assert (
+            f"--quantiles is {named}, expected two or more ascending numbers inside (0, 1), one of them 0.5" in message
+        )
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
 def test_losses_differ(study, tmp_path, usual, loss):
-    _, found = predicted(study, tmp_path / loss, f"--metadata-column ph --loss-type {loss}")
-    apart = np.abs(found.values["ph"] - usual[1].values["ph"]).max()
+    _, predictions = predicted(study, tmp_path / loss, f"--metadata-column ph --loss-type {loss}")
+    apart = np.abs(predictions.values["ph"] - usual[1].values["ph"]).max()
     assert (apart == 0) == (loss == "huber")
 
 
 @pytest.mark.parametrize("transform", ["none", "minmax", "log-minmax", "log-zscore"])
 def test_transforms_are_undone(study, tmp_path, usual, transform):
-    _, found = predicted(study, tmp_path / "run", f"--metadata-column ph --target-transform {transform}")
-    truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
-    assert np.abs(found.values["ph"] - truth).mean() < 1.2
-    assert np.abs(found.values["ph"] - usual[1].values["ph"]).max() > 1e-3
+    _, predictions = predicted(study, tmp_path / "run", f"--metadata-column ph --target-transform {transform}")
+    truth = read_metadata(study / "shifted.tsv").numbers("ph", predictions.sample_ids)
+    assert np.abs(predictions.values["ph"] - truth).mean() < 1.2
+    assert np.abs(predictions.values["ph"] - usual[1].values["ph"]).max() > 1e-3
 
 
 @pytest.mark.parametrize("words", ["--bounded-targets", "--output-activation softplus", "--output-activation relu"])
 def test_predictions_stay_in_their_range(study, tmp_path, words):
     """A rate a hundred times too high drives all to the ends."""
-    _, found = predicted(study, tmp_path / "run", f"--metadata-column ph {words} --lr 0.3 --max-bp 150")
-    truth = read_metadata(study / "shifted.tsv").numbers("ph", found.sample_ids)
-    values = found.values["ph"]
+    _, predictions = predicted(study, tmp_path / "run", f"--metadata-column ph {words} --lr 0.3 --max-bp 150")
+    truth = read_metadata(study / "shifted.tsv").numbers("ph", predictions.sample_ids)
+    values = predictions.values["ph"]
     assert values.min() >= (truth.min() if "bounded" in words else 0) - 1e-4
     assert values.std() > 0
     if "bounded" in words:
@@ -191,8 +197,8 @@ def test_predictions_stay_in_their_range(study, tmp_path, words):
     ],
 )
 def test_options_change_what_is_learned(study, tmp_path, usual, words, shapes):
-    model, found = predicted(study, tmp_path / "run", f"--metadata-column ph {words}")
-    assert np.abs(found.values["ph"] - usual[1].values["ph"]).max() > 1e-4
+    model, predictions = predicted(study, tmp_path / "run", f"--metadata-column ph {words}")
+    assert np.abs(predictions.values["ph"] - usual[1].values["ph"]).max() > 1e-4
     weights, before = weights_of(model), weights_of(usual[0])
     assert {name: weights[name].shape for name in shapes} == shapes
     if "scale" in words:
@@ -210,8 +216,8 @@ def test_weights_of_categories_move_predictions(study, tmp_path):
     for heavy in (0, 1):
         each = " ".join(f"{biome}={float(place == heavy)}" for place, biome in enumerate(biomes))
         words = f"--metadata-column shifted --categorical-loss-weight-column biome --categorical-loss-weights {each}"
-        _, found = predicted(study, tmp_path / str(heavy), words)
-        means.append(found.values["shifted"].mean())
+        _, predictions = predicted(study, tmp_path / str(heavy), words)
+        means.append(predictions.values["shifted"].mean())
     assert means[1] > means[0] + 10
 
 
@@ -221,6 +227,7 @@ def test_numbers_may_be_classes_and_the_best_epoch_is_by_the_figure_asked_for(st
     (tmp_path / "plates.tsv").write_text("\n".join(lines) + "\n")
     inputs = f"--table {study}/table.biom --metadata {tmp_path}/plates.tsv {SMALL} --epochs 6 --lr 3e-3 --patience 0"
     words = f"train {inputs} --metadata-column plate --classifier --best-metric f1 --output-dir {tmp_path}/run"
+    words += " --members deep"
     assert main(words.split()) == 0
     assert "plate=0\tplate=1" in (tmp_path / "run" / "predictions.tsv").read_text().splitlines()[0]
     records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
@@ -251,9 +258,9 @@ def test_parts_thaw_by_epochs(study, tmp_path):
 # --- covariates --------------------------------------------------------------------------------------------
 
 
-def error(found, study: Path, metadata: Path | None = None) -> float:
-    truth = read_metadata(metadata or study / "shifted.tsv").numbers("told", found.sample_ids)
-    return float(np.abs(found.values["told"] - truth).mean())
+def error(predictions, study: Path, metadata: Path | None = None) -> float:
+    truth = read_metadata(metadata or study / "shifted.tsv").numbers("told", predictions.sample_ids)
+    return float(np.abs(predictions.values["told"] - truth).mean())
 
 
 @pytest.mark.parametrize(
@@ -276,10 +283,10 @@ def error(found, study: Path, metadata: Path | None = None) -> float:
 def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     """What only season and `null` tell is predicted with them; new categories are unknown."""
     both = f"--metadata-column told --categorical-columns season --numeric-columns null {words} --categorical-lr 3e-2"
-    model, found = predicted(study, tmp_path / "with", both, f"--metadata {study}/shifted.tsv")
-    truth = read_metadata(study / "shifted.tsv").numbers("told", found.sample_ids)
+    model, predictions = predicted(study, tmp_path / "with", both, f"--metadata {study}/shifted.tsv")
+    truth = read_metadata(study / "shifted.tsv").numbers("told", predictions.sample_ids)
     trivial = float(np.abs(truth - np.median(truth)).mean())
-    assert error(found, study) < 0.5 * trivial
+    assert error(predictions, study) < 0.5 * trivial
     weights = weights_of(model)
     assert {name: weights[name].shape for name in shapes} == shapes
     text = (study / "shifted.tsv").read_text()
@@ -291,14 +298,14 @@ def test_covariates_are_read(study, tmp_path, capsys, words, shapes):
     assert "in categories that no training sample has ('monsoon'); read as unknown" in capsys.readouterr().err
     again = read_predictions(tmp_path / "new-predicted.tsv")
     winter = np.array([cell == "winter" for cell in read_metadata(study / "shifted.tsv").columns["season"]])
-    apart = np.abs(again.values["told"] - found.values["told"])
+    apart = np.abs(again.values["told"] - predictions.values["told"])
     assert apart[~winter].max() < 1e-5
     assert apart[winter].min() > 0.01
 
 
 def test_a_model_that_reads_covariates_needs_them(study, tmp_path, capsys):
     words = "--metadata-column told --categorical-columns season --numeric-columns null"
-    model, found = predicted(study, tmp_path / "run", words, f"--metadata {study}/shifted.tsv")
+    model, predictions = predicted(study, tmp_path / "run", words, f"--metadata {study}/shifted.tsv")
     plain = f"--model {model} --table {study}/table.biom"
     capsys.readouterr()
     assert main(f"predict {plain} --output {tmp_path}/p.tsv".split()) == 2
@@ -313,15 +320,15 @@ def test_a_model_that_reads_covariates_needs_them(study, tmp_path, capsys):
     assert "3 of 60 samples of the table have no row" in capsys.readouterr().err
     assert main(f"predict {plain} --output {tmp_path}/p.tsv --metadata {fewer} --missing drop".split()) == 0
     some = read_predictions(tmp_path / "p.tsv")
-    assert some.sample_ids == found.sample_ids
+    assert some.sample_ids == predictions.sample_ids
     assert sum(note != "" for note in some.notes) == 3
-    known = np.array([note == "" for note in some.notes])
-    np.testing.assert_allclose(some.values["told"][known], found.values["told"][known], rtol=1e-5)
-    assert np.isnan(some.values["told"][~known]).all()
+    is_predicted = np.array([note == "" for note in some.notes])
+    np.testing.assert_allclose(some.values["told"][is_predicted], predictions.values["told"][is_predicted], rtol=1e-5)
+    assert np.isnan(some.values["told"][~is_predicted]).all()
     evaluate = f"evaluate {plain} --metadata {study}/shifted.tsv --output-dir {tmp_path}/evaluation"
     assert main(evaluate.split()) == 0
     judged = read_predictions(tmp_path / "evaluation" / "predictions.tsv")
-    np.testing.assert_allclose(judged.values["told"], found.values["told"], rtol=1e-5)
+    np.testing.assert_allclose(judged.values["told"], predictions.values["told"], rtol=1e-5)
     assert main(f"embed {plain} --output-dir {tmp_path}/vectors".split()) == 0, "vectors are of the ASVs alone"
 
 
@@ -346,16 +353,16 @@ def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys):
     capsys.readouterr()
     words = "--metadata-column told --freeze-base --categorical-columns"
     metadata = f"--metadata {study}/shifted.tsv"
-    own = f"--pretrained-encoder {tmp_path}/pre"
-    first, _ = predicted(study, tmp_path / "first", f"{words} season {own}", metadata)
-    said = capsys.readouterr().err
-    assert "tensors loaded (asv, sample)" in said
-    assert "tensors new (covariates, target)" in said
-    assert "tensors ignored (count, distance)" in said
+    encoder_option = f"--pretrained-encoder {tmp_path}/pre"
+    first, _ = predicted(study, tmp_path / "first", f"{words} season {encoder_option}", metadata)
+    stderr = capsys.readouterr().err
+    assert "tensors loaded (asv, sample)" in stderr
+    assert "tensors new (covariates, target)" in stderr
+    assert "tensors ignored (count, distance)" in stderr
     second, _ = predicted(study, tmp_path / "second", f"{words} biome --pretrained-encoder {first}", metadata)
-    said = capsys.readouterr().err
-    assert "tensors loaded (asv, sample)" in said
-    assert "tensors ignored (covariates, target)" in said
+    stderr = capsys.readouterr().err
+    assert "tensors loaded (asv, sample)" in stderr
+    assert "tensors ignored (covariates, target)" in stderr
     pre, one, two = weights_of(tmp_path / "pre" / "model"), weights_of(first), weights_of(second)
     for name in pre:
         if name.startswith(("asv", "sample")):
@@ -366,8 +373,8 @@ def test_an_encoder_is_taken_over_with_a_report(study, tmp_path, capsys):
     for suffix in ("pt", "ckpt"):
         old = tmp_path / f"best.{suffix}"
         old.write_bytes(b"PK")
-        said = refused(study, tmp_path / "no", capsys, f"--metadata-column ph --pretrained-encoder {old}")
-        assert "retrain with `aam pretrain --table" in said
+        stderr = refused(study, tmp_path / "no", capsys, f"--metadata-column ph --pretrained-encoder {old}")
+        assert "retrain with `aam pretrain --table" in stderr
         predict = f"predict --model {old} --table {study}/table.biom --output {tmp_path}/p.tsv"
         assert main(predict.split()) == 2
         assert "retrain with `aam pretrain --table" in capsys.readouterr().err

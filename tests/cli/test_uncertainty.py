@@ -58,15 +58,15 @@ def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tm
     members = [run / f"fold-{fold}" / "model" for fold in range(3)]
     alone = [read_predictions(predict(study, tmp_path / f"{at}.tsv", one)) for at, one in enumerate(members)]
     together = predict(study, tmp_path / "together.tsv", run / "model")
-    found = read_predictions(together)
+    table = read_predictions(together)
     values = np.stack([one.values["ph"] for one in alone])
-    np.testing.assert_allclose(found.values["ph"], values.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(found.derived["ph.member-sd"], values.std(axis=0), atol=1e-5)
-    assert found.derived["ph.member-sd"].min() > 0
-    np.testing.assert_allclose(found.spreads["ph"] ** 2, np.mean([o.spreads["ph"] ** 2 for o in alone], 0), rtol=1e-4)
-    np.testing.assert_allclose(found.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5)
+    np.testing.assert_allclose(table.values["ph"], values.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(table.derived["ph.member-sd"], values.std(axis=0), atol=1e-5)
+    assert table.derived["ph.member-sd"].min() > 0
+    np.testing.assert_allclose(table.spreads["ph"] ** 2, np.mean([o.spreads["ph"] ** 2 for o in alone], 0), rtol=1e-4)
+    np.testing.assert_allclose(table.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5)
     biomes = np.mean([one.probabilities["biome"] for one in alone], axis=0)
-    np.testing.assert_allclose(found.probabilities["biome"], biomes, atol=1e-6)
+    np.testing.assert_allclose(table.probabilities["biome"], biomes, atol=1e-6)
     listed = predict(study, tmp_path / "listed.tsv", *members)
     assert listed.read_bytes() == together.read_bytes()
 
@@ -117,23 +117,23 @@ def test_intervals_of_a_fold_come_from_the_other_folds(study: Path, run: Path, t
         fit = Conformal.fit(TargetPredictions(ids, truth[~here], other))
         np.testing.assert_allclose(limits[here, 1] - limits[here, 0], 2 * fit.half_width(predicted[here]), rtol=1e-3)
         assert fit.quantile * max(fit.scales) >= np.quantile(residual, 0.5)
-    figures = json.loads((run / "metrics.json").read_text())["targets"]["ph"]["intervals"]
+    interval_metrics = json.loads((run / "metrics.json").read_text())["targets"]["ph"]["intervals"]
     inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
-    assert figures["coverage"]["value"] == pytest.approx(inside.mean())
-    assert figures["width"]["value"] == pytest.approx((limits[:, 1] - limits[:, 0]).mean(), rel=1e-5)
+    assert interval_metrics["coverage"]["value"] == pytest.approx(inside.mean())
+    assert interval_metrics["width"]["value"] == pytest.approx((limits[:, 1] - limits[:, 0]).mean(), rel=1e-5)
     page = (run / "report.html").read_text()
     for title in ("90 % conformal intervals", "Intervals by tenth of the target", "Intervals by fold", "Calibration"):
         assert title in page
-    assert "times one width for all" in page
+    assert "one width for all samples would be" in page
 
 
 def test_the_models_hold_the_intervals_and_evaluate_reports_them(study: Path, run: Path, tmp_path: Path) -> None:
     fitted = load_model(run / "fold-1" / "model", CPU).notes["intervals"]["ph"]
     assert (fitted["samples"], fitted["groups"], len(fitted["knots"])) == (60, 60, 5)
     assert "intervals" not in load_model(run / "fold-1" / "last", CPU).notes
-    found = read_predictions(predict(study, tmp_path / "p.tsv", run / "model"))
-    assert (found.limits("ph")[:, 0] < found.values["ph"]).all()
-    assert (found.values["ph"] < found.limits("ph")[:, 1]).all()
+    table = read_predictions(predict(study, tmp_path / "p.tsv", run / "model"))
+    assert (table.limits("ph")[:, 0] < table.values["ph"]).all()
+    assert (table.values["ph"] < table.limits("ph")[:, 1]).all()
     words = f"evaluate --model {run}/model --table {study}/table.biom --metadata {study}/metadata.tsv"
     words += f" --group-column subject --by-columns biome --output-dir {tmp_path}/e"
     assert main(words.split()) == 0
@@ -151,8 +151,8 @@ def test_too_few_groups_make_no_intervals(study: Path, tmp_path: Path, capsys) -
     more = "--metadata-column ph --test-size 0.5 --group-column subject"
     assert main(train(study, tmp_path / "few", more)) == 0
     assert "ph: no 90 % intervals, 6 held-out groups are too few" in capsys.readouterr().err
-    found = read_predictions(tmp_path / "few" / "predictions.tsv")
-    assert found.limits("ph") is None
+    table = read_predictions(tmp_path / "few" / "predictions.tsv")
+    assert table.limits("ph") is None
     assert "intervals" not in load_model(tmp_path / "few" / "model", CPU).notes
 
 
@@ -184,8 +184,8 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
 def test_forests_stand_in_the_report_of_train(study: Path, tmp_path: Path) -> None:
     more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome --rf-baseline --label-share 0.8"
     assert main(train(study, tmp_path / "run", more)) == 0
-    found = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"]["baselines"]
-    assert {"random forest", "extra trees", "nearest neighbours on UniFrac", "the majority class"} < set(found)
+    baselines = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"]["baselines"]
+    assert {"random forest", "extra trees", "nearest neighbours on UniFrac", "the majority class"} < set(baselines)
 
 
 def test_samples_that_leak_are_refused_or_named(study: Path, tmp_path: Path, capsys) -> None:

@@ -151,7 +151,7 @@ def test_an_edited_lock_is_refused(image, make, checkout, base):
         done = make("container-cpu", f"BASE={base}", status=None)
         assert done.returncode != 0
         assert "environment: torch" in done.stderr
-        assert list(checkout.rglob(".partial-*")) == []
+        assert list(checkout.rglob(".partial*")) == []
     finally:
         lock.write_text(right)
         os.utime(lock, (0, 0))
@@ -169,7 +169,7 @@ def test_an_interrupted_build_leaves_nothing(image, checkout, base, workshop, sa
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
-    assert list(checkout.rglob(".partial-*")) == []
+    assert list(checkout.rglob(".partial*")) == []
     assert list((workshop / "scratch").glob("build-*")) == []
     assert (image.stat().st_ino, image.stat().st_size) == (before.st_ino, before.st_size)
     assert str(checkout).encode() not in said_by_processes(), "the engine ends with the build"

@@ -41,51 +41,54 @@ def test_the_plain_rival_computes_the_same_losses(config):
     batch = next(iter(shared.loader.epoch(0)))
     dense = every_slot(batch)
     assert len(dense.tokens) == batch.asv.numel() > 2 * len(batch.tokens)
-    found = []
+    losses = []
     for steps, given in ((shared, batch), (plain, dense)):
         terms = steps.task.losses(steps.model, steps.task.prepare(given, 3))
-        found.append({name: float(total.detach() / count) for name, (total, count) in terms.items()})
-    assert found[0].keys() == found[1].keys() > {"unifrac"}
-    for name, value in found[0].items():
-        assert value == pytest.approx(found[1][name], rel=1e-4), name
+        losses.append({name: float(total.detach() / count) for name, (total, count) in terms.items()})
+    assert losses[0].keys() == losses[1].keys() > {"unifrac"}
+    for name, value in losses[0].items():
+        assert value == pytest.approx(losses[1][name], rel=1e-4), name
 
 
 def test_stages_add_up_to_the_step_and_leave_no_hooks(config):
     steps = make_steps(config)
-    figures = steps.stages(2, 0)
+    timing = steps.stages(2, 0)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in steps.model.modules())
-    assert set(figures["stages"]) == set(STAGES)
-    assert all(figures["stages"][name] > 0 for name in STAGES)
-    assert 0.5 < figures["accounted"] <= 1
+    assert set(timing["stages"]) == set(STAGES)
+    assert all(timing["stages"][name] > 0 for name in STAGES)
+    assert 0.5 < timing["accounted"] <= 1
 
 
 def test_training_figures_belong_together(config):
-    figures = time_training(config, repeats=3)
-    assert figures["steps"] == 3
-    assert figures["rate"]["executed"] == figures["rate"]["needed"]
-    assert figures["rate"]["needed"] / figures["share"]["needed"] == pytest.approx(figures["product_rate"])
-    assert figures["samples_per_s"]["p5"] <= figures["samples_per_s"]["p50"]
-    assert figures["peak_bytes"] > 1e8
+    timing = time_training(config, repeats=3)
+    assert timing["steps"] == 3
+    assert timing["rate"]["executed"] == timing["rate"]["needed"]
+    assert timing["rate"]["needed"] / timing["share"]["needed"] == pytest.approx(timing["product_rate"])
+    assert timing["samples_per_s"]["p5"] <= timing["samples_per_s"]["p50"]
+    assert timing["peak_bytes"] > 1e8
     again = replace(config, runtime=replace(config.runtime, gradient_checkpointing=True, asv_chunk_size=7))
     recomputed = time_training(again, repeats=1)
     assert recomputed["rate"]["executed"] > 1.1 * recomputed["rate"]["needed"]
     plain = time_training(config, repeats=1, plain=True)
-    assert plain["distinct_asvs"] > figures["distinct_asvs"]
+    assert plain["distinct_asvs"] > timing["distinct_asvs"]
 
 
 def test_unifrac_is_compared_with_scikit_bio_on_the_same_samples(study):
     pytest.importorskip("skbio")
-    found = time_unifrac(study / "table.biom", study / "tree.nwk", RuntimeConfig(device="cpu"), repeats=1)
-    assert found["compared"] == found["samples"] == 25
+    timing = time_unifrac(study / "table.biom", study / "tree.nwk", RuntimeConfig(device="cpu"), repeats=1)
+    assert timing["compared"] == timing["samples"] == 25
     for metric in ("unifrac", "weighted", "weighted-normalized"):
-        assert found["metrics"][metric]["difference"] < 1e-6
-        assert found["metrics"][metric]["default_ratio"] > 0
+        assert timing["metrics"][metric]["difference"] < 1e-6
+        assert timing["metrics"][metric]["default_ratio"] > 0
+        (process,) = timing["processes"][metric]["aam"]
+        assert process["processor_seconds"] > 0
+        assert process["peak_bytes"] > 1e7
 
 
 def test_prediction_is_timed_as_a_user_would_run_it(study):
-    found = time_prediction(study / "table.biom", RuntimeConfig(device="cpu"), repeats=1)
-    assert found["samples"] == 25
-    assert found["seconds"]["p50"] > 0
+    timing = time_prediction(study / "table.biom", RuntimeConfig(device="cpu"), repeats=1)
+    assert timing["samples"] == 25
+    assert timing["seconds"]["p50"] > 0
 
 
 def test_results_are_printed_and_written(study, tmp_path, capsys):

@@ -70,8 +70,8 @@ def compared(folder: Path, one: object, other: object, *words: str) -> int:
 )
 def test_what_is_worse(tmp_path, capsys, report, path, value, status):
     assert compared(tmp_path, report, changed(report, *path, value=value)) == status
-    said = capsys.readouterr().out
-    assert ("1 figures are worse" in said) == bool(status)
+    stdout = capsys.readouterr().out
+    assert ("1 figures are worse" in stdout) == bool(status)
     assert compared(tmp_path, report, report) == 0
 
 

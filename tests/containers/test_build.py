@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -164,7 +165,7 @@ def test_an_interrupted_build_leaves_nothing(engine, base, tmp_path, number, sai
         [*command, "--route", "definition"], env=environment, stderr=subprocess.DEVNULL, preexec_fn=handle_sigint
     ) as process:
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".partial-*out.sif")) and time.monotonic() < deadline:
+        while not list(tmp_path.glob(".partial~*~out.sif")) and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.3)
         process.send_signal(number)
@@ -176,13 +177,16 @@ def test_an_interrupted_build_leaves_nothing(engine, base, tmp_path, number, sai
 def test_files_of_a_killed_build_are_removed(make, tmp_path):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    abandoned = tmp_path / f".partial-{ended.pid}-out.sif"
+    abandoned = tmp_path / f".partial~{socket.gethostname()}~{ended.pid}~out.sif"
     abandoned.write_text("incomplete")
-    in_progress = tmp_path / f".partial-{os.getpid()}-out.sif"
+    in_progress = tmp_path / f".partial~{socket.gethostname()}~{os.getpid()}~out.sif"
     in_progress.write_text("another build, still running")
+    elsewhere = tmp_path / f".partial~another-host~{ended.pid}~out.sif"
+    elsewhere.write_text("the build of another machine, which may still run")
     assert make().returncode == 0
     assert not abandoned.exists()
     assert in_progress.exists()
+    assert elsewhere.exists()
 
 
 def test_too_little_disk_is_found_before_the_build(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -121,7 +122,8 @@ def test_scripts_stay_short(path):
 
 @pytest.mark.parametrize("path", [path for path in SCRIPTS if path.name != "selftest.py"], ids=lambda path: path.name)
 def test_scripts_need_the_standard_library_only(path):
-    allowed = {*sys.stdlib_module_names, "containers"}
+    """Modules of containers/lib also take those of aam that need nothing else; the next test imports them all."""
+    allowed = {*sys.stdlib_module_names, "containers", *(["aam"] if path.parent.name == "lib" else [])}
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -129,3 +131,13 @@ def test_scripts_need_the_standard_library_only(path):
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
     assert imported <= allowed
+
+
+def test_programs_start_where_nothing_is_installed():
+    names = [f"containers.lib.{path.stem}" for path in (CONTAINERS / "lib").glob("*.py")]
+    names += [f"slurm.jobs.{path.stem}" for path in (ROOT / "slurm" / "jobs").glob("*.py")]
+    source = f"import sys, importlib; sys.path.insert(0, {str(ROOT)!r})\n"
+    source += f"for name in {names!r}: importlib.import_module(name)\n"
+    source += "assert not {'torch', 'numpy'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

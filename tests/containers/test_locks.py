@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from containers.lib import pins
 
 ROOT = Path(__file__).parents[2]
-FLAVOURS = ("rocm", "cuda", "cpu")
+FLAVOURS = ("rocm", "cuda", "cpu", "runtime")
 each_flavour = pytest.mark.parametrize("flavour", FLAVOURS)
 
 
@@ -45,13 +45,20 @@ def test_lock_resolves_each_dependency_once(flavour, python):
     versions = {canonicalize_name(line.name): str(line.specifier).removeprefix("==") for line in locked}
     assert len(versions) == len(locked)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    listed = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    listed = [*project["dependencies"], *(project["optional-dependencies"]["test"] if read.extras else [])]
     for requirement in map(Requirement, listed):
         if requirement.marker is None or requirement.marker.evaluate(where):
             version = versions[canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(version), f"{requirement}: {version}"
     gpu_packages = {"rocm": "pytorch-triton-rocm", "cuda": "nvidia-cublas-cu12"}
     assert {key for key, name in gpu_packages.items() if name in versions} == gpu_packages.keys() & {flavour}
+
+
+def test_the_runtime_lock_holds_no_tool_of_developers_and_no_other_version():
+    locks = {name: pins.read_pins(name).lock.read_text() for name in ("runtime", "cpu")}
+    runtime, cpu = ({str(line) for line in requirements(locks[name])} for name in ("runtime", "cpu"))
+    assert runtime < cpu
+    assert {"pytest", "ruff", "mypy", "nox", "uv", "scikit-bio"}.isdisjoint(Requirement(line).name for line in runtime)
 
 
 def test_rocm_is_what_the_pins_say():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import biom
 import h5py
@@ -14,8 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from aam.data.table import read_table
-from aam.errors import InputError
-from tests.data.small_tables import biom_table, dense, refused, save_hdf5
+from tests.data.small_tables import biom_table, dense, read_or_refused, refused, save_hdf5
 
 
 @pytest.mark.parametrize(
@@ -150,17 +148,6 @@ def test_an_empty_biom_table(tmp_path):
     message = refused(save_hdf5(biom.Table(np.zeros((0, 0)), [], []), tmp_path / "t.biom"))
     assert "it has no samples" in message
     assert "it has no features" in message
-
-
-def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:
-    """ "read" for a sound table, "refused" with a message that names the file, else what is wrong."""
-    path.write_bytes(blob)
-    try:
-        table = read_table(path, need_sequences=need_sequences)
-    except InputError as error:
-        return "refused" if str(path) in str(error) else f"refused without its name: {error}"
-    sound = table.counts.shape == (len(table.sample_ids), len(table.feature_ids)) and table.counts.nnz > 0
-    return "read" if sound else f"read as {table}"
 
 
 json_values = st.recursive(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from aam.data.table import read_table
-from aam.errors import InputError
-from tests.data.small_tables import dense, refused
+from tests.data.small_tables import dense, read_or_refused, refused
 
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 
@@ -58,17 +56,6 @@ def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path)
     path = tmp_path / "t.tsv"
     path.write_text("#OTU ID\ts1\ts2\ts3\nACGT\t1.0\t0\t2e3\nGG\t0\t0.0\t 5\n")
     assert dense(read_table(path)).tolist() == [[1, 0], [0, 0], [2000, 5]]
-
-
-def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:
-    """ "read" for a sound table, "refused" with a message that names the file, else what is wrong."""
-    path.write_bytes(blob)
-    try:
-        table = read_table(path, need_sequences=need_sequences)
-    except InputError as error:
-        return "refused" if str(path) in str(error) else f"refused without its name: {error}"
-    sound = table.counts.shape == (len(table.sample_ids), len(table.feature_ids)) and table.counts.nnz > 0
-    return "read" if sound else f"read as {table}"
 
 
 cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])

@@ -42,10 +42,10 @@ def write_h5(path, ids, values):
 def test_what_is_written_is_read_again(tmp_path, suffix, double):
     path = tmp_path / "new" / f"D{suffix}"
     write_distances(path, IDS, tiles(VALUES), double)
-    found = read_distances(path)
-    assert found.ids == IDS
+    matrix = read_distances(path)
+    assert matrix.ids == IDS
     expected = VALUES if double else VALUES.astype(np.float32)
-    np.testing.assert_array_equal(found.values.astype(expected.dtype), expected)
+    np.testing.assert_array_equal(matrix.values.astype(expected.dtype), expected)
     assert {entry.name for entry in path.parent.iterdir()} <= {path.name, "D.ids.txt"}
 
 
@@ -53,18 +53,18 @@ def test_what_is_written_is_read_again(tmp_path, suffix, double):
 def test_scikit_bio_reads_what_is_written(tmp_path, suffix):
     path = tmp_path / f"D{suffix}"
     write_distances(path, ("s1", "s2", "s3", "s4"), tiles(VALUES), double=True)
-    found = skbio.DistanceMatrix.read(str(path), format="lsmat" if suffix == ".tsv" else "binary_dm")
-    assert found.ids == ("s1", "s2", "s3", "s4")
-    np.testing.assert_array_equal(found.data, VALUES)
+    matrix = skbio.DistanceMatrix.read(str(path), format="lsmat" if suffix == ".tsv" else "binary_dm")
+    assert matrix.ids == ("s1", "s2", "s3", "s4")
+    np.testing.assert_array_equal(matrix.data, VALUES)
 
 
 @pytest.mark.parametrize("form", ["lsmat", "binary_dm"])
 def test_what_scikit_bio_writes_is_read(tmp_path, form):
     path = tmp_path / ("D.tsv" if form == "lsmat" else "D.h5")
     skbio.DistanceMatrix(VALUES, IDS).write(str(path), format=form)
-    found = read_distances(path)
-    assert found.ids == IDS
-    np.testing.assert_array_equal(found.values, VALUES)
+    matrix = read_distances(path)
+    assert matrix.ids == IDS
+    np.testing.assert_array_equal(matrix.values, VALUES)
 
 
 def test_archives_have_the_types_of_qiime_2(tmp_path):
@@ -77,9 +77,9 @@ def test_archives_have_the_types_of_qiime_2(tmp_path):
 def test_tables_with_comments_byte_order_mark_and_windows_lines(tmp_path):
     path = tmp_path / "D.csv"
     path.write_bytes(b'\xef\xbb\xbf# made by hand\r\n# twice\r\n"",#1,"b,c"\r\n#1,0,.5\r\n\r\n"b,c",5e-1,0.0\r\n')
-    found = read_distances(path)
-    assert found.ids == ("#1", "b,c")
-    assert found.values.tolist() == [[0, 0.5], [0.5, 0]]
+    matrix = read_distances(path)
+    assert matrix.ids == ("#1", "b,c")
+    assert matrix.values.tolist() == [[0, 0.5], [0.5, 0]]
 
 
 def test_selecting_reorders_and_misses_none():

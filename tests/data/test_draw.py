@@ -175,9 +175,9 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
         assert batch.weight[at] == row
 
     def hidden(rows, draw):
-        found = draw_batch(study, np.array(rows), draw, withheld=Withheld(covariates=0.4))
-        together = torch.cat([found.category == 0, found.covariate.isnan()], dim=1)
-        return {name: tuple(one.tolist()) for name, one in zip(found.sample_ids, together, strict=True)}
+        hidden_batch = draw_batch(study, np.array(rows), draw, withheld=Withheld(covariates=0.4))
+        together = torch.cat([hidden_batch.category == 0, hidden_batch.covariate.isnan()], dim=1)
+        return {name: tuple(one.tolist()) for name, one in zip(hidden_batch.sample_ids, together, strict=True)}
 
     one, other = hidden(range(9), 3), hidden([8, 4], 3)
     assert other.items() <= one.items()

@@ -22,8 +22,8 @@ def test_the_same_reads_under_two_ids_on_two_sides_are_named(study_of, tiny):
     study = study_of(**given)
     ids = study.table.sample_ids
     apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
-    (said,) = duplicates_across_subsets(study.table, apart)
-    assert "1 held-out samples of fold 2 have the very reads of others" in said
-    assert "'s1', 's4'" in said
+    (message,) = duplicates_across_subsets(study.table, apart)
+    assert "1 held-out samples of fold 2 have the very reads of others" in message
+    assert "'s1', 's4'" in message
     together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
     assert duplicates_across_subsets(study.table, together) == ()

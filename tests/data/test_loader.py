@@ -20,13 +20,13 @@ def tensors(batch: Batch) -> dict[str, Tensor]:
     return {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
 
 
-def different(found: Batch, expected: Batch) -> list[str]:
+def different(actual: Batch, expected: Batch) -> list[str]:
     """Names of the fields in which two batches differ by a bit."""
-    one, other = tensors(found), tensors(expected)
+    one, other = tensors(actual), tensors(expected)
     names = [name for name in one.keys() | other.keys() if name not in one or name not in other]
     names += [name for name in one.keys() & other.keys() if not torch.equal(one[name], other[name])]
     plain = ("sizes", "padded", "sample_ids")
-    return names + [name for name in plain if getattr(found, name) != getattr(expected, name)]
+    return names + [name for name in plain if getattr(actual, name) != getattr(expected, name)]
 
 
 @pytest.fixture
@@ -80,24 +80,24 @@ def test_the_order_of_the_table_changes_no_bit(study, study_of, tiny):
     )
     for shuffle in (True, False):
         loaders = [Loader(one, np.arange(9), 4, shuffle) for one in (shuffled, study)]
-        for found, expected in zip(*(loader.epoch(3) for loader in loaders), strict=True):
-            assert not different(found, expected)
+        for actual, expected in zip(*(loader.epoch(3) for loader in loaders), strict=True):
+            assert not different(actual, expected)
 
 
 def test_one_more_worker_changes_no_bit(study):
     state = torch.random.get_rng_state()
     epochs = [list(Loader(study, np.arange(9), 2, True, workers).epoch(1)) for workers in (0, 1, 2)]
     for batches in epochs[1:]:
-        for found, expected in zip(batches, epochs[0], strict=True):
-            assert not different(found, expected)
+        for actual, expected in zip(batches, epochs[0], strict=True):
+            assert not different(actual, expected)
     assert torch.equal(state, torch.random.get_rng_state()), "the draws of dropout would depend on the workers"
 
 
 def test_an_epoch_goes_on_where_it_was_left(study):
     loader = Loader(study, np.arange(9), 2, True)
     whole = list(loader.epoch(2))
-    for found, expected in zip(loader.epoch(2, skip=3), whole[3:], strict=True):
-        assert not different(found, expected)
+    for actual, expected in zip(loader.epoch(2, skip=3), whole[3:], strict=True):
+        assert not different(actual, expected)
     assert list(loader.epoch(2, skip=len(loader))) == []
 
 
@@ -116,8 +116,8 @@ def test_a_batch_that_is_too_large_comes_in_parts(study, most):
             rows = [batch.sample_ids.index(name) for name in part.sample_ids]
             assert torch.equal(part.distance, batch.distance[rows][:, rows])
     ahead = list(dataclasses.replace(loader, workers=1).windows(1))
-    for found, expected in zip(itertools.chain(*ahead), itertools.chain(*windows), strict=True):
-        assert not different(found, expected)
+    for actual, expected in zip(itertools.chain(*ahead), itertools.chain(*windows), strict=True):
+        assert not different(actual, expected)
 
 
 def test_what_a_batch_carries(study):

@@ -76,6 +76,7 @@ def test_a_small_table(table):
         "#Sample ID",
         "#OTUID",
         "#OTU ID",
+        "participant_id",
     ],
 )
 def test_accepted_id_headers(read, name):
@@ -176,9 +177,9 @@ def test_damaged_files_say_what_is_wrong(read, content, expected):
 
 
 def test_all_problems_at_once(read):
-    found = problems(read, "id\ta\n#q2:types\tnumeric\ns1\tx\ns1\t1\n\t2\ns2\t1\t2\n")
+    messages = problems(read, "id\ta\n#q2:types\tnumeric\ns1\tx\ns1\t1\n\t2\ns2\t1\t2\n")
     for expected in ("'s1' has 'x'", "several rows", "line 5: no sample id", "line 6: more cells"):
-        assert expected in found
+        assert expected in messages
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 from skbio import TreeNode
@@ -11,34 +9,7 @@ from skbio import TreeNode
 from aam.data.newick import parse_newick, read_tree
 from aam.data.phylogeny import Phylogeny, match_tips, midpoint_root, prune
 from aam.errors import InputError
-
-
-def random_newick(rng: np.random.Generator, tips: int, single: float = 0.1) -> str:
-    """A tree with polytomies and chains of single children, as Newick text without the final ';'."""
-    parts = [f"t{index}:{rng.integers(0, 9) / 4}" for index in range(tips)]
-    while len(parts) > 1 or rng.random() < single:
-        size = 1 if rng.random() < single else min(len(parts), int(rng.integers(2, 5)))
-        start = int(rng.integers(0, len(parts) - size + 1))
-        joined = f"({','.join(parts[start : start + size])}){rng.integers(100)}:{rng.integers(0, 9) / 4}"
-        parts[start : start + size] = [joined]
-    return parts[0]
-
-
-def skbio_tree(text: str) -> TreeNode:
-    return TreeNode.read(io.StringIO(text), format="newick", convert_underscores=False)
-
-
-def depths(tree: Phylogeny) -> dict[str, float]:
-    """Distance of each tip from the root, by walking up from each."""
-    tip_nodes = [node for node in range(len(tree.parent)) if node not in set(tree.parent.tolist())]
-    result = {}
-    for name, tip in zip(tree.tips, tip_nodes, strict=True):
-        total, node = 0.0, tip
-        while tree.parent[node] >= 0:
-            total += tree.length[node]
-            node = tree.parent[node]
-        result[name] = total
-    return result
+from tests.data.small_trees import depths, random_newick, skbio_tree
 
 
 def pair_depths(tree: Phylogeny) -> np.ndarray:
@@ -89,10 +60,10 @@ def test_midpoint_rooting_equals_scikit_bio(seed):
     tree, expected = parse_newick(text), skbio_tree(text).root_at_midpoint()
     rooted = midpoint_root(tree)
     wanted = {tip.name: tip.distance(expected) for tip in expected.tips()}
-    found = depths(rooted)
-    assert found.keys() == wanted.keys()
+    depth_of = depths(rooted)
+    assert depth_of.keys() == wanted.keys()
     for name, distance in wanted.items():
-        assert abs(found[name] - distance) < 1e-12
+        assert abs(depth_of[name] - distance) < 1e-12
     if rooted is not tree:
         assert (rooted.parent == len(rooted.parent) - 1).sum() == 2
         children = np.bincount(rooted.parent[:-1], minlength=len(rooted.parent))
@@ -107,8 +78,8 @@ def test_midpoint_rooting_keeps_distances_between_tips(seed):
 
     def apart(one: Phylogeny) -> np.ndarray:
         shared = pair_depths(one)
-        own = np.diagonal(shared)
-        return own[:, None] + own - 2 * shared
+        depth = np.diagonal(shared)
+        return depth[:, None] + depth - 2 * shared
 
     np.testing.assert_allclose(apart(rooted), apart(tree), atol=1e-12)
     deepest = sorted(depths(rooted).values())

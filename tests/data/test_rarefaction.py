@@ -28,16 +28,16 @@ def test_each_count_is_hypergeometric(values, depth):
     values = np.array(values, dtype=np.uint32)
     total = int(values.sum(dtype=np.int64))
     rng = generator(0, "test")
-    draws = np.array([rarefy(values, depth, rng) for _ in range(2000)])
-    assert (draws.sum(axis=1) == depth).all()
-    assert (draws >= 0).all()
-    assert (draws <= values.astype(np.int64)).all()
+    rarefied_counts = np.array([rarefy(values, depth, rng) for _ in range(2000)])
+    assert (rarefied_counts.sum(axis=1) == depth).all()
+    assert (rarefied_counts >= 0).all()
+    assert (rarefied_counts <= values.astype(np.int64)).all()
     share = values / total
     spread = np.sqrt(depth * share * (1 - share) * (total - depth) / (total - 1))
-    assert (np.abs(draws.mean(axis=0) - depth * share) <= 4 * spread / np.sqrt(2000) + 1e-4).all()
-    assert (np.abs(draws.std(axis=0) - spread) <= 0.06 * spread + 2e-2).all()
-    levels, found = np.unique(draws[:, 0], return_counts=True)
-    np.testing.assert_allclose(found / 2000, hypergeom.pmf(levels, total, int(values[0]), depth), atol=0.035)
+    assert (np.abs(rarefied_counts.mean(axis=0) - depth * share) <= 4 * spread / np.sqrt(2000) + 1e-4).all()
+    assert (np.abs(rarefied_counts.std(axis=0) - spread) <= 0.06 * spread + 2e-2).all()
+    levels, times = np.unique(rarefied_counts[:, 0], return_counts=True)
+    np.testing.assert_allclose(times / 2000, hypergeom.pmf(levels, total, int(values[0]), depth), atol=0.035)
 
 
 def test_a_draw_of_nearly_all_of_many_reads():
@@ -67,5 +67,5 @@ def test_a_sample_is_rarefied_by_itself(tmp_path):
     np.testing.assert_array_equal(columns, again[0])
     np.testing.assert_array_equal(values, again[1])
     many = make_table(csr_array(np.full((1, 300), 60, np.uint32)), ["s"], [f"f{i}" for i in range(300)])
-    draws = {rarefied_row(many, 0, 500, seed, epoch)[1].tobytes() for seed in (1, 2) for epoch in (1, 2)}
-    assert len(draws) == 4
+    rarefactions = {rarefied_row(many, 0, 500, seed, epoch)[1].tobytes() for seed in (1, 2) for epoch in (1, 2)}
+    assert len(rarefactions) == 4

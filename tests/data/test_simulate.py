@@ -271,8 +271,8 @@ def test_traits_belong_to_clades():
 def test_with_full_turnover_only_sequences_carry_over_to_held_out_samples():
     study = draw_study(SimulateConfig(asv_turnover=1.0))
     (ph, fold), counts = columns(study, "ph", "fold"), counts_of(study)
-    found = np.array([(counts[fold == each].sum(0).A1 > 0) for each in range(5)])
-    assert (found.sum(0) == 1).all()
+    is_present = np.array([(counts[fold == each].sum(0).A1 > 0) for each in range(5)])
+    assert (is_present.sum(0) == 1).all()
     drawn = rarefied(counts, 1_000)
     assert held_out_r2(drawn, similarity(study.sequences), ph, fold) > 0.5
     assert held_out_r2(drawn, similarity(permute_sequences(study.sequences, seed=1)), ph, fold) < 0.1

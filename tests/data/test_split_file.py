@@ -59,8 +59,8 @@ def test_subsets_from_two_files_of_ids(tmp_path):
     one, other = tmp_path / "train.txt", tmp_path / "val.txt"
     one.write_text("b\n a \n\n")
     other.write_bytes(b"c\r\nd\r\n")
-    found = read_subsets(one, other)
-    assert (found.ids("train"), found.ids("test"), found.held_out, found.not_held_out) == (
+    split = read_subsets(one, other)
+    assert (split.ids("train"), split.ids("test"), split.held_out, split.not_held_out) == (
         ("a", "b"), ("c", "d"), ("c", "d"), ("a", "b")
     )  # fmt: skip
     other.write_text("\n")

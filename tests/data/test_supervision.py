@@ -24,18 +24,19 @@ def test_weights_by_category():
     """Balanced: each category weighs alike in all, and the mean over training samples that have one is 1."""
     assert weights("milk=2", "bread=0.5", "rice=3") == [2, 2, 0.5, 0.5, 0.5, 1, 2, 3, 1]
     assert weights('{"milk": 2,', '"bread": 0.5}') == [2, 2, 0.5, 0.5, 0.5, 1, 2, 1, 1]
-    found = weights("balanced")
-    assert found == weights("auto")
-    assert found == pytest.approx([1.25, 1.25, 5 / 6, 5 / 6, 5 / 6, 1, 1.25, 1, 1])
+    balanced = weights("balanced")
+    assert balanced == weights("auto")
+    assert balanced == pytest.approx([1.25, 1.25, 5 / 6, 5 / 6, 5 / 6, 1, 1.25, 1, 1])
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ("milk=1", "has no weight for 'bread', which 'diet' has"),
         ("milk=1 bread=1 cake=2", "names 'cake', which 'diet' has not"),
         ("milk=1 bread=-1", "expected finite numbers of 0 or more"),
         ("milk=0 bread=0", "one of them above 0"),
+        ("milk=0 bread=0 rice=1", "for a category of the training samples ('bread', 'milk')"),
         ("milk=1 bread=nan", "expected finite numbers of 0 or more"),
         ("milk=1 bread=inf", "expected finite numbers of 0 or more"),
         ("milk=1 bread=much", "expected finite numbers of 0 or more"),
@@ -44,10 +45,10 @@ def test_weights_by_category():
         ('{"milk": 1', "not valid JSON"),
     ],
 )
-def test_weights_that_do_not_fit(asked, said):
+def test_weights_that_do_not_fit(asked, message):
     with pytest.raises(InputError, match="--categorical-loss-weights") as caught:
         weights(*asked.split())
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_column_of_weights():
@@ -71,22 +72,28 @@ def specs(study, *columns: str, activation: str = "none", **options):
 
 
 def test_losses_of_columns(study):
-    found = specs(study, "age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5))
-    assert [(spec.loss, spec.quantiles) for spec in found] == [("mse", ()), ("mse", ()), ("quantile", (0.1, 0.5))]
+    column_specs = specs(
+        study, "age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5)
+    )
+    assert [(spec.loss, spec.quantiles) for spec in column_specs] == [
+        ("mse", ()),
+        ("mse", ()),
+        ("quantile", (0.1, 0.5)),
+    ]
     for words in ((json.dumps({"age": "mae"}),), (json.dumps({"0": "mae"}),), ("0=mae",)):
         assert [spec.loss for spec in specs(study, "age", "cold", loss_config=words)] == ["mae", "huber"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"loss_config": ("site=mae",)}, r"--loss-config has 'site=mae', expected numeric columns \('age'\)"),
         ({"loss_config": ("age=lasso",)}, r"--loss-config has 'age=lasso'.*'quantile'"),
         ({"out_dim": 4}, "--out-dim is 4, expected 3 for these columns"),
     ],
 )
-def test_options_that_do_not_fit_the_columns(study, options, said):
-    with pytest.raises(InputError, match=said):
+def test_options_that_do_not_fit_the_columns(study, options, message):
+    with pytest.raises(InputError, match=message):
         specs(study, "age", "site", **options)
     assert len(specs(study, "age", "site", out_dim=3)) == 2
 
@@ -104,8 +111,8 @@ def test_metrics_and_links_must_fit_the_columns(study):
 def test_all_that_is_taught(study):
     targets = TargetConfig(metadata_column=("age",), categorical_loss_weights=("balanced",))
     covariates = CovariateConfig(categorical_columns=("diet",), numeric_columns=("bmi",))
-    taught, _, found = supervised(study, targets, covariates, "none", TRAIN)
-    assert found.columns == ("diet", "bmi")
+    taught, _, fitted_covariates = supervised(study, targets, covariates, "none", TRAIN)
+    assert fitted_covariates.columns == ("diet", "bmi")
     assert taught.category.shape == taught.covariate.shape == (9, 1)
     assert taught.weight.tolist() == weights("balanced")
     assert supervised(study, TargetConfig(), CovariateConfig(), "none", TRAIN) == (

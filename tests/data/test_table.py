@@ -18,7 +18,17 @@ from aam.data.artifact import write_artifact
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import check_length, make_table, read_table, select_samples, trim, write_biom
 from aam.errors import InputError
-from tests.data.small_tables import COUNTS, ORDER, SAMPLES, SEQUENCES, biom_table, dense, refused, save_hdf5
+from tests.data.small_tables import (
+    COUNTS,
+    ORDER,
+    SAMPLES,
+    SEQUENCES,
+    biom_table,
+    dense,
+    read_or_refused,
+    refused,
+    save_hdf5,
+)
 
 
 def save_dense_json(table: biom.Table, path: Path) -> Path:
@@ -156,17 +166,6 @@ def test_files_that_cannot_be_read(tmp_path):
     assert "cannot be read" in refused(tmp_path)
     path = save_hdf5(biom_table(), tmp_path / "t")
     assert "no such file" in refused(path, sequences=tmp_path / "missing.fasta")
-
-
-def read_or_refused(path: Path, blob: bytes, need_sequences: bool) -> str:
-    """ "read" for a sound table, "refused" with a message that names the file, else what is wrong."""
-    path.write_bytes(blob)
-    try:
-        table = read_table(path, need_sequences=need_sequences)
-    except InputError as error:
-        return "refused" if str(path) in str(error) else f"refused without its name: {error}"
-    sound = table.counts.shape == (len(table.sample_ids), len(table.feature_ids)) and table.counts.nnz > 0
-    return "read" if sound else f"read as {table}"
 
 
 @hypothesis_settings(max_examples=200)

@@ -52,13 +52,13 @@ TRAIN = ["s0", "s1", "s2", "s3", "s4"]
 def test_transforms_are_fitted_on_training_samples_only(transform, encode):
     targets = fit_targets(MIXED, ["age"], TRAIN, transform=transform)
     encoded, label = targets.encode(MIXED, MIXED.ids)
-    own = MIXED.numbers("age", MIXED.ids)
+    numbers = MIXED.numbers("age", MIXED.ids)
     assert encoded.dtype == np.float32
     assert label.shape == (6, 0)
-    np.testing.assert_allclose(encoded[:, 0], encode(own), rtol=1e-6)
+    np.testing.assert_allclose(encoded[:, 0], encode(numbers), rtol=1e-6)
     decoded = targets.decode(encoded)
     assert decoded.dtype == np.float64
-    np.testing.assert_allclose(decoded[:, 0], own, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(decoded[:, 0], numbers, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(targets.bounds, [[0, 10]])
 
 
@@ -257,14 +257,14 @@ def test_decode_undoes_encode(cells, transform):
         targets = fit_targets(metadata, ["x"], metadata.ids, transform=transform)
     except InputError:
         return
-    own = metadata.numbers("x", metadata.ids)
+    numbers = metadata.numbers("x", metadata.ids)
     (spec,) = targets.specs
     encoded = targets.encode(metadata, metadata.ids)[0]
     assert np.isfinite(encoded).all()
     # float32 keeps 24 bits of the encoded value; own units magnify that by the spread, logs by the value.
     coarse = np.abs(encoded[:, 0].astype(float)) * spec.scale.spread * 2**-23
-    allowed = coarse * (1 + own if transform.startswith("log-") else 1) + 1e-9 * (1 + np.abs(own))
-    assert (np.abs(targets.decode(encoded)[:, 0] - own) <= allowed + 1e-12).all()
+    allowed = coarse * (1 + numbers if transform.startswith("log-") else 1) + 1e-9 * (1 + np.abs(numbers))
+    assert (np.abs(targets.decode(encoded)[:, 0] - numbers) <= allowed + 1e-12).all()
 
 
 @pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")

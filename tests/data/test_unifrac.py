@@ -12,11 +12,14 @@ from scipy import sparse
 from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.data import unifrac
+from aam.data import unifrac_blocks, unifrac_kernels
 from aam.data import unifrac_tiles as unifrac_tiles_module
 from aam.data.newick import parse_newick, read_tree
 from aam.data.phylogeny import Phylogeny, match_tips, prune
-from aam.data.unifrac import UnifracOptions, batch_unifrac, faith_pd, samples_without_tips
+from aam.data.unifrac import batch_unifrac, faith_pd, samples_without_tips
+from aam.data.unifrac_blocks import exact_in_single, groups
+from aam.data.unifrac_device import multiply_on
+from aam.data.unifrac_kernels import UnifracOptions
 from aam.data.unifrac_tiles import unifrac_matrix, unifrac_tiles
 from aam.errors import InputError
 
@@ -52,9 +55,11 @@ def double(metric: str, alpha: float = 0.5, root_length: str = "include") -> Uni
     return UnifracOptions(metric, alpha, root_length, double=True)
 
 
-def naive(tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, alpha: float) -> np.ndarray:
+def naive(
+    tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, alpha: float, adjusted: bool = False
+) -> np.ndarray:
     """The published formulas, branch by branch and pair by pair."""
-    share = np.zeros((len(tree.parent), len(counts)))
+    totals, share = counts.sum(axis=1), np.zeros((len(tree.parent), len(counts)))
     for column, tip in enumerate(tips):
         node = next(i for i in range(len(tree.parent)) if tree.lo[i] == tip and tree.hi[i] == tip + 1)
         while node >= 0:
@@ -66,15 +71,17 @@ def naive(tree: Phylogeny, tips: np.ndarray, counts: np.ndarray, metric: str, al
         for j, q in enumerate(share.T):
             above = below = 0.0
             for length, a, b in zip(tree.length, p, q, strict=True):
-                if a + b == 0:
+                reads, both = a * totals[i] + b * totals[j], totals[i] + totals[j]
+                if a + b == 0 or (adjusted and both - reads < 0.5):
                     continue
+                deviation = math.sqrt(reads * (both - reads)) if adjusted else 1.0
                 if metric == "unifrac":
-                    above, below = above + length * ((a > 0) != (b > 0)), below + length
+                    above, below = above + length / deviation * ((a > 0) != (b > 0)), below + length / deviation
                 elif metric == "generalized":
-                    weight = length * (a + b) ** alpha
+                    weight = length * ((a + b) / deviation) ** alpha
                     above, below = above + weight * abs(a - b) / (a + b), below + weight
                 else:
-                    above, below = above + length * abs(a - b), below + length * (a + b)
+                    above, below = above + length / deviation * abs(a - b), below + length / deviation * (a + b)
             result[i, j] = above if metric == "weighted" else above / below if below else 0.0
     return result
 
@@ -86,6 +93,17 @@ def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | Non
     return beta_diversity(counts=counts, ids=ids, taxa=taxa, tree=tree, **RIVALS[metric]).data
 
 
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Sizes so small that every branch of the code for large tables is taken."""
+    monkeypatch.setattr(unifrac_tiles_module, "TILE", 16)
+    monkeypatch.setattr(unifrac_kernels, "BRANCHES", 7)
+    monkeypatch.setattr(unifrac_kernels, "ADDED", 3)
+    monkeypatch.setattr(unifrac_kernels, "PAIRS", 10)
+    monkeypatch.setattr(unifrac_blocks, "RARE", 0.4)
+    monkeypatch.setattr(unifrac_blocks, "RARE_TIPS", 10)
+
+
 # --- against formulas and scikit-bio -----------------------------------------------------------------------
 
 
@@ -95,18 +113,28 @@ def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | Non
 )
 def test_batches_equal_the_formulas(seed, metric, alpha):
     _, tree, tips, counts = case(seed)
-    found = batch_unifrac(tree, tips, counts, double(metric, alpha))
-    np.testing.assert_allclose(found, naive(tree, tips, counts, metric, alpha), atol=1e-13)
-    assert (found == found.T).all()
-    assert (np.diagonal(found) == 0).all()
+    distances = batch_unifrac(tree, tips, counts, double(metric, alpha))
+    np.testing.assert_allclose(distances, naive(tree, tips, counts, metric, alpha), atol=1e-13)
+    assert (distances == distances.T).all()
+    assert (np.diagonal(distances) == 0).all()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_variance_adjusted_forms_equal_the_formulas(metric, small_tiles):
+    _, tree, tips, counts = case(18, samples=20)
+    counts[3] = 0
+    options = dataclasses.replace(double(metric), variance_adjusted=True)
+    expected = naive(tree, tips, counts, metric, 0.5, adjusted=True)
+    np.testing.assert_allclose(batch_unifrac(tree, tips, counts, options), expected, atol=1e-13)
+    np.testing.assert_allclose(unifrac_matrix(tree, tips, counts, options), expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("metric", RIVALS)
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_equal_scikit_bio(seed, metric):
     text, tree, tips, counts = case(seed, samples=20, features=60)
-    found = batch_unifrac(tree, tips, counts, double(metric))
-    np.testing.assert_allclose(found, scikit_bio(text, counts, metric), atol=1e-13)
+    distances = batch_unifrac(tree, tips, counts, double(metric))
+    np.testing.assert_allclose(distances, scikit_bio(text, counts, metric), atol=1e-13)
 
 
 def test_faith_pd_equals_scikit_bio():
@@ -119,8 +147,8 @@ def test_faith_pd_equals_scikit_bio():
 
 def test_generalized_with_alpha_1_is_weighted_normalized():
     _, tree, tips, counts = case(6)
-    found = batch_unifrac(tree, tips, counts, double("generalized", 1.0))
-    np.testing.assert_allclose(found, batch_unifrac(tree, tips, counts, double("weighted-normalized")), atol=1e-13)
+    distances = batch_unifrac(tree, tips, counts, double("generalized", 1.0))
+    np.testing.assert_allclose(distances, batch_unifrac(tree, tips, counts, double("weighted-normalized")), atol=1e-13)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -135,9 +163,9 @@ def test_single_precision_is_the_rounded_double(metric):
 def test_samples_without_reads_follow_scikit_bio(metric):
     text, tree, tips, counts = case(8)
     counts[[2, 5]] = 0
-    found = batch_unifrac(tree, tips, counts, double(metric))
-    np.testing.assert_allclose(found, scikit_bio(text, counts, metric), atol=1e-13)
-    assert found[2, 5] == 0
+    distances = batch_unifrac(tree, tips, counts, double(metric))
+    np.testing.assert_allclose(distances, scikit_bio(text, counts, metric), atol=1e-13)
+    assert distances[2, 5] == 0
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -154,12 +182,12 @@ def test_samples_without_reads_on_the_tree_are_nan_on_request(metric):
     counts[[2, 5]] = 0
     np.testing.assert_array_equal(np.flatnonzero(samples_without_tips(tips, counts)), [2, 5])
     usual = batch_unifrac(tree, tips, counts, double(metric))
-    found = batch_unifrac(tree, tips, counts, dataclasses.replace(double(metric), empty="nan"))
+    distances = batch_unifrac(tree, tips, counts, dataclasses.replace(double(metric), empty="nan"))
     expected = usual.copy()
     expected[[2, 5]] = np.nan
     expected[:, [2, 5]] = np.nan
     np.fill_diagonal(expected, 0.0)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(distances, expected)
     np.testing.assert_array_equal(
         unifrac_matrix(tree, tips, counts, dataclasses.replace(double(metric), empty="nan")), expected
     )
@@ -205,8 +233,8 @@ def test_neither_order_nor_pruning_nor_absent_features_change_anything(metric):
 def test_features_without_a_tip_are_left_out_of_the_proportions(metric):
     _, tree, tips, counts = case(10)
     some = np.where(np.arange(30) % 3 == 0, -1, tips)
-    found = batch_unifrac(tree, some, counts, double(metric))
-    np.testing.assert_array_equal(found, batch_unifrac(tree, tips[some >= 0], counts[:, some >= 0], double(metric)))
+    distances = batch_unifrac(tree, some, counts, double(metric))
+    np.testing.assert_array_equal(distances, batch_unifrac(tree, tips[some >= 0], counts[:, some >= 0], double(metric)))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, sparse.csr_matrix, sparse.csr_array])
@@ -241,31 +269,44 @@ def test_counts_must_be_whole(value):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_tiles_equal_one_batch(metric, threads, monkeypatch):
-    monkeypatch.setattr(unifrac, "TILE", 16)
-    monkeypatch.setattr(unifrac_tiles_module, "TILE", 16)
-    monkeypatch.setattr(unifrac, "BLOCK", 7)
+def test_tiles_equal_one_batch(metric, threads, small_tiles):
     _, tree, tips, counts = case(14, samples=50, features=80)
-    before, seen, done = torch.get_num_threads(), np.zeros((50, 50), int), []
-    torch.set_num_threads(threads)
-    try:
-        expected = batch_unifrac(tree, tips, counts, double(metric))
-        table, options = sparse.csr_matrix(counts), double(metric)
-        for rows, columns, tile in unifrac_tiles(
-            tree, tips, table, options, progress=lambda *pairs: done.append(pairs)
-        ):
-            np.testing.assert_allclose(tile, expected[rows, columns], atol=1e-13)
-            seen[rows, columns] += 1
-            assert columns.start >= rows.start
-        whole = unifrac_matrix(tree, tips, table, options)
-    finally:
-        torch.set_num_threads(before)
+    expected = batch_unifrac(tree, tips, counts, double(metric))
+    table, options = sparse.csr_matrix(counts), double(metric)
+    seen = np.zeros((50, 50), int)
+    for rows, columns, tile in unifrac_tiles(tree, tips, table, options, threads=threads):
+        np.testing.assert_allclose(tile, expected[rows, columns], atol=1e-13)
+        seen[rows, columns] += 1
+        assert columns.start >= rows.start
     assert (np.maximum(seen, seen.T) == 1).all()
-    assert len(done) == 10
-    assert done[-1] == (2500, 2500)
+    whole = unifrac_matrix(tree, tips, table, options, threads)
     np.testing.assert_allclose(whole, expected, atol=1e-13)
     assert (whole == whole.T).all()
     np.testing.assert_allclose(faith_pd(tree, tips, table), faith_pd(tree, tips, counts))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_tables_in_single_precision_are_near_the_double(metric, small_tiles):
+    _, tree, tips, counts = case(17, samples=50, features=300)
+    counts[7] = counts[31]
+    single = unifrac_matrix(tree, tips, counts, UnifracOptions(metric))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, unifrac_matrix(tree, tips, counts, double(metric)), atol=1e-6)
+    assert single[7, 31] < 1e-6
+    if metric == "unifrac":
+        assert single[7, 31] == 0, "sums of rounded lengths are exact, so equal samples are equal"
+
+
+def test_rounded_lengths_add_up_exactly_in_single_precision():
+    rng = np.random.default_rng(3)
+    length = np.sort(rng.exponential(size=1000))[::-1]
+    rounded = exact_in_single(length)
+    np.testing.assert_allclose(rounded, length, atol=length.sum() * 2**-24)
+    for rows in groups(1000):
+        group = rounded[rows]
+        shuffled = rng.permutation(group).astype(np.float32)
+        assert (shuffled == shuffled.astype(np.float64)).all()
+        assert float(np.add.accumulate(shuffled)[-1]) == group.sum()
 
 
 def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
@@ -276,12 +317,12 @@ def test_a_memory_limit_makes_tiles_smaller_or_is_refused():
         next(unifrac_tiles(tree, tips, counts, memory_limit=1000))
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_products_on_a_device_equal_those_of_numpy(device):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU that torch can use")
     _, tree, tips, counts = case(16, samples=40, features=80)
-    tiles = list(unifrac_tiles(tree, tips, counts, double("unifrac"), torch.device(device)))
+    tiles = list(unifrac_tiles(tree, tips, counts, double("unifrac"), multiply_on(torch.device(device))))
     assert len(tiles) == 1
     np.testing.assert_allclose(tiles[0][2], batch_unifrac(tree, tips, counts, double("unifrac")), atol=1e-13)
 
@@ -294,8 +335,8 @@ def check_published(tree, features, counts, samples, path, metric):
     kept = [name for name in samples if name in expected.ids]
     assert len(kept) >= 8
     rows = [samples.index(name) for name in kept]
-    found = unifrac_matrix(tree, match_tips(tree, features), counts, UnifracOptions(metric))
-    np.testing.assert_allclose(found[np.ix_(rows, rows)], expected.filter(kept).data, atol=1e-6)
+    distances = unifrac_matrix(tree, match_tips(tree, features), counts, UnifracOptions(metric))
+    np.testing.assert_allclose(distances[np.ix_(rows, rows)], expected.filter(kept).data, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -336,10 +377,10 @@ def test_real_studies_equal_scikit_bio(bench_data, study, tree_name, table_name)
     tips = match_tips(tree, list(table.ids("observation")), "drop")
     counts = table.matrix_data.T.tocsr()
     rows = np.sort(np.random.default_rng(0).permutation(counts.shape[0])[:25])
-    known = np.flatnonzero(tips >= 0)
-    dense = counts[rows][:, known].toarray().astype(int)
-    dense, taxa = dense[:, dense.any(axis=0)], table.ids("observation")[known[dense.any(axis=0)]]
+    columns = np.flatnonzero(tips >= 0)
+    dense = counts[rows][:, columns].toarray().astype(int)
+    dense, taxa = dense[:, dense.any(axis=0)], table.ids("observation")[columns[dense.any(axis=0)]]
     text = (folder / tree_name).read_text()
     for metric in RIVALS:
-        found = unifrac_matrix(tree, tips, counts[rows], UnifracOptions(metric))
-        np.testing.assert_allclose(found, scikit_bio(text, dense, metric, list(taxa)), atol=1e-6)
+        distances = unifrac_matrix(tree, tips, counts[rows], UnifracOptions(metric))
+        np.testing.assert_allclose(distances, scikit_bio(text, dense, metric, list(taxa)), atol=1e-6)

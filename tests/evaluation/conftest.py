@@ -28,13 +28,13 @@ def table(ids=("a", "007"), notes=("", ""), folds=("", ""), spreads=True, specs=
     )
 
 
-def different(found: PredictionTable, expected: PredictionTable, tolerance: float = 1e-6) -> list[str]:
+def different(actual: PredictionTable, expected: PredictionTable, tolerance: float = 1e-6) -> list[str]:
     """What of two tables differs, numbers by more than the relative tolerance."""
-    names = [name for name in ("sample_ids", "notes", "folds") if getattr(found, name) != getattr(expected, name)]
-    if [(s.name, s.kind, s.labels) for s in found.specs] != [(s.name, s.kind, s.labels) for s in expected.specs]:
+    names = [name for name in ("sample_ids", "notes", "folds") if getattr(actual, name) != getattr(expected, name)]
+    if [(s.name, s.kind, s.labels) for s in actual.specs] != [(s.name, s.kind, s.labels) for s in expected.specs]:
         names.append("specs")
     for part in ("values", "spreads", "probabilities", "derived"):
-        one, other = getattr(found, part), getattr(expected, part)
+        one, other = getattr(actual, part), getattr(expected, part)
         names += [f"{part} of {name}" for name in one.keys() ^ other.keys()]
         names += [
             f"{part} of {name}"

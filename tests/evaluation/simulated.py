@@ -28,5 +28,5 @@ def median(predictions: TargetPredictions) -> Baseline:
     return Baseline(MEDIAN, np.full(len(predictions.truth), np.median(predictions.truth)))
 
 
-def majority(predictions: TargetPredictions) -> Baseline:
-    return Baseline(MAJORITY, np.tile([1.0, 0.0], (len(predictions.truth), 1)))
+def majority(predictions: TargetPredictions, classes: int = 2) -> Baseline:
+    return Baseline(MAJORITY, np.tile(np.eye(classes)[0], (len(predictions.truth), 1)))

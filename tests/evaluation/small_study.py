@@ -10,7 +10,7 @@ from aam.data.split import Split
 from aam.data.targets import TargetSpec
 from aam.evaluation.study_baselines import Columns, baselines_of
 
-FEW = ForestConfig(n_estimators=6, n_jobs=1)
+FEW = ForestConfig(n_estimators=6, n_jobs=1, val_prediction_passes=1)
 IDS = tuple(f"s{row}" for row in range(24))
 SPLITS = tuple(
     Split(IDS, tuple("test" if row % 3 == fold else "train" for row in range(24)), (str(fold),) * 24)
@@ -28,6 +28,6 @@ def metadata(ages=None) -> Metadata:
 
 
 def learned(study, spec=AGE, ages=None, config=FEW) -> dict[str, np.ndarray]:
-    ids, found = baselines_of(study, SPLITS, spec, metadata(ages), Columns("child"), config)
+    ids, baselines = baselines_of(study, SPLITS, spec, metadata(ages), Columns("child"), config)
     assert ids == IDS
-    return {one.name: one.predicted for one in found if not one.trivial}
+    return {one.name: one.predicted for one in baselines if not one.trivial}

@@ -23,10 +23,10 @@ def study(study_of, tiny):
 
 
 def test_a_file_of_other_targets_or_classes_is_refused(study):
-    ids, found = baselines_of(study, SPLITS, DIET, metadata(), Columns())
-    table = baseline_file.as_prediction_table(ids, [(DIET, found)], SPLITS)
+    ids, baselines = baselines_of(study, SPLITS, DIET, metadata(), Columns())
+    table = baseline_file.as_prediction_table(ids, [(DIET, baselines)], SPLITS)
     both, age = (replace(table, specs=specs) for specs in ((AGE, DIET), (AGE,)))
-    assert [one.name for one in baselines_in(table, DIET, both)] == [one.name for one in found]
+    assert [one.name for one in baselines_in(table, DIET, both)] == [one.name for one in baselines]
     assert baselines_in(table, AGE, both) == (), "of one of two targets only"
     with pytest.raises(InputError, match="no column 'age: BASELINE'"):
         baselines_in(table, AGE, age)

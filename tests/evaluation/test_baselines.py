@@ -37,32 +37,32 @@ def class_task(samples: int = 60, number: int = 3, seed: int = 0) -> Task:
     return replace(task, truth=draw.integers(number, size=samples), labels=tuple("abcdef"[:number]))
 
 
-def named(found: tuple[Baseline, ...]) -> dict[str, np.ndarray]:
-    return {one.name: one.predicted for one in found}
+def named(all_baselines: tuple[Baseline, ...]) -> dict[str, np.ndarray]:
+    return {one.name: one.predicted for one in all_baselines}
 
 
 def test_the_median_is_that_of_the_training_side():
     task = numeric_task()
-    found = named(baselines.trivial_baselines(task))
+    predictions = named(baselines.trivial_baselines(task))
     for fold in task.folds:
-        assert set(found[baselines.MEDIAN][fold.test]) == {np.median(task.truth[fold.train])}
+        assert set(predictions[baselines.MEDIAN][fold.test]) == {np.median(task.truth[fold.train])}
         for site in "abc":
             here = task.levels["site"] == site
             expected = np.median(task.truth[fold.train & here])
-            assert set(found["the site's median"][fold.test & here]) == {expected}
+            assert set(predictions["the site's median"][fold.test & here]) == {expected}
 
 
 def test_classes_are_those_of_the_training_side():
     task = class_task()
-    found = named(baselines.trivial_baselines(task))
+    predictions = named(baselines.trivial_baselines(task))
     for fold in task.folds:
         most = np.bincount(task.truth[fold.train]).argmax()
-        assert (found[baselines.MAJORITY][fold.test] == np.eye(3)[most]).all()
+        assert (predictions[baselines.MAJORITY][fold.test] == np.eye(3)[most]).all()
         here = task.levels["site"] == "b"
         shares = np.bincount(task.truth[fold.train & here], minlength=3) / (fold.train & here).sum()
         expected = np.broadcast_to(shares, (int((fold.test & here).sum()), 3))
-        np.testing.assert_allclose(found["the site's classes"][fold.test & here], expected)
-    for predicted in found.values():
+        np.testing.assert_allclose(predictions["the site's classes"][fold.test & here], expected)
+    for predicted in predictions.values():
         np.testing.assert_allclose(predicted.sum(axis=1), 1)
 
 
@@ -85,8 +85,8 @@ def test_a_level_never_trained_on_has_no_baseline():
     task = numeric_task()
     site = task.levels["site"].copy()
     site[0] = "only here"
-    found = named(baselines.trivial_baselines(replace(task, levels={"site": site})))
-    assert np.flatnonzero(np.isnan(found["the site's median"])).tolist() == [0]
+    predictions = named(baselines.trivial_baselines(replace(task, levels={"site": site})))
+    assert np.flatnonzero(np.isnan(predictions["the site's median"])).tolist() == [0]
     whole = replace(task, folds=folds_of(task.levels["site"]))
     assert "the site's median" not in named(baselines.trivial_baselines(whole))
 
@@ -95,20 +95,20 @@ def test_missing_truth_is_not_learned_from():
     task = numeric_task()
     holes = task.truth.copy()
     holes[::2] = np.nan
-    found = named(baselines.trivial_baselines(replace(task, truth=holes)))
+    predictions = named(baselines.trivial_baselines(replace(task, truth=holes)))
     fold = task.folds[0]
-    assert found[baselines.MEDIAN][fold.test][0] == np.nanmedian(holes[fold.train])
+    assert predictions[baselines.MEDIAN][fold.test][0] == np.nanmedian(holes[fold.train])
     classes = class_task()
     holes = np.where(np.arange(60) % 2, classes.truth, -1)
-    found = named(baselines.trivial_baselines(replace(classes, truth=holes)))
-    assert all(np.isfinite(predicted).all() for predicted in found.values())
+    predictions = named(baselines.trivial_baselines(replace(classes, truth=holes)))
+    assert all(np.isfinite(predicted).all() for predicted in predictions.values())
     nothing = replace(task, truth=np.full(60, np.nan))
     assert np.isnan(named(baselines.trivial_baselines(nothing))[baselines.MEDIAN]).all()
 
 
 def test_one_depth_for_all_is_no_baseline():
-    found = named(baselines.trivial_baselines(replace(numeric_task(), depth=np.full(60, 1000))))
-    assert list(found) == [baselines.MEDIAN, baselines.RICHNESS, "the site's median"]
+    predictions = named(baselines.trivial_baselines(replace(numeric_task(), depth=np.full(60, 1000))))
+    assert list(predictions) == [baselines.MEDIAN, baselines.RICHNESS, "the site's median"]
 
 
 @pytest.mark.parametrize("direction", [1, -1])
@@ -116,21 +116,21 @@ def test_depth_that_separates_two_classes_is_found(direction: int):
     """Pooled over folds the AUROC is that of the depth itself, whichever side is deeper."""
     task = class_task(number=2)
     depth = np.exp(8 + direction * task.truth + np.random.default_rng(1).normal(0, 0.4, 60)).astype(int)
-    found = named(baselines.trivial_baselines(replace(task, depth=depth)))
+    predictions = named(baselines.trivial_baselines(replace(task, depth=depth)))
     expected = sklearn.metrics.roc_auc_score(task.truth, direction * depth)
     assert expected > 0.9
-    assert sklearn.metrics.roc_auc_score(task.truth, found[baselines.DEPTH][:, 1]) == pytest.approx(expected)
-    right = (found[baselines.DEPTH_AND_RICHNESS].argmax(axis=1) == task.truth).mean()
+    assert sklearn.metrics.roc_auc_score(task.truth, predictions[baselines.DEPTH][:, 1]) == pytest.approx(expected)
+    right = (predictions[baselines.DEPTH_AND_RICHNESS].argmax(axis=1) == task.truth).mean()
     assert right > 0.85
 
 
 def test_depth_and_richness_find_what_depends_on_them():
     task = numeric_task(samples=150)
     task = replace(task, truth=np.log(task.richness) + np.random.default_rng(0).normal(0, 0.05, 150))
-    found = named(baselines.trivial_baselines(task))
+    predictions = named(baselines.trivial_baselines(task))
     for name, least in {baselines.DEPTH_AND_RICHNESS: 0.8, baselines.RICHNESS: 0.8}.items():
-        assert sklearn.metrics.r2_score(task.truth, found[name]) > least
-    assert sklearn.metrics.r2_score(task.truth, found[baselines.DEPTH]) < 0.1
+        assert sklearn.metrics.r2_score(task.truth, predictions[name]) > least
+    assert sklearn.metrics.r2_score(task.truth, predictions[baselines.DEPTH]) < 0.1
 
 
 def test_point_2_covariates_alone_are_a_baseline():
@@ -138,8 +138,8 @@ def test_point_2_covariates_alone_are_a_baseline():
     task = numeric_task(samples=150)
     quintile = np.searchsorted(np.quantile(task.truth, [0.2, 0.4, 0.6, 0.8]), task.truth)
     blocks = ((quintile[:, None] == np.arange(5)) / 2,)
-    found = named(baselines.trivial_baselines(replace(task, covariates=blocks)))
-    assert sklearn.metrics.r2_score(task.truth, found[baselines.COVARIATES]) > 0.75
+    predictions = named(baselines.trivial_baselines(replace(task, covariates=blocks)))
+    assert sklearn.metrics.r2_score(task.truth, predictions[baselines.COVARIATES]) > 0.75
     assert baselines.COVARIATES not in named(baselines.trivial_baselines(task))
 
 
@@ -156,9 +156,9 @@ def test_the_median_of_the_study_is_the_trap_of_oral_age(bench_data: Path):
     flat = np.ones(len(age))
     levels = {"study": metadata.study.to_numpy(dtype=str)}
     task = Task(age, (), folds_of(metadata.fold.to_numpy(dtype=str)), flat, flat, levels)
-    found = named(baselines.trivial_baselines(task))
-    assert np.abs(found["the study's median"] - age).mean() == pytest.approx(4.877, abs=0.001)
-    assert np.abs(found[baselines.MEDIAN] - age).mean() > 8
+    predictions = named(baselines.trivial_baselines(task))
+    assert np.abs(predictions["the study's median"] - age).mean() == pytest.approx(4.877, abs=0.001)
+    assert np.abs(predictions[baselines.MEDIAN] - age).mean() > 8
 
 
 def test_depth_alone_is_the_trap_of_ibd(bench_data: Path):
@@ -170,6 +170,6 @@ def test_depth_alone_is_the_trap_of_ibd(bench_data: Path):
     richness = np.diff(table.counts.indptr)
     folds = folds_of(metadata.fold.to_numpy(dtype=str))
     task = Task(truth, tuple(map(str, labels)), folds, table.depths, richness)
-    found = named(baselines.trivial_baselines(task))
-    score = sklearn.metrics.roc_auc_score(truth, found[baselines.DEPTH][:, 1])
+    predictions = named(baselines.trivial_baselines(task))
+    score = sklearn.metrics.roc_auc_score(truth, predictions[baselines.DEPTH][:, 1])
     assert score == pytest.approx(0.986, abs=0.001)

@@ -22,9 +22,9 @@ def test_metrics_by_level_are_those_of_its_samples():
     truth, predicted = numeric(0)
     level = np.array(["10", "9", "x", "-1.5"])[np.arange(len(truth)) % 4]
     predictions = TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted)
-    found = bootstrap.metrics_by_level(predictions, level, seed=0, repeats=5)
-    assert list(found) == ["-1.5", "9", "10", "x"]
-    for name, (samples, values) in found.items():
+    by_level = bootstrap.metrics_by_level(predictions, level, seed=0, repeats=5)
+    assert list(by_level) == ["-1.5", "9", "10", "x"]
+    for name, (samples, values) in by_level.items():
         rows = level == name
         assert samples == rows.sum()
         expected = regression_metrics(truth[rows], predicted[rows])
@@ -47,11 +47,11 @@ def resampled_intervals(measure, truth, predicted, groups, seed=0, repeats=1000)
 def test_the_interval_of_a_mean_is_that_of_the_normal():
     draw = np.random.default_rng(0)
     error = draw.normal(size=400)
-    found = resampled_intervals(mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000)
+    intervals = resampled_intervals(mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000)
     half = 1.96 * error.std() / 20
-    assert found["mean"].value == pytest.approx(error.mean())
-    assert found["mean"].low == pytest.approx(error.mean() - half, abs=0.01)
-    assert found["mean"].high == pytest.approx(error.mean() + half, abs=0.01)
+    assert intervals["mean"].value == pytest.approx(error.mean())
+    assert intervals["mean"].low == pytest.approx(error.mean() - half, abs=0.01)
+    assert intervals["mean"].high == pytest.approx(error.mean() + half, abs=0.01)
 
 
 def test_intervals_resample_groups():
@@ -62,8 +62,8 @@ def test_intervals_resample_groups():
     groups = np.repeat(np.arange(60).astype(str), 9)
 
     def width(values: np.ndarray, by: np.ndarray) -> float:
-        found = resampled_intervals(mean_only, np.zeros(len(values)), values, by, seed=1)["mean"]
-        return found.high - found.low
+        interval = resampled_intervals(mean_only, np.zeros(len(values)), values, by, seed=1)["mean"]
+        return interval.high - interval.low
 
     single = width(error, np.arange(60))
     assert width(many, groups) == pytest.approx(single, rel=0.05)
@@ -96,11 +96,11 @@ def test_one_group_has_no_interval():
 def test_a_metric_missing_from_most_resamples_has_no_interval():
     truth = np.array([1] + [0] * 9)
     probabilities = np.full((10, 2), 0.5)
-    found = resampled_intervals(
+    intervals = resampled_intervals(
         metrics.weighted_classification_metrics, truth, probabilities, np.arange(10), seed=0, repeats=200
     )
-    assert found["auroc"].value == 0.5
-    assert math.isfinite(found["accuracy"].low)
+    assert intervals["auroc"].value == 0.5
+    assert math.isfinite(intervals["accuracy"].low)
     rare = bootstrap.interval(np.array([1.0, math.nan, math.nan, 1.0]), 20)
     assert rare.value == 1.0
     assert math.isnan(rare.low)
@@ -140,10 +140,12 @@ def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_c
     numeric: bool, key: str, chance: float
 ):
     """200 null targets: the pooled metric lies below chance, the mean over folds does not."""
-    found = [bootstrap.metrics_with_intervals(null_study(seed, numeric), seed, repeats=300) for seed in range(200)]
-    values = np.array([metrics[key].value for metrics in found])
-    pooled = np.array([metrics[f"{key}_pooled"].value for metrics in found])
-    covered = np.mean([metrics[key].low <= chance <= metrics[key].high for metrics in found])
+    intervals_of_studies = [
+        bootstrap.metrics_with_intervals(null_study(seed, numeric), seed, repeats=300) for seed in range(200)
+    ]
+    values = np.array([metrics[key].value for metrics in intervals_of_studies])
+    pooled = np.array([metrics[f"{key}_pooled"].value for metrics in intervals_of_studies])
+    covered = np.mean([metrics[key].low <= chance <= metrics[key].high for metrics in intervals_of_studies])
     assert abs(values.mean() - chance) < (0.02 if numeric else 0.01)
     assert pooled.mean() < values.mean()
     assert 0.93 <= covered <= 0.97
@@ -152,18 +154,28 @@ def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_c
 def test_point_4_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metric_stands_beside_it():
     given = null_study(0, numeric=False)
     given = given.at(np.flatnonzero((given.fold != 0) | (np.arange(100) < 40)))
-    found = bootstrap.metrics_with_intervals(given, 0, repeats=20)
+    intervals = bootstrap.metrics_with_intervals(given, 0, repeats=20)
     parts = [given.fold == fold for fold in range(5)]
     areas = [metrics.auroc(given.truth[part] == 1, given.predicted[part, 1]) for part in parts]
-    assert found["auroc"].value == pytest.approx(np.average(areas, weights=[part.sum() for part in parts]))
-    assert found["auroc_pooled"].value == pytest.approx(metrics.auroc(given.truth == 1, given.predicted[:, 1]))
+    assert intervals["auroc"].value == pytest.approx(np.average(areas, weights=[part.sum() for part in parts]))
+    assert intervals["auroc_pooled"].value == pytest.approx(metrics.auroc(given.truth == 1, given.predicted[:, 1]))
     assert "auroc_pooled" not in bootstrap.metrics_with_intervals(given.at(parts[1]), 0, repeats=20)
 
 
 def test_point_7_below_six_groups_there_is_no_interval():
     truth, predicted = numeric(0, samples=60)
     for groups in (1, 2, 5, 6, 7):
-        found = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.arange(60) % groups)[
+        interval = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.arange(60) % groups)[
             "mae"
         ]
-        assert math.isnan(found.low) == math.isnan(found.high) == (groups < 6)
+        assert math.isnan(interval.low) == math.isnan(interval.high) == (groups < 6)
+
+
+def test_a_draw_without_one_of_the_classes_has_no_balanced_accuracy():
+    """Such draws gave a model that finds one of three classes an interval from 0.33 up to 0.50."""
+    truth = np.append(np.zeros(95, np.int64), [1, 2, 1, 2, 1])
+    predictions = TargetPredictions(
+        tuple(map(str, range(100))), truth, np.tile([0.8, 0.1, 0.1], (100, 1)), tuple("abc")
+    )
+    interval = bootstrap.metrics_with_intervals(predictions, 0, repeats=200)["balanced_accuracy"]
+    assert (interval.low, interval.value, interval.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))

@@ -23,36 +23,36 @@ def outcomes(predictions: TargetPredictions, *baselines: Baseline, key: str = "m
 def test_a_comparison_holds_what_bootstrap_and_paired_test_say():
     given = numeric(0.5, groups=np.arange(200) // 4)
     other = Baseline("other", numeric(0.7, seed=7).predicted)
-    (found,) = compare_with_baselines(given, [other], seed=5, repeats=50)
+    (comparison,) = compare_with_baselines(given, [other], seed=5, repeats=50)
     model, baseline = (
         bootstrap.resample_metrics(metrics.weighted_regression_metrics, given.truth, predicted, given.groups, 5, 50)
         for predicted in (given.predicted, other.predicted)
     )
-    assert found.metrics == bootstrap.intervals(given, baseline)
-    assert found.difference == bootstrap.interval(model["mae"] - baseline["mae"], 50)
-    assert found.model == metrics.regression_metrics(given.truth, given.predicted)
-    assert (found.samples, found.groups) == (200, 50)
-    assert found.p == found.corrected_p == paired_test.paired_p(given, other.predicted, "mae", 5)
+    assert comparison.metrics == bootstrap.intervals(given, baseline)
+    assert comparison.difference == bootstrap.interval(model["mae"] - baseline["mae"], 50)
+    assert comparison.model == metrics.regression_metrics(given.truth, given.predicted)
+    assert (comparison.samples, comparison.groups) == (200, 50)
+    assert comparison.p == comparison.corrected_p == paired_test.paired_p(given, other.predicted, "mae", 5)
 
 
 def test_point_7_p_is_corrected_for_all_baselines():
     given = numeric(0.5)
     others = [Baseline(str(error), numeric(error, seed=7).predicted) for error in (0.52, 0.55, 0.6)]
-    found = compare_with_baselines(given, others, seed=0, repeats=20)
-    assert [one.corrected_p for one in found] == paired_test.holm([one.p for one in found])
+    comparisons = compare_with_baselines(given, others, seed=0, repeats=20)
+    assert [one.corrected_p for one in comparisons] == paired_test.holm([one.p for one in comparisons])
 
 
 def test_baselines_are_compared_on_the_samples_that_both_predict():
     given = numeric(0.5)
     half = given.predicted.copy()
     half[:150] = math.nan
-    found = compare_with_baselines(
+    comparisons = compare_with_baselines(
         given, [Baseline("half", half), Baseline("none", np.full(200, math.nan))], seed=0, repeats=20
     )
-    assert [one.name for one in found] == ["half"]
-    assert found[0].samples == 50
-    assert found[0].difference.value == 0
-    assert found[0].model == metrics.regression_metrics(given.truth[150:], half[150:])
+    assert [one.name for one in comparisons] == ["half"]
+    assert comparisons[0].samples == 50
+    assert comparisons[0].difference.value == 0
+    assert comparisons[0].model == metrics.regression_metrics(given.truth[150:], half[150:])
 
 
 def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
@@ -61,11 +61,11 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
     truth = np.where(np.random.default_rng(0).random(200) < 0.3, 1 - fold, fold)
     flipped = np.eye(2)[1 - fold]
     given = TargetPredictions(given.sample_ids, truth, given.predicted, given.labels, fold)
-    found = compare_with_baselines(given, [Baseline(MAJORITY, flipped)], seed=0, repeats=20)[0]
+    comparison = compare_with_baselines(given, [Baseline(MAJORITY, flipped)], seed=0, repeats=20)[0]
     assert sklearn.metrics.roc_auc_score(truth, flipped[:, 1]) < 0.4
-    assert found.metrics["auroc"] == bootstrap.Interval(0.5, 0.5, 0.5)
-    assert found.metrics["auprc"].value == pytest.approx(truth.mean())
-    assert found.metrics["accuracy"].value == (truth != fold).mean()
+    assert comparison.metrics["auroc"] == bootstrap.Interval(0.5, 0.5, 0.5)
+    assert comparison.metrics["auprc"].value == pytest.approx(truth.mean())
+    assert comparison.metrics["accuracy"].value == (truth != fold).mean()
 
 
 def test_outcomes():

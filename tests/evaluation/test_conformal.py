@@ -11,6 +11,7 @@ import pytest
 
 from aam.evaluation import conformal, metrics
 from aam.evaluation.target_predictions import TargetPredictions
+from tests.evaluation.simulations import conformal_coverage
 
 
 def spreading(seed: int, samples: int = 600) -> TargetPredictions:
@@ -32,33 +33,12 @@ def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
     np.testing.assert_allclose(fit.limits(np.array([3.0])).mean(axis=1), 3)
 
 
-def study_of(draw: np.random.Generator, groups: int, dominant: bool) -> TargetPredictions:
-    """Unequal groups with an error of their own and errors that grow with the prediction."""
-    sizes = draw.integers(1, 12, groups)
-    if dominant:
-        sizes[draw.integers(groups)] = 3 * sizes.sum()
-    group = np.repeat(np.arange(groups), sizes)
-    shared, mean = draw.normal(size=(2, groups))[:, group]
-    predicted = mean + draw.normal(size=len(group))
-    error = 0.7 * shared + 0.7 * draw.standard_t(5, size=len(group))
-    ids = tuple(map(str, range(len(group))))
-    return TargetPredictions(ids, predicted + np.exp(predicted / 2) * error, predicted, groups=group)
-
-
 @pytest.mark.parametrize("dominant", [False, True], ids=["unequal", "one holds most"])
 @pytest.mark.slow
 @pytest.mark.parametrize("groups", [20, 40, 80])
 def test_point_12_intervals_hold_the_stated_share_of_new_groups(groups: int, dominant: bool):
     """200 studies each: within 2 points of 90 %, also when one group holds most samples."""
-    draw = np.random.default_rng(groups + dominant)
-    held = []
-    for _ in range(200):
-        fit = conformal.Conformal.fit(study_of(draw, groups, dominant))
-        new = study_of(draw, 100, dominant=False)
-        limits = fit.limits(new.predicted)
-        inside = (limits[:, 0] <= new.truth) & (new.truth <= limits[:, 1])
-        held.append(np.average(inside, weights=(1 / np.bincount(new.groups))[new.groups]))
-    assert np.mean(held) == pytest.approx(conformal.LEVEL, abs=0.02)
+    assert conformal_coverage(200, groups, dominant)["coverage"] == pytest.approx(conformal.LEVEL, abs=0.02)
 
 
 def test_point_12_the_level_held_by_groups_left_out_is_stated():

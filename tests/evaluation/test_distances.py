@@ -46,8 +46,8 @@ def test_partial_mantel_with_two_matrices_is_that_of_the_residuals():
     predictions = [random_distances(2), random_distances(3)]
     first, second = random_distances(0) + predictions[0], random_distances(1) + predictions[1]
     upper = np.triu_indices(30, 1)
-    known = np.column_stack([one[upper] for one in predictions])
-    rest = [one[upper] - LinearRegression().fit(known, one[upper]).predict(known) for one in (first, second)]
+    predictors = np.column_stack([one[upper] for one in predictions])
+    rest = [one[upper] - LinearRegression().fit(predictors, one[upper]).predict(predictors) for one in (first, second)]
     assert distances.partial_mantel(first, second, predictions) == pytest.approx(np.corrcoef(*rest)[0, 1])
     assert math.isnan(distances.partial_mantel(predictions[0], second, predictions))
 
@@ -85,7 +85,7 @@ def test_words_are_those_of_a_naive_loop():
         {bytes(row[at : at + 8]) for at in range(18) if all(0 < base < N for base in row[at : at + 8])}
         for row in tokens
     ]
-    found = distances.word_counts(tokens)
-    assert [int((found[[row]] > 0).sum()) for row in range(7)] == list(map(len, expected))
-    shared = ((found > 0).astype(int) @ (found > 0).astype(int).T).toarray()
+    counts = distances.word_counts(tokens)
+    assert [int((counts[[row]] > 0).sum()) for row in range(7)] == list(map(len, expected))
+    shared = ((counts > 0).astype(int) @ (counts > 0).astype(int).T).toarray()
     assert shared.tolist() == [[len(one & other) for other in expected] for one in expected]

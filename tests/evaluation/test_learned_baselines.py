@@ -14,9 +14,12 @@ from aam.data.draw import draw_batch, rarefied_table
 from aam.data.study import EVALUATION
 from aam.evaluation import learned_baselines
 from aam.evaluation.baselines import Fold, Task
-from aam.evaluation.learned_baselines import FOREST, LEARNED, NEIGHBOURS, TREES
+from aam.evaluation.learned_baselines import FOREST, LEARNED, NEIGHBOURS
 from aam.evaluation.study_baselines import Columns, baselines_of
 from tests.evaluation.small_study import AGE, DIET, FEW, IDS, SPLITS, learned, metadata
+
+# The first rarefaction of a prediction.
+FIRST = EVALUATION - 1
 
 
 @pytest.fixture
@@ -42,10 +45,10 @@ def test_no_learned_baseline_sees_the_truth_of_what_it_predicts(study):
 
 
 def test_forests_read_the_shares_of_common_asvs_in_the_table_that_is_evaluated(study):
-    found = learned(study, config=replace(FEW, max_features="0.5"))[FOREST]
-    shares = (rarefied_table(study) / study.depth).toarray().astype(np.float32)
+    predicted = learned(study, config=replace(FEW, max_features="0.5"))[FOREST]
+    shares = (rarefied_table(study, FIRST) / study.depth).toarray().astype(np.float32)
     assert shares.sum(axis=1) == pytest.approx(1)
-    batch = draw_batch(study, np.arange(24), EVALUATION)
+    batch = draw_batch(study, np.arange(24), FIRST)
     drawn = batch.counts[batch.sample_ids.index("s5")].numpy()
     np.testing.assert_allclose(np.sort(shares[5][shares[5] > 0]), np.sort(drawn[drawn > 0]) / 40)
     train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
@@ -53,12 +56,12 @@ def test_forests_read_the_shares_of_common_asvs_in_the_table_that_is_evaluated(s
     assert not common.all()
     trees = RandomForestRegressor(6, max_features=0.5, random_state=0)
     trees.fit(shares[train][:, common], 1.5 * np.flatnonzero(train))
-    assert found[test] == pytest.approx(trees.predict(shares[test][:, common]))
+    assert predicted[test] == pytest.approx(trees.predict(shares[test][:, common]))
 
 
 def test_neighbours_are_those_on_unifrac(study, monkeypatch):
     monkeypatch.setattr(learned_baselines, "NEAREST", (2,))
-    batch = draw_batch(study, np.arange(24), EVALUATION)
+    batch = draw_batch(study, np.arange(24), FIRST)
     place = [batch.sample_ids.index(name) for name in IDS]
     distance = batch.distance.numpy()[np.ix_(place, place)]
     train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
@@ -88,32 +91,32 @@ def test_candidates_are_compared_on_groups_that_they_have_not_seen():
 
 
 def test_classes_are_probabilities_and_one_that_training_lacks_gets_0(study):
-    found = learned(study, replace(DIET, labels=("air", "food", "milk")))
+    predicted_by_name = learned(study, replace(DIET, labels=("air", "food", "milk")))
     for name in LEARNED:
-        held_out = found[name][::3]
+        held_out = predicted_by_name[name][::3]
         np.testing.assert_allclose(held_out.sum(axis=1), 1)
         assert (held_out[:, 0] == 0).all()
 
 
 def test_without_a_tree_there_are_no_neighbours(study, caplog):
     with caplog.at_level(logging.INFO, "aam"):
-        found = learned(replace(study, tree=None))
-    assert set(found) == {FOREST, TREES}
+        predicted_by_name = learned(replace(study, tree=None))
+    assert set(predicted_by_name) == set(LEARNED) - {NEIGHBOURS}
     assert any("needs a tree" in message for message in caplog.messages)
 
 
 def test_point_2_learned_baselines_read_the_covariates_too(study):
     """The target is a covariate: forests and neighbours that read it are nearly right."""
     columns = Columns("child", numeric=("age",))
-    ids, found = baselines_of(
+    ids, predicted_by_name = baselines_of(
         study, SPLITS, AGE, metadata(), columns, replace(FEW, n_estimators=10, max_features="1.0")
     )
     blind = learned(study, config=replace(FEW, n_estimators=10, max_features="1.0"))
     truth = 1.5 * np.arange(24)
     held_out = np.arange(24) % 3 < 2
-    for baseline in found:
+    for baseline in predicted_by_name:
         if not baseline.trivial:
             error = np.abs(baseline.predicted - truth)[held_out].mean()
             assert error < 0.7 * np.abs(blind[baseline.name] - truth)[held_out].mean(), baseline.name
-    assert "covariates alone" in {baseline.name for baseline in found}
+    assert "covariates alone" in {baseline.name for baseline in predicted_by_name}
     assert ids == IDS

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aam.evaluation import metrics
 from aam.evaluation.metrics import regression_metrics
+from aam.evaluation.results import plain_json
 
 
 def numeric(seed: int, samples: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +50,7 @@ def naive_ece(truth: np.ndarray, probabilities: np.ndarray) -> float:
     bins: dict[int, list[tuple[float, bool]]] = {}
     for label, row in zip(truth, probabilities, strict=True):
         bins.setdefault(min(int(10 * max(row)), 9), []).append((max(row), np.argmax(row) == label))
-    gaps = [abs(sum(sure for sure, _ in found) - sum(right for _, right in found)) for found in bins.values()]
+    gaps = [abs(sum(sure for sure, _ in pairs) - sum(right for _, right in pairs)) for pairs in bins.values()]
     return sum(gaps) / len(truth)
 
 
@@ -76,12 +77,12 @@ def test_class_figures_equal_the_reference(seed: int, number: int):
 def test_the_table_of_classes_equals_the_reference():
     truth, probabilities = classes(1)
     predicted = probabilities.argmax(axis=1)
-    found = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
+    by_class = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
     reference = np.array(sklearn.metrics.precision_recall_fscore_support(truth, predicted))
-    rows = [(row["precision"], row["recall"], row["f1"], samples) for samples, row in found.values()]
+    rows = [(row["precision"], row["recall"], row["f1"], samples) for samples, row in by_class.values()]
     np.testing.assert_allclose(np.array(rows).T, reference)
-    assert list(found) == ["a", "b", "c", "d"]
-    assert np.mean([row["auroc"] for _, row in found.values()]) == pytest.approx(
+    assert list(by_class) == ["a", "b", "c", "d"]
+    assert np.mean([row["auroc"] for _, row in by_class.values()]) == pytest.approx(
         metrics.classification_metrics(truth, probabilities)["auroc"]
     )
 
@@ -94,11 +95,11 @@ def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
     times = np.random.default_rng(0).poisson(1.0, (40, 60))
     times[0], times[1] = 0, np.arange(60) == 7
     times[2] = truth == truth[0]
-    found = measure(truth, predicted, times.astype(float))
+    weighted = measure(truth, predicted, times.astype(float))
     for row, count in enumerate(times):
         at = np.repeat(np.arange(60), count)
         expected = metrics.unweighted_metrics(measure, truth[at], predicted[at])
-        one = {name: values[row] for name, values in found.items()}
+        one = {name: values[row] for name, values in weighted.items()}
         assert one == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
@@ -140,7 +141,16 @@ def test_a_class_without_samples_does_not_count():
 def test_reliability_is_that_of_each_tenth():
     truth = np.array([0, 0, 1, 1, 1])
     second = np.array([0.05, 0.45, 0.42, 0.91, 1.0])
-    found = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
-    assert list(found) == ["0.5 to 0.6", "0.9 to 1.0"]
-    assert found["0.5 to 0.6"] == (2, pytest.approx({"confidence": 0.565, "accuracy": 0.5}))
-    assert found["0.9 to 1.0"] == (3, pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}))
+    by_tenth = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
+    assert list(by_tenth) == ["0.5 to 0.6", "0.9 to 1.0"]
+    assert by_tenth["0.5 to 0.6"] == (2, pytest.approx({"confidence": 0.565, "accuracy": 0.5}))
+    assert by_tenth["0.9 to 1.0"] == (3, pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}))
+
+
+def test_values_that_have_no_square_give_no_warning():
+    large = np.array([1e200, -1e200, 3e200])
+    scores = metrics.regression_metrics(large, large / 2)
+    assert scores["mae"] == pytest.approx(2.5e200 / 3)
+    assert math.isinf(scores["rmse"])
+    assert math.isnan(scores["r2"])
+    assert plain_json(scores) == {**scores, "rmse": None, "r2": None, "pearson": None, "nrmse": None}

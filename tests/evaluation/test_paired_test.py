@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from aam.evaluation import paired_test
+from aam.evaluation.bootstrap import FOLD_INFLATION
 from aam.evaluation.paired_test import holm, paired_p, smallest_p
 from aam.evaluation.target_predictions import TargetPredictions
+from tests.evaluation.simulations import learners_false_positives
 
 
 def numbers(truth: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None = None) -> TargetPredictions:
@@ -107,3 +110,28 @@ def test_scores_on_other_scales_are_ranked_before_they_are_swapped():
     changed = other**5 / 10
     pair = [np.stack([1 - score, score], axis=1) for score in (other, changed)]
     assert paired_p(classes(truth, model), pair[0], "auroc", 0) == paired_p(classes(truth, model), pair[1], "auroc", 0)
+
+
+@pytest.mark.parametrize(
+    "groups", [10, pytest.param(20, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.slow)]
+)
+def test_point_7_learners_that_are_equally_good_are_not_told_apart_under_cross_validation(groups: int):
+    """The models of the folds share samples: taken as fixed predictions, 10 to 15 % of equal pairs were told apart."""
+    rates = learners_false_positives(200, groups, signal=2.0)
+    assert rates["told apart"] <= 0.06
+    assert rates["as if predictions were fixed"] > 0.09
+
+
+@pytest.mark.parametrize(("key", "studies"), [("accuracy", 150), pytest.param("auroc", 200, marks=pytest.mark.slow)])
+def test_point_7_learners_of_classes_that_are_equally_good_are_not_told_apart(key: str, studies: int):
+    assert learners_false_positives(studies, 20, signal=0.5, key=key)["told apart"] <= 0.06
+
+
+def test_point_7_the_floor_of_p_is_higher_under_cross_validation():
+    """Six groups of one difference and two of none give the smallest p; one swap of eight equal ones is no evidence."""
+    truth, units = np.zeros(16), np.arange(16) % 8
+    given = replace(numbers(truth, truth, units), fold=np.arange(16) % 8 % 2)
+    six = np.where(units < 6, 1.0, 0.0)
+    assert paired_p(given, six, "mae", 0) == smallest_p(8, FOLD_INFLATION) == 2 / 2**6
+    assert paired_p(given, np.ones(16), "mae", 0) == (2 + 2 * 8) / 2**8
+    assert smallest_p(6, FOLD_INFLATION) == 2 / 2**6

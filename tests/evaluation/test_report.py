@@ -82,7 +82,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, text: str) -> None:
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.text += text + "\n"
 
 
@@ -105,13 +105,15 @@ def test_the_page_shows_everything():
 
 def test_figures_are_those_of_the_predictions():
     result = numeric()
-    known = result.predictions
-    expected = regression_metrics(known.truth, known.predicted)
+    predictions = result.predictions
+    expected = regression_metrics(predictions.truth, predictions.predicted)
     whole = {name: result.metrics[name].value for name in ("mae", "rmse", "r2", "nrmse")}
     assert whole == {name: expected[name] for name in whole}
     assert result.metrics["pearson_pooled"].value == expected["pearson"]
-    rows = known.fold == 2
-    assert result.folds["2"][1]["mae"].value == pytest.approx(np.abs(known.truth[rows] - known.predicted[rows]).mean())
+    rows = predictions.fold == 2
+    assert result.folds["2"][1]["mae"].value == pytest.approx(
+        np.abs(predictions.truth[rows] - predictions.predicted[rows]).mean()
+    )
     assert [count for count, _ in result.batches.values()] == [14, 13, 13]
     line = next(line for line in summary_lines(data(result)) if line.startswith("  all held-out samples"))
     assert f" {number(expected['mae'])} (" in line
@@ -123,10 +125,10 @@ def test_figures_are_those_of_the_predictions():
 def test_losses_and_counts_by_class():
     result = classes()
     page = report_html(data(result))
-    assert "<tr><td>skin</td><td>12</td><td>10</td><td>2</td></tr>" in page
+    assert '<tr><th scope="row">skin</th><td>12</td><td>10</td><td>2</td></tr>' in page
     cells = re.findall(r'rgba\(68, 119, 170, [0-9.]+\)">(\d+)</td>', page)
-    known = result.predictions
-    expected = sklearn.metrics.confusion_matrix(known.truth, known.predicted.argmax(axis=1))
+    predictions = result.predictions
+    expected = sklearn.metrics.confusion_matrix(predictions.truth, predictions.predicted.argmax(axis=1))
     assert list(map(int, cells)) == expected.ravel().tolist()
 
 
@@ -148,8 +150,8 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
     assert result.coverage["width"].value == 3
     assert result.coverage["one_width"].value == 1, "the 73rd of 80 residuals is half a unit"
     assert result.sentences[-1].startswith("The 90 % intervals hold 0.975 (")
-    assert result.sentences[-1].endswith("0.750 to 1.00 in tenths of them; they are 3.00 wide on average, 3.00 times "
-                                         "one width for all.")  # fmt: skip
+    assert result.sentences[-1].endswith("0.750 to 1.00 in tenths of them; they are 3.00 wide on average; one "
+                                         "width for all samples would be 1.00.")  # fmt: skip
     page = Page(report_html(data(result)))
     for title in (
         "90 % conformal intervals",
@@ -167,8 +169,8 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
 def test_intervals_of_perfect_predictions_have_no_width_to_compare():
     given = bounded().predictions
     perfect = replace(given, predicted=given.truth, limits=np.stack([given.truth, given.truth], axis=1))
-    said = target_result(Names("age"), perfect, repeats=20).sentences[-1]
-    assert said.endswith("hold 1.00 (1.00 to 1.00) of the values, 1.00 to 1.00 in tenths of them; they are "
+    sentence = target_result(Names("age"), perfect, repeats=20).sentences[-1]
+    assert sentence.endswith("hold 1.00 (1.00 to 1.00) of the values, 1.00 to 1.00 in tenths of them; they are "
                          "0.00 wide on average.")  # fmt: skip
 
 
@@ -195,6 +197,13 @@ def test_point_3_quantiles_are_measured_like_conformal_intervals():
     assert "Coverage of the predicted quantiles" in Page(report_html(data(result))).text
     exact = replace(given, quantiles=np.tile([-1.645, 0.0, 1.645], (400, 1)))
     assert "too" not in target_result(Names("age"), exact, repeats=50).sentences[-1]
+    # There is no conformal interval to use instead; ten samples show nothing; one quantile holds nothing.
+    assert "instead" not in result.sentences[-1]
+    few = given.at(np.flatnonzero(np.abs(truth) > 0.8)[:1].tolist() + np.flatnonzero(np.abs(truth) < 0.8)[:5].tolist())
+    few_sentence = target_result(Names("age"), few, repeats=50).sentences[-1]
+    assert few_sentence.endswith("They may be too narrow; these samples do not tell.")
+    alone = replace(given, quantiles=quantiles[:, 1:2], levels=(0.5,))
+    assert not any("quantiles" in one for one in target_result(Names("age"), alone, repeats=50).sentences)
 
 
 @pytest.mark.parametrize("subset", ["validation", "training", "unknown"])
@@ -241,7 +250,7 @@ def test_a_target_without_any_known_sample_is_reported():
     nothing = TargetPredictions(("a", "b"), np.full(2, math.nan), np.zeros(2))
     result = target_result(Names("age"), nothing, [Baseline(MEDIAN, np.zeros(2))], repeats=5)
     assert result.comparisons == ()
-    assert "<img" not in report_html(data(result))
+    assert "<svg" not in report_html(data(result))
     unlabelled = TargetPredictions(("a",), np.array([-1]), np.array([[0.5, 0.5]]), ("no", "yes"))
     assert Page(report_html(data(target_result(Names("case"), unlabelled, repeats=5)))).text
 
@@ -255,12 +264,20 @@ def test_a_report_of_pretraining_has_no_target():
 # --- pictures ----------------------------------------------------------------------------------------------
 
 
+def pictures_of(page: Page) -> list[str]:
+    """What is said of each picture to a reader who does not see it."""
+    return [value or "" for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
+
+
 def test_the_scatter_is_a_picture_inside_the_page():
-    page = Page(report_html(data(numeric())))
-    (source,) = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
-    kind, _, content = source.partition(",")
-    assert kind == "data:image/png;base64"
-    assert base64.b64decode(content, validate=True).startswith(b"\x89PNG\r\n\x1a\n")
+    result = numeric()
+    page = report_html(data(result))
+    assert any(
+        sentence.startswith("Scatter of 40 samples. True values run from") for sentence in pictures_of(Page(page))
+    )
+    predictions = result.predictions
+    for sample, truth, predicted in zip(predictions.sample_ids, predictions.truth, predictions.predicted, strict=True):
+        assert page.count(f"<title>{sample}: true {number(truth)}, predicted {number(predicted)}</title>") == 1
 
 
 def test_batches_have_a_colour_each_while_there_are_enough():
@@ -285,25 +302,50 @@ def hostile() -> ReportData:
     )
 
 
+def scripts_of(page: str) -> list[str]:
+    assert page.count("<script") == page.count("<script>")
+    return re.findall("<script>(.*?)</script>", page, re.DOTALL)
+
+
 def test_nothing_in_the_data_becomes_markup():
     page = Page(report_html(hostile()))
-    assert "script" not in {tag for tag, _, _ in page.attributes}
-    assert "<script" not in report_html(hostile())
+    assert "script" not in {tag for tag, _, _ in page.attributes}, "the own script has no attribute"
+    assert scripts_of(report_html(hostile())) == scripts_of(report_html(data()))
     assert HOSTILE in page.text
     for tag, name, value in page.attributes:
         assert not name.startswith("on"), (tag, name)
-        assert name not in ("src", "href") or value.startswith("data:image/png;base64,")
+        assert name not in ("src", "href") or re.fullmatch(r"#[a-z]+(-\d+)?", value), "links stay inside the page"
 
 
 def test_the_page_forbids_outside_resources():
     page = Page(report_html(data()))
     policies = [value for tag, name, value in page.attributes if (tag, name) == ("meta", "content")]
-    assert policies == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+    assert policies.pop() == "width=device-width, initial-scale=1"
+    (script,) = scripts_of(report_html(data()))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"script-src 'sha256-{digest}'"
+    assert policies == [f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {allowed}"]
     assert not re.search(r"https?:|@import|url\(", report_html(data()))
 
 
 def test_plain_lines_hold_nothing_that_a_terminal_obeys():
     assert all(line.isprintable() for line in summary_lines(hostile()))
+
+
+def test_the_page_of_a_large_study_is_small():
+    """3,000 samples of 1,500 subjects, two targets."""
+    draw = np.random.default_rng(0)
+    truth, ids = draw.normal(size=3000), tuple(f"10249.C{at:06d}.SS" for at in range(3000))
+    subject = np.array([f"subject {at // 2}" for at in range(3000)])
+    given = TargetPredictions(
+        ids, truth, truth + draw.normal(size=3000), groups=subject, limits=np.stack([truth - 1, truth + 1], axis=1)
+    )
+    result = target_result(Names("age", "run", "subject"), given, repeats=2)
+    levels = {f"subject {at}": (2, result.metrics) for at in range(1500)}
+    results = data(*[replace(result, parts={"subject": levels}, batches={}) for _ in range(2)])
+    page = report_html(results)
+    assert "By subject (the first 500 of 1500; metrics.json has all)" in page
+    assert len(page.encode()) < 2_000_000
 
 
 # --- file --------------------------------------------------------------------------------------------------
@@ -315,3 +357,8 @@ def test_the_same_results_give_the_same_bytes():
 
 def test_importing_does_not_load_the_plotting_library(plain_python: Callable[[str], str]):
     assert plain_python("import sys, aam.evaluation.report; print('matplotlib' in sys.modules)") == "False\n"
+
+
+def test_several_targets_are_said_not_to_be_corrected_for():
+    assert "of each target alone" not in report_html(data(numeric()))
+    assert "2 targets are tested, and p is corrected for" in report_html(data(numeric(), classes()))

@@ -30,8 +30,8 @@ CPU = torch.device("cpu")
 
 def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
     ids = tuple(f"s{row}" for row in range(samples))
-    sides = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
-    return Split(ids, sides, (fold,) * samples)
+    subsets = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
+    return Split(ids, subsets, (fold,) * samples)
 
 
 # --- targets -----------------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     study = load_study(data, 200, 0, [target, "fold"])
     splits = make_splits(study, data, 0)
     (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
-    ids, found = baselines_of(study, splits, spec, study.metadata, columns)
-    predicted = next(one.predicted for one in found if one.name == like)
+    ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)
+    predicted = next(one.predicted for one in baselines if one.name == like)
     values = {target: predicted} if not spec.labels else {}
     shares = {} if not spec.labels else {target: predicted}
     fold = {name: split.test_fold for split in splits for name in split.held_out}
@@ -151,13 +151,13 @@ def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
 
 
 def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_data: Path) -> None:
-    said = said_of(bench_data / "oral-age", "age", Columns(batch="study"), "the study's median")
-    assert "The study's median ties the model (MAE 4.88 against 4.88; p 1.00, corrected" in said
-    assert "Inside a study the model hardly does better than that study's mean." in said
-    assert "--cv study would tell" in said
+    sentences = said_of(bench_data / "oral-age", "age", Columns(batch="study"), "the study's median")
+    assert "The study's median ties the model (MAE 4.88 against 4.88; p 1.00, corrected" in sentences
+    assert "Inside a study the model does not do better than that study's mean." in sentences
+    assert "--cv study would tell" in sentences
 
 
 def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
-    said = said_of(bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone")
-    assert "Depth alone separates the classes (AUROC 0.98" in said
-    assert "may have learned that and nothing of the biology" in said
+    sentences = said_of(bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone")
+    assert "Depth alone separates the classes (AUROC 0.98" in sentences
+    assert "may have learned that and nothing of the biology" in sentences

@@ -60,17 +60,17 @@ def check(name: str, words: list[str], folder: Path, faults: ctypes.CDLL, every:
     output.rename(whole)
     expected, total = contents(whole), int(counted.read_text())
     print(f"{name}: {total} calls that change files", flush=True)
-    for fault, (error, rest, said) in FAULTS.items():
+    for fault, (error, rest, message) in FAULTS.items():
         tally: dict[str, int] = {}
         for at in range(1, total + 1, every):
             status, text = faulty(at, error, rest)
-            wrong = "Traceback" in text or status not in (0, 1) or (status == 1 and said not in text)
+            wrong = "Traceback" in text or status not in (0, 1) or (status == 1 and message not in text)
             load_latest(output / "checkpoints")
             damaged = [str(path) for path in output.rglob("damaged-*")]
             again = 0 if status == 0 else faulty(0, 0, 0)[0]
-            found = contents(output) if output.exists() else {}
+            files = contents(output) if output.exists() else {}
             differing = (
-                [] if status == 0 else sorted(n for n in {**found, **expected} if found.get(n) != expected.get(n))
+                [] if status == 0 else sorted(n for n in {**files, **expected} if files.get(n) != expected.get(n))
             )
             if wrong or again or differing or damaged:
                 print(
@@ -116,15 +116,15 @@ def check_output(name: str, words: list[str], folder: Path, faults: ctypes.CDLL,
 
     assert faulty(0, 0, 0)[0] == 0, log.read_text()
     before, total = contents(place), int(counted.read_text())
-    for fault, (error, rest, said) in FAULTS.items():
+    for fault, (error, rest, message) in FAULTS.items():
         for at in range(1, total + 1, every):
             status, text = faulty(at, error, rest)
-            found = contents(place)
-            whole = name.endswith(".qza") or found == before or (name == "d.npy" and "out/d.npy" not in found)
-            if "Traceback" in text or status not in (0, 1) or (status == 1 and said not in text) or not whole:
-                print(f"{name} {fault} at call {at} of {total}: status {status}, {sorted(found)}\n{text}", flush=True)
+            files = contents(place)
+            whole = name.endswith(".qza") or files == before or (name == "d.npy" and "out/d.npy" not in files)
+            if "Traceback" in text or status not in (0, 1) or (status == 1 and message not in text) or not whole:
+                print(f"{name} {fault} at call {at} of {total}: status {status}, {sorted(files)}\n{text}", flush=True)
                 same = False
-            if found.keys() != before.keys():
+            if files.keys() != before.keys():
                 shutil.rmtree(place)
                 faulty(0, 0, 0)
     print(f"{name}: {total} calls, {'as before' if same else 'WRONG'}", flush=True)

@@ -161,7 +161,7 @@ def _damaged_hdf5(blob: bytes, draw: random.Random) -> bytes:
     buffer = io.BytesIO(blob)
     with h5py.File(buffer, "r+") as file:
         names: list[str] = []
-        file.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
+        file.visititems(lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None)
         name = draw.choice(names)
         old = file[name][()]
         choices = [np.zeros((3, 3)), np.array([b"x"] * 4), np.zeros(0), old[:-1] if old.ndim else old, old[::-1]]

@@ -1,13 +1,15 @@
 """Kills a run at random instants, starts it again until it ends, and compares it with one never disturbed.
 
-``python tests/faults/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on a simulated study.
-Every call is a forked process, so that none has to import torch anew, and saves after each step, so that many kills
-fall into a save. Exit status 1 when anything differs.
+``python tests/faults/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on a simulated study;
+``--runs cv ranks`` for a cross-validated training run, and for a pretraining run of one process for each core. Every
+call is a forked process, so that none has to import torch anew (ranks do), and saves after each step, so that many
+kills fall into a save. Exit status 1 when anything differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -15,7 +17,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -26,7 +28,9 @@ from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 
 SMALL = "--embedding-dim 16 --attention-heads 2 --attention-layers 1 --batch-size 8 --rarefy-depth 300"
-SIDES = "--test-size 0.2 --validation-size 0.2 --seed 1 --threads 1 --device cpu --deterministic"
+PLAIN = "--validation-size 0.2 --seed 1 --threads 1 --device cpu --deterministic"
+SIDES = f"--test-size 0.2 {PLAIN}"
+BOTH = ("pretrain", "train")
 Hook = Callable[[], object]
 AGAIN = "--resume-from auto --checkpoint-minutes 0"
 # What may differ between two runs of one commit and one output folder: times, and how often a run was called.
@@ -35,18 +39,31 @@ CLOCK = re.compile(r'"(started|seconds|samples_per_s)": [^,}\n]+|,\n "resumed": 
 
 def commands(folder: Path, epochs: int) -> dict[str, list[str]]:
     """Words of a pretraining and a training run on the study in `folder`, without output."""
+    return {name: words for name, words in all_commands(folder, epochs).items() if name in BOTH}
+
+
+def all_commands(folder: Path, epochs: int) -> dict[str, list[str]]:
+    """Words of every run on the study in `folder`, without output."""
     study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv --epochs {epochs}"
     train = f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model --patience 0 --lr 1e-3"
     return {
         "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN}".split(),
         "train": f"train {study} {train} --batch-size 8 {SIDES} {AGAIN}".split(),
+        "cv": f"train {study} --metadata-column ph biome --cv 3 --patience 0 {SMALL} {PLAIN} {AGAIN}".split(),
+        "ranks": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN} --data-parallel".split(),
     }
 
 
 def call(words: list[str], log: Path, kill_after: float | None = None, first: Hook = int, last: Hook = int) -> int:
-    """Exit status of `aam` in a process of its own, or minus the signal that ended it; the hooks run in it."""
+    """Exit status of `aam` in a process of its own, or minus the signal that ended it; the hooks run in it.
+
+    What it starts is killed with it.
+    """
     child = os.fork()
     if child == 0:
+        os.setpgid(0, 0)
+        # What a run of several ranks starts again.
+        sys.argv = ["aam", *words]
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
@@ -55,8 +72,11 @@ def call(words: list[str], log: Path, kill_after: float | None = None, first: Ho
         last()
         os._exit(status)
     if kill_after is not None:
+        # Whichever of the two comes first makes the group.
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.setpgid(child, child)
         time.sleep(kill_after)
-        os.kill(child, signal.SIGKILL)
+        os.killpg(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -96,8 +116,8 @@ def check(name: str, words: list[str], folder: Path, kills: int, draw: random.Ra
     expected = contents(whole)
     while done < kills:
         hits, calls = killed(words, output, min(kills - done, 25), draw, taken)
-        found = contents(output)
-        differing = sorted(n for n in {**found, **expected} if found.get(n) != expected.get(n))
+        files = contents(output)
+        differing = sorted(n for n in {**files, **expected} if files.get(n) != expected.get(n))
         left = [str(path) for path in output.rglob("*") if path.name.startswith((".partial", ".replaced", "step-"))]
         print(f"{name} {number}: {hits} kills, {calls} calls; differing: {differing}; left over: {left}", flush=True)
         output.rename(folder / f"{name}-{number}")
@@ -106,12 +126,13 @@ def check(name: str, words: list[str], folder: Path, kills: int, draw: random.Ra
     return same
 
 
-def run(folder: Path, kills: int, seed: int) -> bool:
-    """Both runs, each killed `kills` times."""
+def run(folder: Path, kills: int, seed: int, names: Sequence[str]) -> bool:
+    """The runs of these names, each killed `kills` times."""
     torch.set_num_threads(1)
     draw = random.Random(seed)
     simulate(SimulateConfig(output_dir=folder / "study", samples=60, depth=1_000))
-    results = {name: check(name, words, folder, kills, draw) for name, words in commands(folder, 7).items()}
+    runs = all_commands(folder, 7)
+    results = {name: check(name, runs[name], folder, kills, draw) for name in names}
     print(json.dumps(results))
     return all(results.values())
 
@@ -119,7 +140,8 @@ def run(folder: Path, kills: int, seed: int) -> bool:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="an empty folder")
-    parser.add_argument("--kills", type=int, default=200, help="kills of each of the two runs")
+    parser.add_argument("--kills", type=int, default=200, help="kills of each run")
+    parser.add_argument("--runs", nargs="+", choices=("pretrain", "train", "cv", "ranks"), default=BOTH)
     parser.add_argument("--seed", type=int, default=0, help="seed of the instants")
     chosen = parser.parse_args()
-    sys.exit(not run(chosen.folder, chosen.kills, chosen.seed))
+    sys.exit(not run(chosen.folder, chosen.kills, chosen.seed, chosen.runs))

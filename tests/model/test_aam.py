@@ -18,18 +18,18 @@ EQUAL = HeadConfig("unifrac", (0.5, 0.2), n_targets=2, n_classes=(3,))
 MASK = 6
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def different(found: Outputs, expected: Outputs, rows: list[int], tolerance: float = 1e-5) -> list[str]:
-    """What of the samples differs; row `rows[i]` of `expected` is row i of `found`."""
+def different(actual: Outputs, expected: Outputs, rows: list[int], tolerance: float = 1e-5) -> list[str]:
+    """What of the samples differs; row `rows[i]` of `expected` is row i of `actual`."""
     pairs = {
-        "samples": (found.samples, expected.samples[rows]),
-        "target": (found.target, expected.target[rows]),
-        "distance": (found.distance, expected.distance[rows][:, rows]),
+        "samples": (actual.samples, expected.samples[rows]),
+        "target": (actual.target, expected.target[rows]),
+        "distance": (actual.distance, expected.distance[rows][:, rows]),
     }
-    for column, (one, other) in enumerate(zip(found.labels, expected.labels, strict=True)):
+    for column, (one, other) in enumerate(zip(actual.labels, expected.labels, strict=True)):
         pairs[f"label {column}"] = one, other[rows]
     return [
         name
@@ -81,10 +81,10 @@ def test_the_batch_of_unique_asvs_equals_the_dense_computation(study_of, tiny, m
     assert len(set(batch.sizes)) > 2
     model = model_of(EQUAL, **stem)
     with torch.no_grad():
-        found, expected = model(batch), dense(model, batch)
+        outputs, expected = model(batch), dense(model, batch)
     assert expected.samples.std() > 0.3
     assert expected.target.std() > 0.05
-    assert not different(found, expected, list(range(9)))
+    assert not different(outputs, expected, list(range(9)))
 
 
 @pytest.mark.parametrize("stem", ["patch", "nucleotide"])
@@ -174,13 +174,13 @@ def test_bounding_memory_changes_no_result(batch, model_of):
         sum(part.square().mean() for part in parts).backward()
         return parts, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
-    def compare(found, expected) -> None:
-        for one, other in zip(found[0], expected[0], strict=True):
+    def compare(actual, expected) -> None:
+        for one, other in zip(actual[0], expected[0], strict=True):
             close(one, other, 1e-12)
-        assert found[1].keys() == expected[1].keys()
+        assert actual[1].keys() == expected[1].keys()
         for name, gradient in expected[1].items():
             scale = max(1.0, float(gradient.abs().max()))
-            torch.testing.assert_close(found[1][name] / scale, gradient / scale, rtol=0, atol=1e-12)
+            torch.testing.assert_close(actual[1][name] / scale, gradient / scale, rtol=0, atol=1e-12)
 
     plain = run(None, False)
     assert len(plain[1]) > 20
@@ -209,8 +209,8 @@ def test_the_count_head_never_sees_the_count_that_it_predicts(batch, model_of):
         for method in ("add", "concat", "film"):
             model = model_of(HEADS, count_embedding_method=method)
             expected = model(batch, masks)
-            found = model(dataclasses.replace(batch, counts=other), masks)
-            close(found.counts, expected.counts, 0)
+            outputs = model(dataclasses.replace(batch, counts=other), masks)
+            close(outputs.counts, expected.counts, 0)
             changed = model(dataclasses.replace(batch, counts=seen), masks)
             assert (changed.counts - expected.counts)[masks.counts].abs().max() > 1e-3
 

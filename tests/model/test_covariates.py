@@ -41,10 +41,10 @@ def test_every_covariate_shows_in_what_heads_read(kind):
     fusion, samples = fusion_of(kind), torch.zeros(6, 8)
     context = torch.randn(1, 4, 8).expand(6, -1, -1)
     category = [[1, 1], [2, 1], [1, 3], [1, 1], [1, 1], [0, 1]]
-    found = joined(fusion, category, [[0.0]] * 3 + [[2.0], [math.nan], [0.0]], context=context, samples=samples)
-    assert found.shape == (6, 8 + 9 if kind == "concat" else 8)
-    assert all((found[0] - found[other]).abs().max() > 1e-4 for other in range(1, 6)), "missing is not the mean"
-    assert fusion.width == found.shape[1]
+    vectors = joined(fusion, category, [[0.0]] * 3 + [[2.0], [math.nan], [0.0]], context=context, samples=samples)
+    assert vectors.shape == (6, 8 + 9 if kind == "concat" else 8)
+    assert all((vectors[0] - vectors[other]).abs().max() > 1e-4 for other in range(1, 6)), "missing is not the mean"
+    assert fusion.width == vectors.shape[1]
     with pytest.raises(ValueError, match="the batch has none"):
         fusion(samples, dataclasses.replace(batch_without(), counts=torch.ones(6, 4)), context)
 
@@ -57,7 +57,7 @@ def test_the_formulas_of_the_fusions():
     category, covariate, h = [[1, 2], [0, 3]], [[0.5], [math.nan]], torch.randn(2, 8)
     for kind in ("concat", "add", "gmu"):
         fusion = fusion_of(kind)
-        found = joined(fusion, category, covariate, samples=h)
+        vectors = joined(fusion, category, covariate, samples=h)
         with torch.no_grad():
             number = fusion.numbers[0](torch.tensor([[0.5, 0.0], [0.0, 1.0]]))
             c = torch.cat(
@@ -70,7 +70,7 @@ def test_the_formulas_of_the_fusions():
             else:
                 gate = torch.sigmoid(fusion.gate(torch.cat([h, c], 1)))
                 expected = h + gate * torch.tanh(fusion.project(c))
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(vectors, expected)
 
 
 def test_cross_attention_is_that_of_torch_with_one_key_more_than_columns():
@@ -101,11 +101,11 @@ def test_the_perceiver_does_not_see_padding():
     assert fusion.latents.shape == (3, 8)
     assert len(fusion.layers) == 2
     counts, context = torch.tensor([[3.0, 1, 0, 0], [1, 1, 1, 0]]), torch.randn(2, 4, 8)
-    found = joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, context, samples)
+    vectors = joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, context, samples)
     junk = context + 100 * (counts == 0)[..., None]
-    assert torch.equal(joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, junk, samples), found)
+    assert torch.equal(joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, junk, samples), vectors)
     wider = torch.cat([junk, torch.full((2, 3, 8), 9.0)], 1)
     more = torch.nn.functional.pad(counts, (0, 3))
-    torch.testing.assert_close(joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], more, wider, samples), found)
+    torch.testing.assert_close(joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], more, wider, samples), vectors)
     seen = joined(fusion, [[1, 1], [2, 2]], [[0.0], [1.0]], counts, 2 * context, samples)
-    assert (seen - found).abs().max() > 1e-5, "it reads the ASVs"
+    assert (seen - vectors).abs().max() > 1e-5, "it reads the ASVs"

@@ -22,20 +22,20 @@ def head_of(bounded: bool, scale: float = 2.0, power: float = 1.5) -> DistanceHe
 @pytest.mark.parametrize("bounded", [True, False])
 def test_the_formula(bounded):
     rows = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)) * 2
-    found = head_of(bounded)(rows, rows[:3]).detach()
+    distances = head_of(bounded)(rows, rows[:3]).detach()
     x = (torch.cdist(rows.double(), rows[:3].double()) / 2.0) ** 1.5
     expected = 1 - torch.exp(-x) if bounded else x
-    torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(distances.double(), expected, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_it_grows_with_the_distance_of_the_vectors(bounded):
     away = torch.zeros(6, 4)
     away[:, 0] = torch.tensor([0.0, 0.1, 1, 3, 10, 1000])
-    found = head_of(bounded)(away[:1], away)[0]
-    assert (found.diff() > 0).all() if not bounded else (found.diff() >= 0).all()
-    assert found[0] < 1e-4
-    assert (found[-1] <= 1) == bounded
+    distances = head_of(bounded)(away[:1], away)[0]
+    assert (distances.diff() > 0).all() if not bounded else (distances.diff() >= 0).all()
+    assert distances[0] < 1e-4
+    assert (distances[-1] <= 1) == bounded
 
 
 def test_gradients_are_finite_where_two_samples_are_the_same():
@@ -60,8 +60,8 @@ def test_near_samples_are_resolved():
     rows = 5 * torch.randn(20, 4, generator=generator)
     columns = rows + 0.01 * torch.randn(20, 4, generator=generator)
     x = (torch.cdist(rows.double(), columns.double()) / 2.0) ** 1.5
-    found = head_of(True)(rows, columns).detach()
-    torch.testing.assert_close(found.double(), 1 - torch.exp(-x), atol=1e-6, rtol=1e-5)
+    distances = head_of(True)(rows, columns).detach()
+    torch.testing.assert_close(distances.double(), 1 - torch.exp(-x), atol=1e-6, rtol=1e-5)
 
 
 EDGES = {"low": (-1.0, -2.0), "high": (1.0, 3.0), "zero": (-1.5, 0.5)}

@@ -23,7 +23,7 @@ def contents() -> Contents:
 
 
 def test_composition_and_presence_follow_their_formulas(contents):
-    found = contents(ASVS, ASV, COUNTS)
+    actual = contents(ASVS, ASV, COUNTS)
     for sample, slots in ((0, [0, 1]), (1, [0, 1, 2])):
         reads, vectors = COUNTS[sample, slots], ASVS[ASV[sample, slots]]
         mean = sum(math.sqrt(n / float(reads.sum())) * v for n, v in zip(reads, vectors, strict=True))
@@ -31,7 +31,7 @@ def test_composition_and_presence_follow_their_formulas(contents):
         for vector in vectors:
             absent = absent * torch.exp(-F.softplus(contents.features(vector)))
         expected = contents.composition(mean) + contents.presence(1 - absent)
-        torch.testing.assert_close(found[sample], expected)
+        torch.testing.assert_close(actual[sample], expected)
 
 
 def test_presence_counts_a_feature_once(contents):

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from aam.runtime.distributed import SINGLE, full_tensor, local_shards, no_sync, parallelize, shard_like
+from aam.runtime.distributed import SINGLE
 from aam.runtime.options import ProcessConfig
+from aam.runtime.sharding import full_tensor, local_shards, no_sync, parallelize, shard_like
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ RANKS = """
 import contextlib, sys
 import numpy as np, torch
 from torch import nn
-from aam.runtime.distributed import full_tensor, no_sync, parallelize
+from aam.runtime.sharding import full_tensor, no_sync, parallelize
 from aam.runtime.options import ProcessConfig
 from aam.runtime.process_group import process_group
 

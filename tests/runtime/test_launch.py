@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aam.errors import CALL_AGAIN, FAILED
+from aam.errors import CALL_AGAIN, FAILED, RunError
 from aam.runtime import launch as module
-from aam.runtime.launch import launch, process_count, rank_environment
+from aam.runtime.launch import launch, process_count, rank_environment, run_ranks
 from aam.runtime.options import ProcessConfig
 
 
@@ -27,6 +27,7 @@ pathlib.Path(f"rank{rank}.json").write_text(json.dumps(dict(os.environ)))
 word = sys.argv[1 + rank]
 if word == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
+print("rank", rank)
 if word == "hang":
     time.sleep(600)
 sys.exit(int(word))
@@ -45,6 +46,12 @@ def test_ranks_know_their_place_and_keep_quiet_about_ddp(program, monkeypatch):
     assert first["LOCAL_RANK"] == "0"
     assert (first["MASTER_ADDR"], first["MASTER_PORT"]) == (second["MASTER_ADDR"], second["MASTER_PORT"])
     assert first["TORCH_CPP_LOG_LEVEL"] == "ERROR"
+
+
+def test_what_ranks_print_is_returned_and_a_failure_is_named(program):
+    assert run_ranks(2, ["0", "0"], "aam") == ["rank 0\n", "rank 1\n"]
+    with pytest.raises(RunError, match="rank 1 ended with exit status 3"):
+        run_ranks(2, ["0", "3"], "aam")
 
 
 def test_a_log_level_that_is_set_stays(monkeypatch):

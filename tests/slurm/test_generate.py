@@ -241,6 +241,24 @@ def test_hostile_names_are_quoted(login, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_matrix_in_parts_is_an_array(login, tmp_path, shared):
+    words = ["unifrac", "--site", "cosmos", "--data", tmp_path, "--stripes", 3]
+    study = ["--", "--table", "table.biom", "--tree", "tree.nwk", "--unifrac-metric", "weighted", "--output", "d/m.h5"]
+    text = login(*words, *study).stdout
+    assert "#SBATCH --array=1-3" in text
+    assert "3 parts of a matrix" in text
+    (element,) = re.findall(r"^FILE=m-.*\nCOMMAND=.*$", text, re.MULTILINE)
+    (command,) = re.findall(r"^COMMAND=\(\n.*?^\)", text, re.MULTILINE | re.DOTALL)
+    shell = f'SLURM_ARRAY_TASK_ID=2\n{command}\n{element}\nprintf "%s\\n" "${{COMMAND[@]}}" "$FILE"'
+    printed = subprocess.run(["bash", "-euc", shell], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed[-5:] == ["--stripe", "2/3", "--output", "run/m-2.h5", "m-2.h5"]
+    assert printed.count("--output") == 1
+    refused = login(*words, *study[:-1], "d/m.npy", status=2).stderr
+    assert "parts of a matrix are .h5 files" in refused
+    assert "--stripes 3: expected" in login("predict", *words[1:], *study[:3], status=2).stderr
+    assert "each element of an array computes its own" in login(*words, *study, "--stripe", "1/2", status=2).stderr
+
+
 def test_the_losses_of_columns_are_not_a_file(login, tmp_path):
     (tmp_path / "metadata.tsv").write_text("sample-id\tph\ns1\t7\n")
     words = ["train", "--data", tmp_path, "--", "--table", "table.biom", "--metadata", "metadata.tsv"]
@@ -264,7 +282,9 @@ def test_missing_values_of_a_site_are_named(login, tmp_path):
         assert f"{name}: is not set, and generic needs it" in message
         assert f"AAM_SITE_{name.upper()}=" in message
     assert "\n  shared: is not set" not in message
-    assert "no such profile; expected one of cosmos, generic" in login("stage", "--site", "mars", "--", status=2).stderr
+    profiles = ", ".join(sorted(path.stem for path in (ROOT / "slurm" / "sites").glob("*.toml")))
+    refusal = login("stage", "--site", "mars", "--", status=2).stderr
+    assert f"no such profile; expected one of {profiles}, or a .toml file" in refusal
     user_file = tmp_path / "home" / ".config" / "aam" / "site.toml"
     user_file.parent.mkdir(parents=True)
     user_file.write_text("parttition = 'x'\n")
@@ -444,8 +464,8 @@ def test_all_options_of_aam_exist():
     aliases = importlib.import_module("aam.config").ALIASES
     for command, page in options.COMMANDS.items():
         assert type(commands[command].default()) is page
-        known = options.options_of(command, "run.sh")
-        assert {alias for alias, name in aliases.items() if name in known} <= known.keys()
+        known_options = options.options_of(command, "run.sh")
+        assert {alias for alias, name in aliases.items() if name in known_options} <= known_options.keys()
 
 
 def test_wrong_inputs(login, tmp_path):

@@ -60,8 +60,8 @@ def started(size: int, *words: object) -> None:
         )
         for rank in range(size)
     ]
-    said = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * size, said[0][-3000:] + said[-1][-3000:]
+    stderr = [rank.communicate(timeout=300)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * size, stderr[0][-3000:] + stderr[-1][-3000:]
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +149,8 @@ def test_a_run_on_four_goes_on_on_any_number(runs, interrupted, tmp_path, size):
     """Bit by bit on as many, within the tolerances on fewer."""
     started(size, tmp_path / "ran", ";".join(ON), interrupted)
     for case in ON:
-        found = apart(tmp_path / "ran" / case, runs[4] / case)
-        assert found == 0 if size == 4 else found < CLOSE[CASES[case]][0], case
+        difference = apart(tmp_path / "ran" / case, runs[4] / case)
+        assert difference == 0 if size == 4 else difference < CLOSE[CASES[case]][0], case
 
 
 def test_sharded_states_are_one_file_for_each_rank(interrupted):

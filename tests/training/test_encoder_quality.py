@@ -26,29 +26,29 @@ CPU = torch.device("cpu")
 
 def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
     ids = tuple(f"s{row}" for row in range(samples))
-    sides = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
-    return Split(ids, sides, (fold,) * samples)
+    subsets = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
+    return Split(ids, subsets, (fold,) * samples)
 
 
-def naive_nearest(tokens: np.ndarray, where: np.ndarray, known: np.ndarray) -> np.ndarray:
+def naive_nearest(tokens: np.ndarray, where: np.ndarray, seen_tokens: np.ndarray) -> np.ndarray:
     rows = []
     for row, hidden in zip(tokens, where, strict=True):
         agree = [
             sum(1 for a, b, h in zip(row, other, hidden, strict=True) if not h and a == b and 0 < a < N)
-            for other in known
+            for other in seen_tokens
         ]
         rows.append(int(np.argmax(agree)))
-    return known[rows]
+    return seen_tokens[rows]
 
 
 def test_the_nearest_asv_is_that_of_a_naive_loop(monkeypatch):
     draw = np.random.default_rng(0)
-    tokens, known = draw.integers(0, 6, (9, 15)), draw.integers(0, 6, (50, 15))
+    tokens, seen_tokens = draw.integers(0, 6, (9, 15)), draw.integers(0, 6, (50, 15))
     nothing = np.zeros(tokens.shape, bool)
     for at_once in (7, 256):
         monkeypatch.setattr(encoder_quality, "SEEN_ASVS_AT_ONCE", at_once)
-        found = known[encoder_quality._nearest(torch.from_numpy(tokens), torch.from_numpy(known)).numpy()]
-        np.testing.assert_array_equal(found, naive_nearest(tokens, nothing, known))
+        nearest = seen_tokens[encoder_quality._nearest(torch.from_numpy(tokens), torch.from_numpy(seen_tokens)).numpy()]
+        np.testing.assert_array_equal(nearest, naive_nearest(tokens, nothing, seen_tokens))
 
 
 def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_of):
@@ -64,31 +64,31 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     batch = draw_batch(study, np.arange(5, 9), EVALUATION)
     with torch.no_grad():
         expected = network(batch).distance.double().numpy()
-    found = {row[0]: row[1:] for row in distances.rows}
+    row_of = {row[0]: row[1:] for row in distances.rows}
     assert distances.title == "Fold 2: Agreement with unifrac on 4 held-out samples"
-    assert float(found["the model"][0]) == pytest.approx(mantel(expected, batch.distance.double().numpy()), abs=2e-4)
+    assert float(row_of["the model"][0]) == pytest.approx(mantel(expected, batch.distance.double().numpy()), abs=2e-4)
     present = np.zeros((4, len(batch.tokens)), bool)
     for row in range(4):
         present[row, batch.asv[row, batch.counts[row] > 0]] = True
     expected_mantel = mantel(squareform(pdist(present, "jaccard")), batch.distance.double().numpy())
-    assert float(found["ASVs, Jaccard"][0]) == pytest.approx(expected_mantel, abs=1e-4)
+    assert float(row_of["ASVs, Jaccard"][0]) == pytest.approx(expected_mantel, abs=1e-4)
 
     counts = study.table.counts.toarray()
     seen, met = (np.flatnonzero(part.sum(axis=0)) for part in (counts[:5], counts[5:]))
     new = np.setdiff1d(met, seen)
     assert bases.title == f"Fold 2: Masked bases of {len(new)} ASVs absent from training"
-    tokens, known = study.tokens[new], study.tokens[seen].numpy()
+    tokens, seen_tokens = study.tokens[new], study.tokens[seen].numpy()
     where, guess = masked_bases(network, tokens, CPU, TrainConfig().nuc_mask_ratio, study.seed)
     assert 0 < where.float().mean() < 0.4
     assert not where[(tokens == PAD) | (tokens == N)].any()
     consensus = [
-        int(np.argmax([(known[:, place] == base).sum() for base in range(1, 5)])) + 1
+        int(np.argmax([(seen_tokens[:, place] == base).sum() for base in range(1, 5)])) + 1
         for place in range(tokens.shape[1])
     ]
     tokens, where = tokens.numpy(), where.numpy()
     rows = {
         "the model": guess.numpy(),
-        "nearest seen ASV": naive_nearest(tokens, where, known),
+        "nearest seen ASV": naive_nearest(tokens, where, seen_tokens),
         "consensus": np.broadcast_to(consensus, tokens.shape),
     }
     expected = [(name, f"{(one == tokens)[where].mean():.4f}") for name, one in rows.items()]

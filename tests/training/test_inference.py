@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -11,19 +13,19 @@ from aam.data.draw import draw_batch
 from aam.data.study import EVALUATION
 from aam.model.heads import HeadConfig
 from aam.runtime.options import RuntimeConfig
-from aam.training.inference import AsvVectors, Predicted, encode_table, run_model
+from aam.training.inference import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 HEADS = HeadConfig("unifrac", n_targets=2, n_classes=(3, 2))
 LENGTHS = (20, 13, 30)
 
 
-def different(found: Predicted, expected: Predicted, tolerance: float = 1e-5) -> list[str]:
+def different(actual: Predicted, expected: Predicted, tolerance: float = 1e-5) -> list[str]:
     """What of two predictions differs by more than the tolerance."""
-    pairs = {"target": (found.target, expected.target), "samples": (found.samples, expected.samples)}
-    for column, both in enumerate(zip(found.probabilities, expected.probabilities, strict=True)):
+    pairs = {"target": (actual.target, expected.target), "samples": (actual.samples, expected.samples)}
+    for column, both in enumerate(zip(actual.probabilities, expected.probabilities, strict=True)):
         pairs[f"probabilities {column}"] = both
-    names = [] if found.sample_ids == expected.sample_ids else ["sample_ids"]
+    names = [] if actual.sample_ids == expected.sample_ids else ["sample_ids"]
     return names + [
         name
         for name, (one, other) in pairs.items()
@@ -39,8 +41,8 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("stem", ["patch", "nucleotide"])
 def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
     model, rows = model_of(HEADS, asv_stem=stem), np.array([7, 0, 4, 3])
-    found = run_model(model, study, rows, CPU, PLAIN, rarefaction=5)
-    assert found.sample_ids == ("s7", "s0", "s4", "s3")
+    predicted = run_model(model, study, rows, CPU, PLAIN, rarefaction=5)
+    assert predicted.sample_ids == ("s7", "s0", "s4", "s3")
     batch = draw_batch(study, rows, 5)
     with torch.no_grad():
         outputs = model(batch)
@@ -51,10 +53,11 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
         outputs.samples.double().numpy(),
         outputs.read.double().numpy(),
         np.zeros((4, 0, 0)),
+        np.zeros((4, 0), np.float32),
     )
     assert expected.target.std() > 0.05
-    assert not different(found, expected.reorder(found.sample_ids))
-    for probabilities in found.probabilities:
+    assert not different(predicted, expected.reorder(predicted.sample_ids))
+    for probabilities in predicted.probabilities:
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
 
 
@@ -67,6 +70,20 @@ def test_the_table_is_encoded_in_any_chunks(study, model_of):
         vectors = encode_table(model, study, CPU, RuntimeConfig(asv_chunk_size=size))
         assert vectors.vectors.shape == (24, 16)
         torch.testing.assert_close(vectors.select(batch), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
+    model, copy, encoded = model_of(), model_of(), EncodedAsvs()
+    copy.load_state_dict(model.state_dict())
+    first = encoded.encode(model, study, CPU, PLAIN)
+    assert encoded.encode(copy, study, CPU, PLAIN) is first
+    with torch.no_grad():
+        next(copy.asv.parameters()).add_(1.0)
+    again = encoded.encode(copy, study, CPU, PLAIN)
+    assert again is not first
+    torch.testing.assert_close(again.vectors, encode_table(copy, study, CPU, PLAIN).vectors, rtol=0, atol=0)
+    other = dataclasses.replace(study, tokens=study.tokens.clone())
+    assert encoded.encode(copy, other, CPU, PLAIN) is not again
 
 
 def test_vectors_need_columns():
@@ -86,8 +103,8 @@ def test_no_order_changes_a_prediction(study, study_of, tiny, model_of):
     )
     expected = run_model(model, study, np.arange(9), CPU, PLAIN)
     assert np.ptp(expected.samples, axis=0).max() > 0.1
-    found = run_model(model, shuffled, asked, CPU, PLAIN)
-    assert not different(found, expected.reorder(found.sample_ids))
+    predicted = run_model(model, shuffled, asked, CPU, PLAIN)
+    assert not different(predicted, expected.reorder(predicted.sample_ids))
 
 
 def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny, model_of):
@@ -97,9 +114,9 @@ def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny
     for row in range(9):
         expected = together.reorder([f"s{row}"])
         assert not different(run_model(model, study, np.array([row]), CPU, PLAIN), expected)
-        own = np.flatnonzero(made["counts"][row])
-        sequences = [made["sequences"][column] for column in own]
-        alone = study_of(made["counts"][[row]][:, own], sequences, names=[f"s{row}"])
+        columns = np.flatnonzero(made["counts"][row])
+        sequences = [made["sequences"][column] for column in columns]
+        alone = study_of(made["counts"][[row]][:, columns], sequences, names=[f"s{row}"])
         assert not different(run_model(model, alone, np.array([0]), CPU, PLAIN), expected)
 
 
@@ -117,7 +134,7 @@ def test_draws_differ_and_repeat(study, model_of):
 
 
 def test_a_model_without_targets_gives_sample_vectors(study, model_of):
-    found = run_model(model_of(), study, np.arange(3), CPU, PLAIN)
-    assert found.target.shape == (3, 0)
-    assert found.probabilities == ()
-    assert found.samples.shape == (3, 16)
+    predicted = run_model(model_of(), study, np.arange(3), CPU, PLAIN)
+    assert predicted.target.shape == (3, 0)
+    assert predicted.probabilities == ()
+    assert predicted.samples.shape == (3, 16)

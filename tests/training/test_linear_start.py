@@ -41,13 +41,13 @@ def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_
     label[5, 1] = -1
     study = dataclasses.replace(study, target=target, label=label)
     fitted(model, study, HELD, CONFIG)
-    found = run_model(model, study, HELD, CPU, PLAIN, EVALUATION)
+    predicted = run_model(model, study, HELD, CPU, PLAIN, EVALUATION)
     for column in range(2):
-        correlation = np.corrcoef(found.target[:, column], target[HELD, column])[0, 1]
+        correlation = np.corrcoef(predicted.target[:, column], target[HELD, column])[0, 1]
         assert correlation > 0.9
-    assert abs(found.target[:, 1].mean() - target[HELD, 1].mean()) < 1
-    assert (found.probabilities[0].argmax(axis=1) == label[HELD, 0]).mean() > 0.8
-    assert (found.probabilities[1].argmax(axis=1) == label[HELD, 1]).mean() > 0.7
+    assert abs(predicted.target[:, 1].mean() - target[HELD, 1].mean()) < 1
+    assert (predicted.probabilities[0].argmax(axis=1) == label[HELD, 0]).mean() > 0.8
+    assert (predicted.probabilities[1].argmax(axis=1) == label[HELD, 1]).mean() > 0.7
 
 
 def test_noise_is_answered_with_the_mean(study, model_of):
@@ -55,9 +55,9 @@ def test_noise_is_answered_with_the_mean(study, model_of):
     noise = np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
     study = dataclasses.replace(study, target=noise)
     fitted(model, study, HELD, CONFIG)
-    found = run_model(model, study, HELD, CPU, PLAIN).target[:, 0]
-    assert abs(found.mean() - 7) < 0.5
-    assert found.std() < 0.6, "the held-out samples choose a strong penalty"
+    values = run_model(model, study, HELD, CPU, PLAIN).target[:, 0]
+    assert abs(values.mean() - 7) < 0.5
+    assert values.std() < 0.6, "the held-out samples choose a strong penalty"
 
 
 def test_a_class_without_training_samples_is_hardly_predicted(study, model_of):
@@ -65,9 +65,9 @@ def test_a_class_without_training_samples_is_hardly_predicted(study, model_of):
     label = (np.arange(90) % 2)[:, None]
     study = dataclasses.replace(study, label=label.astype(np.int64))
     fitted(model, study, np.array([], np.int64), CONFIG)
-    found = run_model(model, study, HELD, CPU, PLAIN).probabilities[0]
-    assert found[:, 2].max() < 0.05
-    assert found[:, :2].min() > 0.05
+    probabilities = run_model(model, study, HELD, CPU, PLAIN).probabilities[0]
+    assert probabilities[:, 2].max() < 0.05
+    assert probabilities[:, :2].min() > 0.05
 
 
 @pytest.mark.parametrize("way", ["balanced", "by class", "by sample"])

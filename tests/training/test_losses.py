@@ -63,8 +63,8 @@ def test_unifrac_is_squared_error_over_pairs():
     predicted, distance = rng.random((2, 7, 7))
     total, count = pairs(predicted, distance)
     assert count == 21
-    found = unifrac_loss(torch.from_numpy(predicted), torch.from_numpy(distance))
-    assert value(found) == (pytest.approx(total, rel=1e-12), 21)
+    loss = unifrac_loss(torch.from_numpy(predicted), torch.from_numpy(distance))
+    assert value(loss) == (pytest.approx(total, rel=1e-12), 21)
     outputs, batch = (
         outputs_of(7, distance=torch.from_numpy(predicted)),
         batch_of(7, distance=torch.from_numpy(distance)),
@@ -94,9 +94,9 @@ def test_a_wrong_shape_is_refused():
 
 def test_one_sample_has_no_pair():
     predicted = torch.ones(1, 1, requires_grad=True)
-    found = unifrac_loss(predicted, torch.zeros(1, 1))
-    assert value(found) == (0.0, 0)
-    total_loss({"unifrac": found}, {"unifrac": 1.0}).backward()
+    loss = unifrac_loss(predicted, torch.zeros(1, 1))
+    assert value(loss) == (0.0, 0)
+    total_loss({"unifrac": loss}, {"unifrac": 1.0}).backward()
     assert predicted.grad.item() == 0
 
 
@@ -233,10 +233,10 @@ def test_asymmetric_loss_weighs_both_sides():
 
 def test_balanced_weights_are_those_of_scikit_learn():
     labels = np.array([[0, 1], [0, 0], [0, 1], [1, -1], [-1, 1], [2, 1]])
-    found = class_weights(("balanced",), labels, (3, 2))
-    for column, weights in enumerate(found):
-        known = labels[labels[:, column] >= 0, column]
-        expected = compute_class_weight("balanced", classes=np.unique(known), y=known)
+    weights_of_columns = class_weights(("balanced",), labels, (3, 2))
+    for column, weights in enumerate(weights_of_columns):
+        known_labels = labels[labels[:, column] >= 0, column]
+        expected = compute_class_weight("balanced", classes=np.unique(known_labels), y=known_labels)
         assert weights.tolist() == pytest.approx(expected.tolist())
     assert class_weights((), labels, (3, 2)) == (None, None)
     assert class_weights(("1", "2.5"), labels[:, 1:], (2,))[0].tolist() == [1, 2.5]
@@ -270,10 +270,10 @@ def test_the_quantile_loss_is_that_of_scikit_learn():
     outputs = outputs_of(9, target=quantiles[:, 1], quantiles=quantiles.requires_grad_())
     losses, config = ("quantile", "quantile"), TargetConfig(quantiles=levels)
     total, count = loss_terms(outputs, batch, None, config, 10, (), losses)["target"]
-    known = truth.isfinite()
+    is_measured = truth.isfinite()
     expected = [
-        mean_pinball_loss(truth[known[:, c], c], quantiles[known[:, c], q, c].detach(), alpha=levels[q])
-        * int(known[:, c].sum())
+        mean_pinball_loss(truth[is_measured[:, c], c], quantiles[is_measured[:, c], q, c].detach(), alpha=levels[q])
+        * int(is_measured[:, c].sum())
         for c in range(2)
         for q in range(3)
     ]
@@ -308,11 +308,11 @@ def test_weights_of_samples_are_repetitions():
         return loss_terms(outputs, batch, None, TargetConfig(), 10, classes), loss_counts(batch, None, classes)
 
     whole, rows = torch.arange(5), torch.arange(5).repeat_interleave(times)
-    found, counts = terms(batch_of(5, target=truth, label=label, weight=times.float()), whole)
+    losses, counts = terms(batch_of(5, target=truth, label=label, weight=times.float()), whole)
     expected, _ = terms(batch_of(len(rows), target=truth[rows], label=label[rows]), rows)
     for name in ("target", "label0"):
-        assert [float(x) for x in found[name]] == pytest.approx([float(x) for x in expected[name]], rel=1e-5)
-        assert float(counts[name]) == pytest.approx(float(found[name][1]))
+        assert [float(x) for x in losses[name]] == pytest.approx([float(x) for x in expected[name]], rel=1e-5)
+        assert float(counts[name]) == pytest.approx(float(losses[name][1]))
     even = dataclasses.replace(batch_of(5, target=truth, label=label), weight=torch.ones(5))
     assert [float(x) for x in terms(even, whole)[0]["target"]] == pytest.approx(
         [float(x) for x in terms(batch_of(5, target=truth, label=label), whole)[0]["target"]]

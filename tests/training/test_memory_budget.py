@@ -17,6 +17,7 @@ from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.batch import Budget
 from aam.data.simulate import SimulateConfig, simulate
+from aam.engine import finders
 from aam.engine.options import RunConfig
 from aam.errors import InputError, RunError
 from aam.model.reference import activations
@@ -66,7 +67,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
     """Memory is simulated: 1,000 bytes and 100 for each sample, above what the process holds."""
     base = resident_memory()
-    monkeypatch.setattr(memory_budget, "resident_memory", lambda: base)
+    monkeypatch.setattr(finders, "resident_memory", lambda: base)
     monkeypatch.setattr(memory_budget, "_epoch_peak", lambda steps, size: base + 1000 + 100 * size)
     assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
     assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"
@@ -117,9 +118,9 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, monkeypatch)
     monkeypatch.setattr(memory_budget, "_epoch_peak", lambda *_: pytest.fail("searched again"))
     assert main([*words, "--resume-from", "auto"]) == 0
     assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
-    said = capsys.readouterr().err
-    assert "config.train.batch_size was 4 and is 8" in said
-    assert "config.train.auto_batch_size was True and is False" in said
+    stderr = capsys.readouterr().err
+    assert "config.train.batch_size was 4 and is 8" in stderr
+    assert "config.train.auto_batch_size was True and is False" in stderr
 
 
 def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):
@@ -130,7 +131,7 @@ def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):
     assert same(before, snapshot(steps))
     with steps.restored():
         for batch in replace(steps.loader, batch_size=24).epoch(3):
-            measured = memory_budget._step_peak(steps, batch)
+            measured = steps.peak_bytes(batch)
             assert budget._replace(limit=1.1 * measured).allows(batch)
             assert not budget._replace(limit=0.9 * measured).allows(batch)
     with pytest.raises(RunError, match=r"fits into 0\.0 GB; raise --max-memory-fraction, lower"):
@@ -151,9 +152,9 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
     whole = weights("whole")
     assert "in parts" not in capsys.readouterr().err
     parts = weights("parts", "--max-memory-fraction=0.5", "--num-workers=1")
-    said = re.search(r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err)
-    assert said is not None
-    assert int(said[1]) > 1
+    match = re.search(r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err)
+    assert match is not None
+    assert int(match[1]) > 1
     assert not same(parts, whole)
     assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), "the loss is a sum"
     about = json.loads((tmp_path / "parts" / "run.json").read_text())
@@ -180,20 +181,20 @@ def test_profiles(study, tmp_path, what, capsys):
     words = ["profile", what, "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--steps", "2"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--threads=1", "--batch-size=8"]
     assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 0
-    found = json.loads((tmp_path / "out" / "profile.json").read_text())
-    said = capsys.readouterr().out
+    profile = json.loads((tmp_path / "out" / "profile.json").read_text())
+    stdout = capsys.readouterr().out
     if what == "step":
-        assert len(found["top"]) == 10
-        assert sum(found["stages"].values()) > 0
-        assert 0.5 < found["accounted"] <= 1
-        assert 0 < found["utilisation"] < 1.5
+        assert len(profile["top"]) == 10
+        assert sum(profile["stages"].values()) > 0
+        assert 0.5 < profile["accounted"] <= 1
+        assert 0 < profile["utilisation"] < 1.5
         assert "traceEvents" in json.loads((tmp_path / "out" / "trace.json").read_text())
-        assert "of the wall time" in said
+        assert "of the wall time" in stdout
     elif what == "batch-size":
-        assert found["batch_size"] == 36
-        assert max(found["peak_bytes_of"].values()) < found["limit_bytes"]
+        assert profile["batch_size"] == 36
+        assert max(profile["peak_bytes_of"].values()) < profile["limit_bytes"]
     else:
-        assert 1e-7 < found["suggested"] < 1
+        assert 1e-7 < profile["suggested"] < 1
         assert (tmp_path / "out" / "lr.png").read_bytes()[:4] == b"\x89PNG"
     assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 2, "exists already"
 
@@ -213,13 +214,13 @@ def test_kernels_of_rocprof_are_read(tmp_path):
 
 
 def test_layers_are_those_of_float64_and_stay_what_they_were():
-    found = activations(CPU)
-    assert max(layer["error"] for layer in found.values()) < 1e-4
+    layers = activations(CPU)
+    assert max(layer["error"] for layer in layers.values()) < 1e-4
     golden = json.loads((GOLDEN / "activations.json").read_text())
-    assert found.keys() == golden.keys()
+    assert layers.keys() == golden.keys()
     for name, layer in golden.items():
         for figure, value in layer.items():
-            assert found[name][figure] == pytest.approx(value, rel=1e-3, abs=1e-4), (name, figure)
+            assert layers[name][figure] == pytest.approx(value, rel=1e-3, abs=1e-4), (name, figure)
 
 
 @pytest.mark.gpu

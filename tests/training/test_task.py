@@ -415,8 +415,8 @@ def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept(study, m
         torch.testing.assert_close(value, averages[-1][name], rtol=1e-5, atol=1e-7)
     plain = trainer_of(model_of(PRETRAIN, noise=0.0), study, config_of(1, batch_size=2))
     plain.model.load_state_dict(averages[2])
-    found = next(record for record in records if record["event"] == "epoch")["val_loss"]
-    assert plain._validate()["val_loss"] == pytest.approx(found, rel=1e-5)
+    val_loss = next(record for record in records if record["event"] == "epoch")["val_loss"]
+    assert plain._validate()["val_loss"] == pytest.approx(val_loss, rel=1e-5)
 
 
 # --- validation --------------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_validation_is_on_masked_input(study, model_of):
     """Failure 4 of the predecessor. Each term is computed here, sample by sample and base by base."""
     config = config_of(1, lr=0.0, nuc_mask_asvs=1.0)
     model = model_of(PRETRAIN)
-    found = last_epoch((model, study, config))
+    metrics = last_epoch((model, study, config))
     sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
     counts: dict[str, int] = dict.fromkeys(sums, 0)
     batch = draw_batch(study, np.array([6, 7, 8]), EVALUATION)
@@ -456,26 +456,28 @@ def test_validation_is_on_masked_input(study, model_of):
         counts["count"] += 1
     assert min(counts.values()) >= 3
     for name, total in sums.items():
-        assert found[f"val_{name}"] == pytest.approx(total / counts[name], rel=1e-4)
-    assert found["val_loss"] == pytest.approx(sum(sums[name] / counts[name] for name in sums), rel=1e-4)
+        assert metrics[f"val_{name}"] == pytest.approx(total / counts[name], rel=1e-4)
+    assert metrics["val_loss"] == pytest.approx(sum(sums[name] / counts[name] for name in sums), rel=1e-4)
     truth = batch.tokens[masks.rows][masks.where].long() - 1
-    assert abs(F.cross_entropy(unmasked, truth).item() - found["val_nucleotide"]) > 1e-3
+    assert abs(F.cross_entropy(unmasked, truth).item() - metrics["val_nucleotide"]) > 1e-3
 
 
 def test_scores_are_those_of_the_predictions(study, model_of):
     """On whole input, some targets missing; the loss that decides is that of these predictions too."""
     learned, model = supervised(study), model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
-    found = last_epoch((model, learned, config_of(1, 64, lr=0.0)), validation=range(2, 9))
+    metrics = last_epoch((model, learned, config_of(1, 64, lr=0.0)), validation=range(2, 9))
     predicted = run_model(model, learned, np.arange(2, 9), CPU, RunConfig())
     truth, label = learned.target[2:], learned.label[2:, 0]
     errors = np.abs(predicted.target - truth)
-    assert found["val_mae"] == pytest.approx(np.nanmean(errors, axis=0).mean(), rel=1e-5)
+    assert metrics["val_mae"] == pytest.approx(np.nanmean(errors, axis=0).mean(), rel=1e-5)
     spread = np.nansum((truth - np.nanmean(truth, axis=0)) ** 2, axis=0)
-    assert found["val_r2"] == pytest.approx((1 - np.nansum(errors**2, axis=0) / spread).mean(), rel=1e-4)
+    assert metrics["val_r2"] == pytest.approx((1 - np.nansum(errors**2, axis=0) / spread).mean(), rel=1e-4)
     hits = predicted.probabilities[0].argmax(1) == label
-    assert found["val_accuracy"] == pytest.approx(hits[label >= 0].mean())
-    assert found["val_loss"] == pytest.approx(found["val_target"] + found["val_label0"])
-    assert found["val_target"] == pytest.approx(np.nanmean(np.where(errors > 1, errors - 0.5, errors**2 / 2)), rel=1e-5)
+    assert metrics["val_accuracy"] == pytest.approx(hits[label >= 0].mean())
+    assert metrics["val_loss"] == pytest.approx(metrics["val_target"] + metrics["val_label0"])
+    assert metrics["val_target"] == pytest.approx(
+        np.nanmean(np.where(errors > 1, errors - 0.5, errors**2 / 2)), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)])
@@ -520,11 +522,11 @@ def test_the_weights_of_the_losses(study, model_of):
     task = task_of(model, study, config)
     prepared = task.prepare(batch, 3)
     with torch.no_grad():
-        found = total_loss(task.losses(model, prepared), task.loss_weights)
+        loss = total_loss(task.losses(model, prepared), task.loss_weights)
         terms = loss_terms(model(batch, prepared.masks), batch, prepared.masks, config.targets, 40)
-    assert found == total_loss(terms, penalties(config.train, config.targets, 0))
+    assert loss == total_loss(terms, penalties(config.train, config.targets, 0))
     means = {name: float(total / count) for name, (total, count) in terms.items()}
-    assert float(found) == pytest.approx(0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"])
+    assert float(loss) == pytest.approx(0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"])
 
 
 # --- covariates --------------------------------------------------------------------------------------------
@@ -540,23 +542,23 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
     if way in ("chunks", "recomputed"):
         model.bound_memory(3, way == "recomputed")
     asvs = encode_table(model, learned, CPU, config.runtime) if way == "frozen" else None
-    figures = {}
+    metrics = {}
     for name in ("as it is", "unknown"):
-        known = learned if name == "as it is" else dataclasses.replace(learned, category=0 * learned.category)
-        trainer = trainer_of(copy.deepcopy(model), known, config, asvs=asvs)
-        figures[name] = trainer._validate()
+        study_read = learned if name == "as it is" else dataclasses.replace(learned, category=0 * learned.category)
+        trainer = trainer_of(copy.deepcopy(model), study_read, config, asvs=asvs)
+        metrics[name] = trainer._validate()
         rows = np.arange(6, 9)
-        found = run_model(model, known, rows, CPU, config.runtime)
+        predicted = run_model(model, study_read, rows, CPU, config.runtime)
         terms = []
         with torch.no_grad():
             for batch in trainer.task.validation.epoch(EVALUATION):
                 prepared = MaskedBatch(batch, None, None if asvs is None else asvs.select(batch))
                 outputs, _ = trainer.task.run(model.eval(), prepared)
                 terms.append(outputs.target.numpy())
-                order = [found.sample_ids.index(one) for one in batch.sample_ids]
-                np.testing.assert_allclose(found.target[order], terms[-1], atol=1e-5)
-                np.testing.assert_allclose(found.quantiles[order], outputs.quantiles.numpy(), atol=1e-5)
-    assert abs(figures["as it is"]["val_loss"] - figures["unknown"]["val_loss"]) > 1e-3
+                order = [predicted.sample_ids.index(one) for one in batch.sample_ids]
+                np.testing.assert_allclose(predicted.target[order], terms[-1], atol=1e-5)
+                np.testing.assert_allclose(predicted.quantiles[order], outputs.quantiles.numpy(), atol=1e-5)
+    assert abs(metrics["as it is"]["val_loss"] - metrics["unknown"]["val_loss"]) > 1e-3
 
 
 def test_parts_thaw_one_after_the_other(study, model_of):
@@ -577,8 +579,8 @@ def test_parts_thaw_one_after_the_other(study, model_of):
 
 def test_covariates_have_a_rate_of_their_own(study, model_of):
     model, config = model_of(CONDITIONED), config_of(lr=0.125)
-    own = dataclasses.replace(config, covariates=CovariateConfig(categorical_lr=0.5))
-    trainer = trainer_of(model, conditioned(study), own)
+    config_with_rate = dataclasses.replace(config, covariates=CovariateConfig(categorical_lr=0.5))
+    trainer = trainer_of(model, conditioned(study), config_with_rate)
     optimizer = trainer.optimizer
     names = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
     factors = {names[id(p)]: group["factor"] for group in optimizer.param_groups for p in group["params"]}

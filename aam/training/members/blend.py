@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize, minimize_scalar
 
 from aam.training.members.truth import Truth
 
@@ -33,6 +32,9 @@ def fit_power(probabilities: Floats, truth: Truth) -> float:
 
     Samples without a prediction (NaN) are left out; 1 without any, and for numbers.
     """
+    # Predictions are blended without fitting, and the import takes half a second.
+    from scipy.optimize import minimize_scalar
+
     rows = np.isfinite(probabilities).all(axis=1)
     if not truth.classes or not rows.any():
         return 1.0
@@ -62,6 +64,8 @@ def blend_weights(members: Floats, truth: Truth, shrinkage: float = SHRINKAGE, p
     that a member has no prediction of (NaN) are left out; without any, or with a shrinkage of infinity, the weights are
     those of the prior.
     """
+    from scipy.optimize import minimize
+
     number = len(members)
     default = np.full(number, 1 / number) if prior is None else prior
     rows = np.isfinite(members).all(axis=(0, 2))
@@ -76,10 +80,10 @@ def blend_weights(members: Floats, truth: Truth, shrinkage: float = SHRINKAGE, p
     pull = shrinkage * number * (1 + FEW_SAMPLES / rows.sum())
     cross = cross / max(float(default @ cross @ default), 1e-300) + pull * np.eye(number)
     toward = pull * default
-    found = minimize(
+    solution = minimize(
         lambda weights: weights @ cross @ weights - 2 * toward @ weights, default,
         jac=lambda weights: 2 * (cross @ weights - toward), method="SLSQP", bounds=[(0, 1)] * number,
         constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1},
     )  # fmt: skip
-    weights = np.maximum(found.x, 0)
+    weights = np.maximum(solution.x, 0)
     return np.asarray(weights / weights.sum())

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from aam.training.members.presence import Features
-from aam.training.members.truth import Floats, Folds, Truth
+from aam.training.members.truth import Floats, Folds, Truth, learned_places
 
 TREES_PER_DRAW = 50
 
@@ -20,6 +19,9 @@ TREES_PER_DRAW = 50
 NUMBER_FEATURES = 0.33
 
 INNER_DRAWS = 3
+
+# Of which each rarefaction's trees are grown.
+MAX_SAMPLES = 20_000
 
 SAMPLES_AT_ONCE = 256
 
@@ -72,9 +74,9 @@ def _joined(estimators: Sequence[Any], classes: Sequence[int], width: int) -> Tr
     roots = np.cumsum([0, *sizes[:-1]])
     for estimator, root in zip(estimators, roots, strict=True):
         tree = estimator.tree_
-        leaf, own = tree.children_left < 0, np.arange(tree.node_count)
-        columns["left"].append(np.where(leaf, own, tree.children_left) + root)
-        columns["right"].append(np.where(leaf, own, tree.children_right) + root)
+        leaf, node_index = tree.children_left < 0, np.arange(tree.node_count)
+        columns["left"].append(np.where(leaf, node_index, tree.children_left) + root)
+        columns["right"].append(np.where(leaf, node_index, tree.children_right) + root)
         columns["feature"].append(np.maximum(tree.feature, 0))
         columns["threshold"].append(tree.threshold)
         value = tree.value[:, 0, :]
@@ -97,6 +99,9 @@ def grow(
     features: sparse.csr_matrix | npt.NDArray[np.float32], truth: Truth, trees: int, seed: int
 ) -> tuple[Any, Trees]:
     """Return a scikit-learn forest grown on samples ``[n, P]``, and the arrays that replace it."""
+    # Predictions need no scikit-learn, whose import takes a second.
+    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
     size = {"n_estimators": trees, "random_state": seed, "n_jobs": 1}
     if truth.classes:
         forest = ExtraTreesClassifier(max_features="sqrt", **size)
@@ -135,23 +140,24 @@ class ForestMember:
         for start in range(0, values.shape[0], SAMPLES_AT_ONCE):
             part = values[start : start + SAMPLES_AT_ONCE]
             leaves = self.trees.leaves(part.toarray() if sparse.issparse(part) else part)
-            said = self.trees.value[leaves]
-            parts.append(said.mean(axis=1) if self.classes else said[:, :, 0])
+            leaf_values = self.trees.value[leaves]
+            parts.append(leaf_values.mean(axis=1) if self.classes else leaf_values[:, :, 0])
         width = self.classes or len(self.trees.root)
         return np.concatenate([np.zeros((0, width)), *parts])
 
-    def finish(self, draws: Sequence[Floats]) -> Floats:
+    def finish(self, raw_values: Sequence[Floats]) -> Floats:
         """Return numbers ``[n, 1]`` or probabilities ``[n, classes]`` from what was said of several draws."""
         if self.classes:
-            return np.asarray(np.mean(draws, axis=0))
-        return np.asarray(np.median(np.concatenate(draws, axis=1), axis=1, keepdims=True))
+            return np.asarray(np.mean(raw_values, axis=0))
+        return np.asarray(np.median(np.concatenate(raw_values, axis=1), axis=1, keepdims=True))
 
 
-def _fit(draws: Sequence[Features], truth: Truth, seed: int) -> ForestMember:
-    grown = [
-        grow(forest_features(features), truth, TREES_PER_DRAW, seed + number)[1]
-        for number, features in enumerate(draws)
-    ]
+def _fit(rarefactions: Sequence[Features], truth: Truth, seed: int) -> ForestMember:
+    grown = []
+    for number, features in enumerate(rarefactions):
+        places = learned_places(len(truth.values), number, MAX_SAMPLES)
+        learned = forest_features(features.rows(places))
+        grown.append(grow(learned, truth.rows(places), TREES_PER_DRAW, seed + number)[1])
     starts = np.cumsum([0, *(len(trees.left) for trees in grown[:-1])]).astype(np.int32)
     moved = [
         np.concatenate([getattr(trees, name) + start for trees, start in zip(grown, starts, strict=True)])
@@ -161,14 +167,14 @@ def _fit(draws: Sequence[Features], truth: Truth, seed: int) -> ForestMember:
     return ForestMember(Trees(*moved, *kept), truth.classes)
 
 
-def fit_forest(draws: Sequence[Features], truth: Truth, folds: Folds, seed: int) -> tuple[ForestMember, Floats]:
+def fit_forest(rarefactions: Sequence[Features], truth: Truth, folds: Folds, seed: int) -> tuple[ForestMember, Floats]:
     """Grow `TREES_PER_DRAW` trees on each draw of the training samples; parameters as `fit_kernel`.
 
     Returns the member, and what forests of the inner folds say of the samples they have not seen; NaN without folds.
     """
     held_out = np.full((len(truth.values), truth.classes or 1), np.nan)
     for learn, predict in folds:
-        inner = draws[:INNER_DRAWS]
+        inner = rarefactions[:INNER_DRAWS]
         member = _fit([features.rows(learn) for features in inner], truth.rows(learn), seed)
         held_out[predict] = member.finish([member.raw(features.rows(predict)) for features in inner])
-    return _fit(draws, truth, seed), held_out
+    return _fit(rarefactions, truth, seed), held_out

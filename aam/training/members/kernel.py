@@ -11,9 +11,8 @@ import numpy.typing as npt
 import scipy.linalg
 from scipy import sparse
 
-from aam.runtime.rng import generator
 from aam.training.members.presence import Features
-from aam.training.members.truth import Folds, Thresholds, Truth, error_of, make_thresholds
+from aam.training.members.truth import Folds, Thresholds, Truth, error_of, learned_places, make_thresholds
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -28,6 +27,7 @@ SMALLEST = 1e-3
 
 COVARIATE_WEIGHT = 0.5
 
+# The cost of a kernel grows with the third power of the samples.
 MAX_SAMPLES = 4000
 
 
@@ -46,9 +46,9 @@ def _scale(gram: Floats, weight: float) -> float:
 
 def _grams(features: Features, sequences: bool) -> tuple[Part, ...]:
     """Return the terms of the kernel: known ASVs, sequences (zero unless asked for), covariates."""
-    known = (features.known_asvs @ features.known_asvs.T).toarray()
-    smoothed = (features.all_asvs @ features.sketch).toarray() if sequences else np.zeros((len(known), 1))
-    grams = (known, smoothed @ smoothed.T, features.covariates @ features.covariates.T)
+    by_presence = (features.known_asvs @ features.known_asvs.T).toarray()
+    smoothed = (features.all_asvs @ features.sketch).toarray() if sequences else np.zeros((len(by_presence), 1))
+    grams = (by_presence, smoothed @ smoothed.T, features.covariates @ features.covariates.T)
     weights = (1.0, 1.0, COVARIATE_WEIGHT)
     return tuple(Part(gram, _scale(gram, weight)) for gram, weight in zip(grams, weights, strict=True))
 
@@ -114,7 +114,7 @@ class KernelMember:
     whose distribution is predicted. `base_rates` ``[2]`` are there for two classes, whose scores are learned without.
     """
 
-    known: Floats
+    asvs: Floats
     kmers: Floats
     covariates: Floats
     bias: Floats
@@ -126,18 +126,18 @@ class KernelMember:
         """Return the predicted indicators ``[n, C]`` of one draw."""
         by_sequence = features.all_asvs @ (features.sketch @ self.kmers)
         return np.asarray(
-            features.known_asvs @ self.known + by_sequence + features.covariates @ self.covariates + self.bias
+            features.known_asvs @ self.asvs + by_sequence + features.covariates @ self.covariates + self.bias
         )
 
-    def finish(self, draws: Sequence[Floats]) -> Floats:
+    def finish(self, raw_values: Sequence[Floats]) -> Floats:
         """Return numbers ``[n, 1]`` or probabilities ``[n, classes]`` from the indicators of several draws."""
-        return finished(np.mean(draws, axis=0), self.thresholds, self.base_rates)
+        return finished(np.mean(raw_values, axis=0), self.thresholds, self.base_rates)
 
-    def quantile(self, draws: Sequence[Floats], level: float) -> Floats:
+    def quantile(self, raw_values: Sequence[Floats], level: float) -> Floats:
         """Return a quantile ``[n]`` of the predicted distribution of a number; `ValueError` for classes."""
         if self.thresholds is None:
             raise ValueError("classes have no quantiles")
-        return self.thresholds.quantile(np.mean(draws, axis=0), level)
+        return self.thresholds.quantile(np.mean(raw_values, axis=0), level)
 
 
 def finished(indicators: Floats, thresholds: Thresholds | None, base_rates: Floats | None = None) -> Floats:
@@ -150,17 +150,6 @@ def finished(indicators: Floats, thresholds: Thresholds | None, base_rates: Floa
     shares = np.clip(indicators, SMALLEST, 1)
     shares = shares if base_rates is None else shares / shares.sum(axis=1, keepdims=True) * base_rates
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-
-def learned_places(samples: int, draw: int) -> Rows:
-    """Return which of the training samples one draw learns from, ascending: all, or `MAX_SAMPLES` at random.
-
-    An average over random parts is nearly as good as one model of all (Zhang, Duchi and Wainwright 2015), whose cost
-    grows with the third power of the samples.
-    """
-    if samples <= MAX_SAMPLES:
-        return np.arange(samples)
-    return np.sort(generator("kernel samples", draw).permutation(samples)[:MAX_SAMPLES])
 
 
 def _fit(gram: Floats, indicators: Floats, truth: Truth) -> Dual:
@@ -196,7 +185,7 @@ def _primal(features: Features, parts: Sequence[Part], dual: Dual, penalty: floa
 
 
 def fit_kernel(
-    draws: Sequence[Features], truth: Truth, folds: Folds, sequences: bool = True
+    rarefactions: Sequence[Features], truth: Truth, folds: Folds, sequences: bool = True
 ) -> tuple[KernelMember, Floats]:
     """Fit the kernel member on several draws of the training samples.
 
@@ -204,7 +193,7 @@ def fit_kernel(
 
     Parameters
     ----------
-    draws : sequence of Features
+    rarefactions : sequence of Features
         Of the n training samples.
     truth : Truth
     folds : sequence of (places that learn, places that are predicted)
@@ -220,18 +209,18 @@ def fit_kernel(
     thresholds = None if truth.classes else make_thresholds(truth.values)
     indicators = truth.indicators if thresholds is None else thresholds.indicators(truth.values)
     base_rates = np.clip(indicators.mean(axis=0), SMALLEST, 1) if truth.classes == 2 else None
-    seen = [learned_places(len(indicators), number) for number in range(len(draws))]
+    seen = [learned_places(len(indicators), number, MAX_SAMPLES) for number in range(len(rarefactions))]
     inside = np.zeros((len(PENALTIES), *indicators.shape))
     times = np.zeros(len(indicators))
-    parts = [_grams(features.rows(places), sequences) for features, places in zip(draws, seen, strict=True)]
+    parts = [_grams(features.rows(places), sequences) for features, places in zip(rarefactions, seen, strict=True)]
     # As many draws as the member averages: fewer are noisier and ask for a stronger penalty.
     for places, terms in zip(seen, parts, strict=True):
         gram = gram_of(terms)
         for fold in folds:
             learn, predict = (np.flatnonzero(np.isin(places, side)) for side in fold)
-            own, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
-            dual = _fit(own, indicators[places[learn]], truth.rows(places[learn]))
-            inside[:, places[predict]] += dual.predict(own, cross, PENALTIES.tolist())
+            inner_gram, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
+            dual = _fit(inner_gram, indicators[places[learn]], truth.rows(places[learn]))
+            inside[:, places[predict]] += dual.predict(inner_gram, cross, PENALTIES.tolist())
             times[places[predict]] += 1
     penalty, held_out = UNTRIED_PENALTY, np.full((len(indicators), truth.classes or 1), np.nan)
     if folds:
@@ -242,7 +231,7 @@ def fit_kernel(
         penalty, held_out[judged] = float(PENALTIES[best]), finished(scores[best], thresholds, base_rates)
     weights = [
         _primal(features.rows(p), terms, _fit(gram_of(terms), indicators[p], truth.rows(p)), penalty)
-        for features, p, terms in zip(draws, seen, parts, strict=True)
+        for features, p, terms in zip(rarefactions, seen, parts, strict=True)
     ]
-    known, kmers, covariates, bias = (np.mean(values, axis=0) for values in zip(*weights, strict=True))
-    return KernelMember(known, kmers, covariates, bias, penalty, thresholds, base_rates), held_out
+    asv_weights, kmers, covariates, bias = (np.mean(values, axis=0) for values in zip(*weights, strict=True))
+    return KernelMember(asv_weights, kmers, covariates, bias, penalty, thresholds, base_rates), held_out

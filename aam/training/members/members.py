@@ -68,18 +68,18 @@ class Members:
     vocabulary: Vocabulary
     fitted: tuple[TargetMembers, ...] = field(repr=False)
 
-    def raw(self, study: Study, rows: Rows, draws: Sequence[int]) -> list[dict[str, list[Floats]]]:
-        """Return for each target and member what it says of the samples at `rows` in each of `draws`."""
-        drawn = [presence(study, rows, draw) for draw in draws]
+    def raw(self, study: Study, rows: Rows, rarefactions: Sequence[int]) -> list[dict[str, list[Floats]]]:
+        """Return for each target and member what it says of the samples at `rows` in each of `rarefactions`."""
+        drawn = [presence(study, rows, draw) for draw in rarefactions]
         features = read_features(study, rows, drawn, self.vocabulary)
         return [{name: [m.raw(one) for one in features] for name, m in f.members.items()} for f in self.fitted]
 
-    def scores(self, study: Study, rows: Rows, draws: Sequence[int]) -> list[dict[str, Floats]]:
+    def scores(self, study: Study, rows: Rows, rarefactions: Sequence[int]) -> list[dict[str, Floats]]:
         """Return for each target the prediction of each member: encoded numbers ``[n, 1]``, or probabilities."""
-        said = self.raw(study, rows, draws)
+        raw_values = self.raw(study, rows, rarefactions)
         return [
             {name: fitted.members[name].finish(parts) for name, parts in by_member.items()}
-            for fitted, by_member in zip(self.fitted, said, strict=True)
+            for fitted, by_member in zip(self.fitted, raw_values, strict=True)
         ]
 
     def blend(self, scores: Sequence[Mapping[str, Floats]]) -> list[Floats]:
@@ -92,34 +92,34 @@ class Members:
         pairs = zip(self.fitted[numbers:], means[numbers:], strict=True)
         return [*means[:numbers], *(temper(mean, fitted.power) for fitted, mean in pairs)]
 
-    def predict(self, study: Study, rows: Rows, draws: Sequence[int]) -> dict[str, Floats]:
+    def predict(self, study: Study, rows: Rows, rarefactions: Sequence[int]) -> dict[str, Floats]:
         """Return the blended prediction of each target by name, from several draws of the samples at `rows`.
 
         Numbers are in the column's own units, float64 ``[n]``; classes have probabilities ``[n, classes]``.
         """
-        blended = self.blend(self.scores(study, rows, draws))
+        blended = self.blend(self.scores(study, rows, rarefactions))
         numbers = len(self.targets.numeric)
-        found = {spec.name: value for spec, value in zip(specs_in_order(self.targets), blended, strict=True)}
+        predictions = {spec.name: value for spec, value in zip(specs_in_order(self.targets), blended, strict=True)}
         if numbers:
             ids = [study.table.sample_ids[row] for row in rows.tolist()]
-            own = self.targets.decode(np.concatenate(blended[:numbers], axis=1), study.metadata, ids)
-            found |= {spec.name: own[:, column] for column, spec in enumerate(self.targets.numeric)}
-        return found
+            decoded = self.targets.decode(np.concatenate(blended[:numbers], axis=1), study.metadata, ids)
+            predictions |= {spec.name: decoded[:, column] for column, spec in enumerate(self.targets.numeric)}
+        return predictions
 
 
 def target_values(study: Study, targets: Targets, rows: Rows) -> list[tuple[Floats, int]]:
     """Return each target of the samples at `rows`, NaN where it is missing, and its number of classes (0: a number)."""
-    found = []
+    columns = []
     for column in range(len(targets.numeric)):
         if study.target is None:
             raise ValueError("the study has no numeric targets")
-        found.append((study.target[rows, column].astype(np.float64), 0))
+        columns.append((study.target[rows, column].astype(np.float64), 0))
     for column, spec in enumerate(targets.classes):
         if study.label is None:
             raise ValueError("the study has no labels")
         label = study.label[rows, column]
-        found.append((np.where(label < 0, np.nan, label.astype(np.float64)), len(spec.labels)))
-    return found
+        columns.append((np.where(label < 0, np.nan, label.astype(np.float64)), len(spec.labels)))
+    return columns
 
 
 def fit_members(
@@ -150,24 +150,25 @@ def fit_members(
     group_of = ids if groups is None else list(groups)
     fitted = []
     for spec, (values, classes) in zip(specs_in_order(targets), target_values(study, targets, rows), strict=True):
-        known = np.flatnonzero(np.isfinite(values))
-        weights = None if study.weight is None else study.weight[rows[known]].astype(np.float64)
-        truth = make_truth(values[known], classes, weights)
-        folds = inner_folds(truth, [ids[i] for i in known], [group_of[i] for i in known], seed)
-        own = [one.rows(known) for one in features]
+        weights = np.ones(len(rows)) if study.weight is None else study.weight[rows].astype(np.float64)
+        # An inner fold of samples without weight would have nothing to learn from.
+        with_truth = np.flatnonzero(np.isfinite(values) & (weights > 0))
+        truth = make_truth(values[with_truth], classes, weights[with_truth])
+        folds = inner_folds(truth, [ids[i] for i in with_truth], [group_of[i] for i in with_truth], seed)
+        target_features = [one.rows(with_truth) for one in features]
         members: dict[str, Member] = {}
         held_out = []
         for name in names:
             begun = time.monotonic()
             if name == "forest":
-                members[name], predicted = fit_forest(own, truth, folds, seed)
+                members[name], predicted = fit_forest(target_features, truth, folds, seed)
             else:
-                members[name], predicted = fit_kernel(own, truth, folds, sequences=name == "kernel")
+                members[name], predicted = fit_kernel(target_features, truth, folds, sequences=name == "kernel")
             held_out.append(predicted)
             log.info("%s: member %s fitted in %.1f s", spec.name, name, time.monotonic() - begun)
         stacked = np.stack(held_out)
         shares = blend_weights(stacked, truth)
         power = blend_power(np.tensordot(shares, stacked, axes=1), truth)
         shares_by_name = dict(zip(names, shares.tolist(), strict=True))
-        fitted.append(TargetMembers(members, shares_by_name, power, rows[known], truth, stacked))
+        fitted.append(TargetMembers(members, shares_by_name, power, rows[with_truth], truth, stacked))
     return Members(targets, vocabulary, tuple(fitted))

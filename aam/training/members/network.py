@@ -32,7 +32,7 @@ def join_network(members: Members, rows: Rows, predicted: Sequence[Floats]) -> M
         As they were fitted, with what they said of samples out of their folds.
     rows : int64 [n]
         Validation samples, from which the network has not learned, though they chose its epoch. Where there are none,
-        the network gets an equal share.
+        nothing shows that the network helps, and its weight is 0.
     predicted : sequence of float64 [n, W]
         What it says of them, one array per target.
     """
@@ -44,31 +44,31 @@ def join_network(members: Members, rows: Rows, predicted: Sequence[Floats]) -> M
         place = {row: number for number, row in enumerate(fitted.rows.tolist())}
         pairs = [(number, place[row]) for number, row in enumerate(rows.tolist()) if row in place]
         others = np.array(list(fitted.weights.values()))
-        share, power = 1 / len(names), fitted.power
+        share, power = 0.0, fitted.power
         if pairs:
             taken, at = np.array(pairs, np.int64).T
-            said = np.stack([of_network[taken], np.tensordot(others, fitted.held_out[:, at], axes=1)])
+            both_predictions = np.stack([of_network[taken], np.tensordot(others, fitted.held_out[:, at], axes=1)])
             truth = fitted.truth.rows(at)
-            share = float(blend_weights(said, truth, prior=np.array([share, 1 - share]))[0])
-            power = blend_power(np.tensordot([share, 1 - share], said, axes=1), truth)
+            share = float(blend_weights(both_predictions, truth, prior=np.array([share, 1 - share]))[0])
+            power = blend_power(np.tensordot([share, 1 - share], both_predictions, axes=1), truth)
         weights = np.array([share, *((1 - share) * others)])
         joined.append(replace(fitted, weights=dict(zip(names, weights.tolist(), strict=True)), power=power))
     return replace(members, fitted=tuple(joined))
 
 
 def blend_draws(
-    members: Members, study: Study, rows: Rows, draws: Sequence[int], network: Sequence[Sequence[Floats]]
+    members: Members, study: Study, rows: Rows, rarefactions: Sequence[int], network: Sequence[Sequence[Floats]]
 ) -> list[list[Floats]]:
     """Return the blend for each draw and target of the samples at `rows`.
 
     `network` is what the network says in each draw, one array per target, as `per_target` gives it.
     """
-    said = members.raw(study, rows, draws)
-    found = []
+    raw_values = members.raw(study, rows, rarefactions)
+    blended = []
     for number, of_network in enumerate(network):
         scores = []
-        for fitted, by_member, own in zip(members.fitted, said, of_network, strict=True):
+        for fitted, by_member, network_prediction in zip(members.fitted, raw_values, of_network, strict=True):
             finished = {name: fitted.members[name].finish([parts[number]]) for name, parts in by_member.items()}
-            scores.append({NETWORK: own, **finished})
-        found.append(members.blend(scores))
-    return found
+            scores.append({NETWORK: network_prediction, **finished})
+        blended.append(members.blend(scores))
+    return blended

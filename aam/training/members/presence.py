@@ -40,9 +40,9 @@ def presence(study: Study, rows: Rows, draw: int) -> sparse.csr_matrix:
     return sparse.csr_matrix((np.ones(len(columns)), columns, starts), shape=shape)
 
 
-def common_columns(draws: Sequence[sparse.csr_matrix]) -> Rows:
+def common_columns(presences: Sequence[sparse.csr_matrix]) -> Rows:
     """Return the columns of ASVs that are in at least `FEWEST` samples, on average over draws ``[n, F]``."""
-    samples = sum(np.bincount(draw.indices, minlength=draw.shape[1]) for draw in draws) / max(len(draws), 1)
+    samples = sum(np.bincount(draw.indices, minlength=draw.shape[1]) for draw in presences) / max(len(presences), 1)
     return np.flatnonzero(samples >= FEWEST).astype(np.int64)
 
 
@@ -153,8 +153,8 @@ class Features:
 
 
 def read_features(
-    study: Study, rows: Rows, draws: Sequence[sparse.csr_matrix], vocabulary: Vocabulary
+    study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary
 ) -> tuple[Features, ...]:
-    """Return what members read of the samples at `rows`, whose `draws` ``[n, F]`` are given."""
+    """Return what members read of the samples at `rows`, whose `rarefactions` ``[n, F]`` are given."""
     sketch, covariates = sketch_of(study), vocabulary.covariates(study, rows)
-    return tuple(Features(draw, vocabulary.select(study, draw), sketch, covariates) for draw in draws)
+    return tuple(Features(draw, vocabulary.select(study, draw), sketch, covariates) for draw in rarefactions)

@@ -18,7 +18,7 @@ Tensors = dict[str, npt.NDArray[Any]]
 
 SEQUENCES = "sequences"
 
-LINEAR = ("known", "kmers", "covariates", "bias")
+LINEAR = ("asvs", "kmers", "covariates", "bias")
 
 TREES = ("root", "left", "right", "feature", "threshold", "value")
 
@@ -66,9 +66,9 @@ def from_tensors(tensors: Tensors, description: dict[str, Any], targets: Targets
 
     fitted = []
     for number, (_, facts) in enumerate(zip(specs_in_order(targets), description["targets"], strict=True)):
-        found = {name: member(f"{number}.{name}", of_member) for name, of_member in facts["members"].items()}
+        members = {name: member(f"{number}.{name}", of_member) for name, of_member in facts["members"].items()}
         weights = {name: float(weight) for name, weight in facts["weights"].items()}
-        fitted.append(TargetMembers(found, weights, float(facts["power"])))
+        fitted.append(TargetMembers(members, weights, float(facts["power"])))
     letters = np.ascontiguousarray(tensors[SEQUENCES])
     levels = tuple(int(level) for level in description["vocabulary"]["levels"])
     vocabulary = Vocabulary(as_sequences(letters), levels, int(description["vocabulary"]["numbers"]))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from aam.data.split import kfold
 from aam.evaluation.metrics import auroc
+from aam.runtime.rng import generator
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -76,9 +77,19 @@ def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str], seed:
     place = {name: row for row, name in enumerate(names)}
     folds = []
     for split in kfold(names, number, groups, strata, 0.0, seed=seed):
-        sides = [np.array(sorted(place[name] for name in split.ids(side)), np.int64) for side in ("train", "test")]
-        folds.append((sides[0], sides[1]))
+        subsets = [np.array(sorted(place[name] for name in split.ids(side)), np.int64) for side in ("train", "test")]
+        folds.append((subsets[0], subsets[1]))
     return folds
+
+
+def learned_places(samples: int, draw: int, limit: int) -> Rows:
+    """Return which of the training samples one rarefaction learns from, ascending: all, or `limit` at random.
+
+    An average over random parts is nearly as good as one model of all (Zhang, Duchi and Wainwright 2015).
+    """
+    if samples <= limit:
+        return np.arange(samples)
+    return np.sort(generator("kernel samples", draw).permutation(samples)[:limit])
 
 
 def thresholds_of(values: Floats) -> Floats:
@@ -118,8 +129,8 @@ class Thresholds:
         place = np.concatenate([[self.low - (middles[0] - self.low) / 2], middles, [self.high]])
         padded = np.pad(steps, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
         padded = padded + np.arange(len(place)) * 1e-9
-        found = np.array([np.interp(level, row, place) for row in padded])
-        return np.asarray(np.clip(found, self.low, self.high))
+        quantiles = np.array([np.interp(level, row, place) for row in padded])
+        return np.asarray(np.clip(quantiles, self.low, self.high))
 
 
 def make_thresholds(values: Floats) -> Thresholds:

@@ -31,10 +31,10 @@ def test_trees_of_a_number_say_what_scikit_learn_says(as_sparse):
     truth = make_truth(rng.normal(size=100), 0)
     forest, trees = grow(values[:100], truth, 20, 0)
     new = forest_features(features)[100:]
-    found = trees.value[trees.leaves(new)][:, :, 0]
+    leaf_values = trees.value[trees.leaves(new)][:, :, 0]
     expected = np.stack([tree.predict(new) for tree in forest.estimators_], axis=1)
-    np.testing.assert_array_equal(found, expected)
-    assert np.ptp(found) > 0
+    np.testing.assert_array_equal(leaf_values, expected)
+    assert np.ptp(leaf_values) > 0
 
 
 @pytest.mark.parametrize("labels", [(0, 1), (0, 1, 2), (0, 2)])
@@ -53,15 +53,17 @@ def test_trees_of_classes_say_what_scikit_learn_says(labels):
 
 
 def test_a_member_is_the_median_of_all_its_trees_in_all_draws():
-    draws, rng = [features_of(seed) for seed in range(3)], np.random.default_rng(1)
-    truth = make_truth(draws[0].known_asvs[:, 0].toarray()[:, 0] * 5 + rng.normal(size=120), 0)
+    rarefactions, rng = [features_of(seed) for seed in range(3)], np.random.default_rng(1)
+    truth = make_truth(rarefactions[0].known_asvs[:, 0].toarray()[:, 0] * 5 + rng.normal(size=120), 0)
     names = [f"s{number}" for number in range(120)]
-    member, held_out = fit_forest(draws, truth, inner_folds(truth, names, names, 0), 0)
+    member, held_out = fit_forest(rarefactions, truth, inner_folds(truth, names, names, 0), 0)
     assert len(member.trees.root) == 150
-    said = [member.raw(one) for one in draws]
-    np.testing.assert_array_equal(member.finish(said)[:, 0], np.median(np.concatenate(said, axis=1), axis=1))
+    raw_values = [member.raw(one) for one in rarefactions]
+    np.testing.assert_array_equal(
+        member.finish(raw_values)[:, 0], np.median(np.concatenate(raw_values, axis=1), axis=1)
+    )
     assert np.isfinite(held_out).all()
-    again, _ = fit_forest(draws, truth, [], 0)
+    again, _ = fit_forest(rarefactions, truth, [], 0)
     np.testing.assert_array_equal(again.trees.threshold, member.trees.threshold)
 
 

@@ -42,7 +42,10 @@ def test_the_primal_predicts_as_the_dual(classes, covariates, sequences):
     member, _ = fit_kernel([features.rows(learn)], truth, [], sequences)
     # The scale of each term is that of the training samples.
     inside = _grams(features.rows(learn), sequences)
-    scaled = [part._replace(scale=own.scale) for part, own in zip(_grams(features, sequences), inside, strict=True)]
+    scaled = [
+        part._replace(scale=scaled_part.scale)
+        for part, scaled_part in zip(_grams(features, sequences), inside, strict=True)
+    ]
     gram = gram_of(scaled)
     indicators = truth.indicators if classes else member.thresholds.indicators(values)
     dual = fit_dual(gram[:50, :50], indicators, truth.sample_weights)
@@ -159,20 +162,20 @@ def test_quantiles_hold_their_share():
 def test_a_large_study_is_learned_in_random_parts(monkeypatch):
     monkeypatch.setattr(kernel, "MAX_SAMPLES", 30)
     rng = np.random.default_rng(9)
-    draws = [features_of(rng) for _ in range(3)]
+    rarefactions = [features_of(rng) for _ in range(3)]
     values = rng.integers(0, 3, 80).astype(float)
     truth = make_truth(values, 3)
-    member, held_out = fit_kernel(draws, truth, inner_folds(truth, NAMES, NAMES, 0))
-    parts = [kernel.learned_places(80, number) for number in range(3)]
+    member, held_out = fit_kernel(rarefactions, truth, inner_folds(truth, NAMES, NAMES, 0))
+    parts = [kernel.learned_places(80, number, kernel.MAX_SAMPLES) for number in range(3)]
     assert [len(part) for part in parts] == [30] * 3
     assert len(set(np.concatenate(parts).tolist())) > 45
     np.testing.assert_array_equal(np.flatnonzero(np.isfinite(held_out[:, 0])), np.unique(np.concatenate(parts)))
     monkeypatch.setattr(kernel, "UNTRIED_PENALTY", member.penalty)
     alone = [
         fit_kernel([features.rows(part)], make_truth(values[part], 3), [])[0]
-        for part, features in zip(parts, draws, strict=True)
+        for part, features in zip(parts, rarefactions, strict=True)
     ]
-    for name in ("known", "kmers", "bias"):
+    for name in ("asvs", "kmers", "bias"):
         expected = np.mean([getattr(one, name) for one in alone], axis=0)
         np.testing.assert_allclose(getattr(member, name), expected, atol=1e-12)
 
@@ -180,11 +183,11 @@ def test_a_large_study_is_learned_in_random_parts(monkeypatch):
 def test_probabilities_of_an_uncommon_class_keep_its_base_rate():
     """Scores of two classes are learned as if both were equally common; what is published is not."""
     rng = np.random.default_rng(3)
-    draws = [features_of(rng, samples=200)]
+    rarefactions = [features_of(rng, samples=200)]
     label = (np.arange(200) % 10 == 0).astype(np.int64)
     truth = make_truth(label.astype(float), 2)
     names = [f"s{number}" for number in range(200)]
-    member, held_out = fit_kernel(draws, truth, inner_folds(truth, names, names, 0))
-    published = member.finish([member.raw(draws[0])])
+    member, held_out = fit_kernel(rarefactions, truth, inner_folds(truth, names, names, 0))
+    published = member.finish([member.raw(rarefactions[0])])
     assert published[:, 1].mean() == pytest.approx(0.1, abs=0.06)
     assert held_out[:, 1].mean() == pytest.approx(0.1, abs=0.06)

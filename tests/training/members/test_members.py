@@ -52,11 +52,11 @@ def members(study):
     return fit_members(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
 
 
-def scores(study, found) -> tuple[float, float, float]:
+def scores(study, predictions) -> tuple[float, float, float]:
     """Accuracy of the site, correlation of the age, AUROC of the cases, on the held-out samples."""
-    right = (found["site"].argmax(axis=1) == study.label[TEST, 0]).mean()
-    related = np.corrcoef(found["age"], study.target[TEST, 0])[0, 1]
-    return float(right), float(related), auroc(study.label[TEST, 1] == 1, found["case"][:, 1])
+    right = (predictions["site"].argmax(axis=1) == study.label[TEST, 0]).mean()
+    related = np.corrcoef(predictions["age"], study.target[TEST, 0])[0, 1]
+    return float(right), float(related), auroc(study.label[TEST, 1] == 1, predictions["case"][:, 1])
 
 
 def test_members_recover_what_presence_tells(study, members):
@@ -70,12 +70,12 @@ def test_members_recover_what_presence_tells(study, members):
 
 
 def test_numbers_are_in_their_own_units_and_probabilities_sum_to_one(study, members):
-    found = members.predict(study, TEST, [-2])
-    assert found["age"].shape == (50,)
-    assert 25 < found["age"].mean() < 35
+    predictions = members.predict(study, TEST, [-2])
+    assert predictions["age"].shape == (50,)
+    assert 25 < predictions["age"].mean() < 35
     for name, classes in (("site", 3), ("case", 2)):
-        assert found[name].shape == (50, classes)
-        np.testing.assert_allclose(found[name].sum(axis=1), 1, atol=1e-12)
+        assert predictions[name].shape == (50, classes)
+        np.testing.assert_allclose(predictions[name].sum(axis=1), 1, atol=1e-12)
 
 
 def test_permuted_training_labels_give_chance(study):
@@ -121,14 +121,25 @@ def test_samples_without_a_target_are_left_out_of_it_alone(study, members):
     target, label = study.target.copy(), study.label.copy()
     target[:20], label[30:40, 0] = np.nan, -1
     gaps = dataclasses.replace(study, target=target, label=label)
-    found = fit_members(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("kernel",))
-    age, site, case = found.fitted
+    predictions = fit_members(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("kernel",))
+    age, site, case = predictions.fitted
     assert age.rows.tolist() == list(range(20, 100))
     assert len(site.rows) == 90
     assert len(case.rows) == 100
-    right, related, _ = scores(study, found.predict(study, TEST, [-2]))
+    right, related, _ = scores(study, predictions.predict(study, TEST, [-2]))
     assert right > 0.6
     assert related > 0.5
+
+
+def test_samples_of_no_weight_are_not_learned_from(study):
+    """With whole groups of no weight an inner fold could have nothing to learn from."""
+    weight = np.where(np.arange(SAMPLES) < 75, 0.0, 1.0).astype(np.float32)
+    groups = ["first" if row < 75 else "last" for row in TRAIN]
+    weighted = fit_members(dataclasses.replace(study, weight=weight), TARGETS, TRAIN, groups, 0, NAMES)
+    alone = fit_members(study, TARGETS, TRAIN[75:], groups[75:], 0, NAMES)
+    assert [one.rows.tolist() for one in weighted.fitted] == [one.rows.tolist() for one in alone.fitted]
+    for values in weighted.predict(study, TEST, [-2]).values():
+        assert np.isfinite(values).all()
 
 
 def test_other_samples_and_the_order_of_rows_change_no_prediction(study, members):
@@ -142,15 +153,15 @@ def test_covariates_join(study):
     """The case is in the covariates and, with its ASVs hidden, nowhere else."""
     without = dataclasses.replace(study, label=np.random.default_rng(5).integers(0, 2, (SAMPLES, 1)))
     targets = Targets((TargetSpec("case", "class", ("no", "yes")),))
-    known = dataclasses.replace(without, category=without.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32))
+    covered = dataclasses.replace(without, category=without.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32))
     areas = []
-    for one in (without, known):
+    for one in (without, covered):
         members = fit_members(one, targets, TRAIN, None, 0, NAMES)
-        found = members.predict(one, TEST, [-2])["case"]
-        areas.append(auroc(one.label[TEST, 0] == 1, found[:, 1]))
+        predictions = members.predict(one, TEST, [-2])["case"]
+        areas.append(auroc(one.label[TEST, 0] == 1, predictions[:, 1]))
         tensors, description = to_tensors(members)
         np.testing.assert_array_equal(
-            from_tensors(tensors, description, targets).predict(one, TEST, [-2])["case"], found
+            from_tensors(tensors, description, targets).predict(one, TEST, [-2])["case"], predictions
         )
     assert areas[0] < 0.75
     assert areas[1] > 0.9

@@ -32,13 +32,13 @@ def study(study_of, tiny):
 
 @pytest.mark.parametrize("draw", [0, 3, -2])
 def test_presence_is_what_the_model_reads_in_the_same_draw(study, draw):
-    found = presence(study, ROWS, draw).toarray()
+    present = presence(study, ROWS, draw).toarray()
     batch = draw_batch(study, ROWS, draw, distances=False)
     for at, name in enumerate(batch.sample_ids):
         here = batch.asv[at][batch.counts[at] > 0]
-        expected = np.zeros(found.shape[1])
+        expected = np.zeros(present.shape[1])
         expected[batch.column[here]] = 1
-        np.testing.assert_array_equal(found[study.table.sample_ids.index(name)], expected)
+        np.testing.assert_array_equal(present[study.table.sample_ids.index(name)], expected)
 
 
 def test_every_draw_is_another_and_depends_on_the_sample_alone(study):
@@ -85,12 +85,12 @@ def test_the_vocabulary_finds_its_asvs_in_a_table_of_other_columns(study_of, tin
     other = study_of(given["counts"][:, order], names, depth=40)
     vocabulary = Vocabulary(tuple(given["sequences"][3:15]))
     for one in (study, other):
-        found = vocabulary.select(one, presence(one, ROWS, 0)).toarray()
+        present = vocabulary.select(one, presence(one, ROWS, 0)).toarray()
         for place, sequence in enumerate(vocabulary.sequences):
             expected = np.zeros(9)
             if sequence in one.table.sequences:
                 expected = presence(one, ROWS, 0).toarray()[:, one.table.sequences.index(sequence)]
-            np.testing.assert_array_equal(found[:, place], expected)
+            np.testing.assert_array_equal(present[:, place], expected)
 
 
 def test_covariates_are_one_column_for_each_category_and_number(study):

@@ -1,0 +1,1 @@
+"""The public Python interface, reached as ``aam.NAME``: the functions of the commands on data in memory."""

@@ -1,0 +1,198 @@
+"""Trained models applied to data in memory: predictions and embeddings as data frames."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aam.api.metadata import metadata_file
+from aam.api.options import configured
+from aam.api.tables import table_file, tree_file
+from aam.commands.apply import load_table, predict_samples, prepare_models
+from aam.commands.embed import embed_samples
+from aam.commands.explain import explained, write_explained
+from aam.config_commands import EmbedConfig, ExplainConfig, PredictConfig
+from aam.contradictions import option_problems
+from aam.engine.run_directory import check_output
+from aam.errors import InputError
+from aam.evaluation.explanation.results import Explanation
+from aam.evaluation.explanation.tables import asv_rows
+from aam.evaluation.prediction_file import prediction_columns
+from aam.evaluation.predictions import PredictionTable
+from aam.training.saved_model import SavedModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Model:
+    """A trained model, or several that predict together, ready to be applied; made by `aam.load`.
+
+    Attributes
+    ----------
+    paths : tuple of Path
+        Where it was read from.
+    members : tuple of SavedModel
+        The networks with what predictions need.
+    """
+
+    def __init__(self, paths: tuple[Path, ...], members: Sequence[SavedModel], options: dict[str, Any]) -> None:
+        self.paths, self.members, self._options = paths, tuple(members), options
+
+    def __repr__(self) -> str:
+        return f"Model({', '.join(map(str, self.paths))}; targets: {', '.join(self.targets) or 'none, an encoder'})"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The metadata columns that it predicts; none for an encoder of `aam.pretrain`."""
+        return tuple(spec.name for spec in self.members[0].targets.specs)
+
+    @property
+    def depth(self) -> int:
+        """Reads to which samples are rarefied; those with fewer cannot be predicted."""
+        return self.members[0].depth
+
+    def predict(self, table: Any, metadata: Any = None, **options: Any) -> pd.DataFrame:
+        """Predict every sample of a table, as `aam predict` does.
+
+        Parameters
+        ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        metadata : DataFrame or path, optional
+            The columns of covariates, by sample id, for a model that reads some.
+        **options
+            Of `aam predict`, such as ``prediction_passes`` or ``sequences``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By sample id the columns of the file that `aam predict` writes: targets, their spread and limits,
+            probabilities, and ``note``, which says why a sample has no prediction.
+
+        Raises
+        ------
+        InputError
+            Bad options or tables, or an encoder without targets.
+        """
+        import pandas as pd
+
+        columns = dict(prediction_columns(self.prediction_table(table, metadata, **options)))
+        return pd.DataFrame(columns).set_index("sample-id")
+
+    def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
+        """Return the predictions as `aam.evaluation` takes them; parameters as `predict`."""
+        with tempfile.TemporaryDirectory() as folder:
+            config = self._config(PredictConfig(), table, Path(folder), options)
+            if metadata is not None:
+                config = dataclasses.replace(config, metadata=metadata_file(metadata, Path(folder)))
+            study, _ = load_table(self.members, config)
+            return predict_samples(self.members, study, config.prediction_passes, config.runtime)
+
+    def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
+        """Return the vectors of the samples that reach the depth, by sample id, or those of all ASVs by sequence.
+
+        Parameters are those of `predict`; with `asvs` the rows are ASVs.
+        """
+        import pandas as pd
+
+        with tempfile.TemporaryDirectory() as folder:
+            config = self._config(EmbedConfig(), table, Path(folder), options)
+            vectors = embed_samples(self.members, config)
+        ids, values = (vectors.sequences, vectors.asvs) if asvs else (vectors.sample_ids, vectors.samples)
+        name = "asv" if asvs else "sample-id"
+        return pd.DataFrame(values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])])
+
+    def explain(
+        self,
+        table: Any,
+        metadata: Any = None,
+        tree: Any = None,
+        *,
+        output_dir: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> pd.DataFrame:
+        """Return what each ASV adds to the predictions of samples that the model has not learned from.
+
+        Parameters
+        ----------
+        table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        metadata : DataFrame or path, optional
+            The true values by sample id, which importance needs, covariates, and groups that intervals resample.
+        tree : skbio.TreeNode or path, optional
+            Phylogeny, for the importance of clades among the files.
+        output_dir : path, optional
+            Folder to write, as `aam explain` does: tables, figures and a page.
+        **options
+            Of `aam explain`, such as ``taxonomy``, ``group_column`` or ``prediction_passes``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By target and feature id the columns of the file features.tsv, the most important ASV first.
+
+        Raises
+        ------
+        InputError
+            Bad options or inputs, an encoder without targets, or a folder that holds other files.
+        """
+        if output_dir is not None:
+            check_output(Path(output_dir), overwrite=False)
+        with tempfile.TemporaryDirectory() as folder:
+            config = self._config(ExplainConfig(), table, Path(folder), options)
+            config = dataclasses.replace(config, tree=tree_file(tree, Path(folder)))
+            if metadata is not None:
+                config = dataclasses.replace(config, metadata=metadata_file(metadata, Path(folder)))
+            result = explained(config, self.members)
+            if output_dir is not None:
+                write_explained(Path(output_dir), result)
+        return _features(result.explanations)
+
+    def _config(self, default: Any, table: Any, folder: Path, options: dict[str, Any]) -> Any:
+        """Return the options of a command for a table, which is written to `folder` where it is in memory."""
+        options = {**self._options, **options}
+        config = configured(default, options, "options")
+        config = dataclasses.replace(config, model=self.paths, table=table_file(table, folder))
+        if problems := option_problems(config):
+            raise InputError(*problems)
+        return config
+
+
+def _features(explanations: Sequence[Explanation]) -> pd.DataFrame:
+    """Return the rows of features.tsv of each target in one table, by target and feature id."""
+    import pandas as pd
+
+    tables = {}
+    for explanation in explanations:
+        effects = explanation.effects
+        header, *rows = asv_rows(effects, explanation.importance, explanation.asvs)
+        table = pd.DataFrame(rows, columns=header).set_index("feature-id")
+        numbers = table.columns.difference(["short-id", "taxon", "raises", "sequence"])
+        tables[effects.spec.name] = table.assign(**table[numbers].apply(pd.to_numeric))
+    return pd.concat(tables, names=["target"])
+
+
+def load(path: Paths, **options: Any) -> Model:
+    """Load what `aam.pretrain`, an estimator or a command has written.
+
+    Parameters
+    ----------
+    path : path or sequence of paths
+        A model folder, the folder of its run, an ensemble, or several that predict together.
+    **options
+        Of the machine, as the commands have them: ``device``, ``threads``, ``mixed_precision``, ...
+
+    Raises
+    ------
+    InputError
+        There is no model, it is damaged, or an option does not exist.
+    """
+    paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path)
+    folders = tuple(Path(one) for one in paths)
+    config = configured(PredictConfig(), options, "aam.load")
+    return Model(folders, prepare_models(folders, config.runtime), options)

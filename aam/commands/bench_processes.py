@@ -1,0 +1,78 @@
+"""`aam unifrac` as a whole process, beside ssu of unifrac-binaries where it is on PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from aam.config import UnifracMetric
+
+# What ssu calls the metrics, computed in float32 as ours are.
+SSU_METRICS: dict[UnifracMetric, str] = {
+    "unifrac": "unweighted_fp32",
+    "weighted": "weighted_unnormalized_fp32",
+    "weighted-normalized": "weighted_normalized_fp32",
+    "generalized": "generalized_fp32",
+}
+
+
+def time_process(command: Sequence[str], threads: int) -> dict[str, float]:
+    """Run a command and return its wall seconds, processor seconds and peak memory in bytes.
+
+    Processor seconds can be compared on a machine that does other work too; wall seconds cannot.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    start = time.perf_counter()
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {"seconds": wall, "processor_seconds": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss * unit}
+
+
+def _matrix(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Return a matrix of ssu's layout with its samples in the order of their ids."""
+    with h5py.File(path, "r") as file:
+        order = np.argsort(file["order"][()])
+        return np.asarray(file["matrix"][()])[np.ix_(order, order)]
+
+
+def time_unifrac_processes(
+    table: Path, tree: Path, threads: int, repeats: int
+) -> dict[str, dict[str, list[dict[str, float]] | float]]:
+    """Return for each metric what processes take: ``aam`` and, if it is here, ``ssu``, with the largest ``difference``.
+
+    The two run in turn, `repeats` times.
+    """
+    ssu = shutil.which("ssu")
+    results: dict[str, dict[str, list[dict[str, float]] | float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for metric, name in SSU_METRICS.items():
+            ours, theirs = Path(folder) / f"{metric}.h5", Path(folder) / f"{name}.h5"
+            words = [sys.executable, "-m", "aam", "unifrac", "--table", str(table), "--tree", str(tree), "--overwrite"]
+            words += ["--unifrac-metric", metric, "--missing-tips", "drop", "--root-length", "exclude"]
+            words += ["--threads", str(threads), "--device", "cpu", "--output", str(ours)]
+            other = ["-i", str(table), "-t", str(tree), "-m", name, "-a", "0.5", "--pcoa", "0", "-r", "hdf5_fp32"]
+            timed: list[dict[str, float]] = []
+            compared: list[dict[str, float]] = []
+            for _ in range(repeats):
+                timed.append(time_process(words, threads))
+                if ssu is not None:
+                    compared.append(time_process([ssu, *other, "-o", str(theirs)], threads))
+            results[metric] = {"aam": timed}
+            if ssu is not None:
+                difference = float(np.abs(_matrix(ours) - _matrix(theirs)).max())
+                results[metric] |= {"ssu": compared, "difference": difference}
+    return results

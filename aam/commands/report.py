@@ -1,0 +1,52 @@
+"""`aam report`: several runs side by side on one page."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from aam.config_commands import ReportConfig
+from aam.contradictions import check_command
+from aam.data.metadata import Metadata, read_metadata
+from aam.engine.run_record import RUN, read_record
+from aam.evaluation.run_comparison import Run, compare_runs_html, read_runs
+from aam.options import given
+from aam.runtime.files import write_text
+
+log = logging.getLogger("aam")
+
+
+def _metadata(config: ReportConfig) -> Metadata | None:
+    """Return the metadata that is given, or that the first run has read and that is still there."""
+    path = config.metadata
+    record = config.runs[0] / RUN
+    if path is None and record.is_file():
+        named = read_record(record)["inputs"].get("metadata", {}).get("path")
+        path = Path(named) if named and Path(named).is_file() else None
+    return None if path is None else read_metadata(path)
+
+
+def _group_column(config: ReportConfig, first: Run, metadata: Metadata | None) -> str | None:
+    """Return the column of the groups, if the metadata has it."""
+    column = config.group_column or first.option("data", "group_column")
+    if metadata is not None and column is not None:
+        metadata.require([column])
+    return column
+
+
+def report_runs(config: ReportConfig) -> None:
+    """Write a page that shows runs side by side, and log which of them are shown to do better.
+
+    Raises
+    ------
+    InputError
+        No run, a folder that is none, or a column that the metadata lack.
+    """
+    check_command(config)
+    metadata = _metadata(config)
+    runs = read_runs(config.runs, metadata)
+    text, sentences = compare_runs_html(runs, metadata, _group_column(config, runs[0], metadata))
+    write_text(given(config.output), text)
+    for sentence in sentences:
+        log.info("%s", sentence)
+    log.info("%s", config.output)

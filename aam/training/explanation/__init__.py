@@ -1,0 +1,1 @@
+"""What each ASV adds to the predictions of a saved model."""

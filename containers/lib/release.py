@@ -1,0 +1,109 @@
+"""`make release`: check what a release needs, build its files, and run the demo from its wheel in a new environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from aam.runtime.files import atomic_file
+from containers.lib.engine import scratch_folder
+from containers.lib.errors import FailedError, raise_if_any
+from containers.lib.files import CONTAINERS, ROOT
+from containers.lib.git import commit_time, revision
+from containers.lib.image_tests import copy_sources
+from containers.lib.wheels import build_wheel, version, wheel_path
+
+# Files that state the version beside aam/__init__.py, and how.
+STATED = {
+    "CITATION.cff": r"(?m)^version: (.+)$",
+    "containers/aam-cuda.def": r"(?:WHEEL=dist/aam-|VERSION=)([\d.]+)",
+    "containers/aam-rocm.def": r"(?:WHEEL=dist/aam-|VERSION=)([\d.]+)",
+    "containers/conda/recipe.yaml": r'(?m)^  version: "(.+)"$',
+}
+BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+
+
+def version_problems() -> list[str]:
+    """Return the files that state another version than aam/__init__.py, or none."""
+    problems = []
+    for name, pattern in STATED.items():
+        stated = re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"))
+        if set(stated) != {version()}:
+            problems.append(f"{name}: states the versions {stated}, aam/__init__.py {version()}")
+    return problems
+
+
+def release_problems() -> list[str]:
+    """Return why this checkout is not ready for a release."""
+    problems = version_problems()
+    newest = re.search(r"(?m)^## \[(.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    if not newest or newest[1] != version() or not re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2]):
+        found = newest[0] if newest else "no section"
+        problems.append(f"CHANGELOG.md: begins with {found!r}, expected '## [{version()}] - YYYY-MM-DD'")
+    if revision()[1]:
+        problems.append("git: files differ from the commit, or there is none; commit them first")
+    return problems
+
+
+def run(what: str, command: list[str], folder: Path) -> None:
+    """Run a command in a folder, with no Python path but its own; raise `FailedError` when it fails."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAKE"))}
+    environment["SOURCE_DATE_EPOCH"] = str(commit_time())
+    print(f"+ {' '.join(command)}", file=sys.stderr, flush=True)
+    status = subprocess.run(command, cwd=folder, env=environment).returncode
+    if status:
+        raise FailedError(f"{what} failed with exit status {status}, see above")
+
+
+def make_sdist(folder: Path) -> Path:
+    """Build the source distribution from the files that git knows, in `folder`, and return its path."""
+    copy_sources(folder / "sources")
+    run("the source distribution", [sys.executable, "-c", BUILD_SDIST, str(folder)], folder / "sources")
+    (path,) = folder.glob("*.tar.gz")
+    return path
+
+
+def megabytes(path: Path) -> str:
+    """Return the size of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB"
+
+
+def release(draft: bool) -> None:
+    """Build and try the files of a release, and leave them in dist; a draft is built in spite of what is missing.
+
+    Raises
+    ------
+    InputError
+        All problems that can be seen before the build, or the step that failed.
+    """
+    problems = release_problems()
+    raise_if_any([] if draft else problems)
+    for problem in problems:
+        print(f"note: {problem}")
+    with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="release-") as name:
+        folder = Path(name)
+        sdist = make_sdist(folder)
+        wheel = build_wheel(sdist, folder)
+        run("twine", [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], folder)
+        environment = folder / "environment"
+        make = [sys.executable, str(CONTAINERS / "inside" / "environment.py"), str(environment)]
+        run("the environment", [*make, str(CONTAINERS / "lock" / "runtime.txt"), "--wheel", str(wheel)], folder)
+        aam = environment / "bin" / "aam"
+        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        run("aam --help", [str(aam), "--help"], folder)
+        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - seconds
+        run("the demo", ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"], folder)
+        torch = next(environment.glob("lib/*/site-packages/torch"))
+        sizes = {"wheel": wheel, "sdist": sdist, "environment": environment, "torch in it": torch}
+        print(*(f"{what}: {megabytes(path)}" for what, path in sizes.items()), sep="\n")
+        print(f"aam --help: {seconds:.2f} s of processor time")
+        for path in (sdist, wheel):
+            with atomic_file(wheel_path().with_name(path.name)) as temporary:
+                shutil.copyfile(path, temporary)

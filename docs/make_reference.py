@@ -1,0 +1,109 @@
+"""Writes the pages of the reference that come from the code: every option of every command, and the Python names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aam
+from aam.cli.command_line import METAVARS
+from aam.cli.commands import COMMAND_ALIASES, COMMANDS
+from aam.options import Option, options_of, without_none
+
+MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost. -->\n"
+
+
+def _types(config: Any) -> dict[str, Any]:
+    """Return the annotated type of each option of a configuration, those of its sections too."""
+    hints = typing.get_type_hints(type(config))
+    types: dict[str, Any] = {}
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        types |= _types(value) if dataclasses.is_dataclass(value) else {item.name: hints[item.name]}
+    return types
+
+
+def _kind(option: Option, hint: Any) -> str:
+    """Return what an option takes: choices, a kind of value, or nothing for a switch."""
+    metavar, plain = option.field.metadata["metavar"], without_none(hint)
+    if metavar and not option.field.metadata["positional"]:
+        return f"`{metavar}`"
+    several = typing.get_origin(plain) is tuple
+    item = typing.get_args(plain)[0] if several else plain
+    if typing.get_origin(item) is typing.Literal:
+        return ", ".join(f"`{choice}`" for choice in typing.get_args(item))
+    if item is bool:
+        return f"switch; `--no-{option.name[2:]}` turns it off"
+    return f"`{METAVARS.get(item, 'TEXT')}{' ...' if several else ''}`"
+
+
+def _default(option: Option) -> str:
+    if option.value in (None, ()):
+        return "required" if option.required else "not set"
+    values = option.values
+    return " ".join(f"`{value}`" for value in values)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def options_page() -> str:
+    """Return the page of all options, one section for each command."""
+    parts = [MADE, "# Commands and options\n"]
+    parts.append(
+        "Every command takes `--help` (the usual options), `--help-all` (all of them) and `--config FILE` (TOML or the "
+        "`run.json` of a run; the command line wins). Options marked *rare* are shown by `--help-all` only.\n"
+    )
+    aliases = {name: alias for alias, name in COMMAND_ALIASES.items()}
+    for name, command in COMMANDS.items():
+        config = command.default()
+        also = f" Also called `aam {aliases[name]}`." if name in aliases else ""
+        parts.append(f"## aam {name}\n\n{_cell(str(type(config).__doc__).rstrip('.'))}.{also}\n")
+        parts.append("| option | takes | default | meaning |\n|---|---|---|---|")
+        types = _types(config)
+        for option in options_of(config):
+            about = option.field.metadata
+            limits = f" Range: {about['range']}." if about["range"] else ""
+            rare = " *(rare)*" if about["rare"] else ""
+            kind = _kind(option, types[option.field.name])
+            parts.append(
+                f"| `{option.name}`{rare} | {_cell(kind)} | {_default(option)} | {_cell(about['help'])}{limits} |"
+            )
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _public_names() -> Iterator[str]:
+    yield from sorted(name for name in aam.__all__ if not name.startswith("_"))
+
+
+def _described(title: str, signature: str, about: str) -> str:
+    return f"{title}\n\n```python\n{signature}\n```\n\n```text\n{about}\n```\n"
+
+
+def python_page() -> str:
+    """Return the page of the public names of the package, with their signatures and docstrings."""
+    parts = [MADE, "# Python names\n", "[aam from Python](../python.md) shows how they are used.\n"]
+    for name in _public_names():
+        value = getattr(aam, name)
+        signature = str(inspect.signature(value)) if inspect.isfunction(value) else ""
+        parts.append(_described(f"## aam.{name}", f"{name}{signature}", inspect.getdoc(value) or ""))
+        methods = inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []
+        for method, function in methods:
+            about = inspect.getdoc(function)
+            if not method.startswith("_") and about and function.__module__.startswith("aam"):
+                parts.append(_described(f"### {name}.{method}", f"{method}{inspect.signature(function)}", about))
+    return "\n".join(parts)
+
+
+def write_reference(folder: Path) -> None:
+    """Write the pages into a folder; files that would not change are left alone."""
+    for name, text in (("options.md", options_page()), ("names.md", python_page())):
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")

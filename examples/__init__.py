@@ -1,0 +1,1 @@
+"""Programs that show the engine of aam on other systems."""

@@ -1,0 +1,175 @@
+"""Recordings: read by MNE, cut into windows that know their subject, and the labels of subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.data.metadata import Metadata, read_metadata
+from aam.data.split import SUBSETS, Split, kfold, make_split, restricted
+from aam.errors import InputError
+from aam.options import given
+from aam.runtime.extras import import_extra
+from aam.runtime.rng import generator
+from examples.eeg.config import LabelOptions, RecordingOptions
+
+SUFFIXES = (".fif", ".edf", ".bdf", ".set", ".vhdr")
+
+# Channels are bad whose standard deviation is so far above the mean of all.
+DEVIATIONS = 3.0
+
+# Places in `Recordings.windows` by subset.
+Rows = dict[str, npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Recordings:
+    """Windows of all subjects.
+
+    Attributes
+    ----------
+    windows : ndarray
+        float32 ``[N, C, T]``, each channel of a window with mean 0 and standard deviation 1.
+    subject : ndarray
+        int ``[N]``: the place of the subject of each window in `subjects`.
+    subjects : tuple of str
+        participant_id, sorted.
+    metadata : Metadata
+        participants.tsv.
+    sampling_rate : float
+    dropped : int
+        Windows that were left out as artifacts.
+    """
+
+    windows: npt.NDArray[np.float32]
+    subject: npt.NDArray[np.int64]
+    subjects: tuple[str, ...]
+    metadata: Metadata
+    sampling_rate: float
+    dropped: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Channels and samples of a window."""
+        return self.windows.shape[1], self.windows.shape[2]
+
+    def rows(self, subjects: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return the windows of some subjects."""
+        return np.flatnonzero(np.isin(np.array(self.subjects)[self.subject], [*subjects]))
+
+    def rows_of(self, split: Split) -> Rows:
+        """Return the windows of each subset of the subjects."""
+        return {subset: self.rows(split.ids(subset)) for subset in SUBSETS}
+
+
+def read_recording(path: Path, options: RecordingOptions) -> npt.NDArray[np.float64]:
+    """Return the EEG channels ``[C, T]`` of a file in volts, filtered and resampled as the options ask for."""
+    mne = import_extra("mne", "eeg", "reading recordings")
+    raw = mne.io.read_raw(path, preload=True, verbose="error").pick("eeg", verbose="error")
+    if options.low_hz or options.high_hz:
+        raw.filter(options.low_hz, options.high_hz, verbose="error")
+    if raw.info["sfreq"] != options.sampling_rate:
+        raw.resample(options.sampling_rate, verbose="error")
+    return np.asarray(raw.get_data())
+
+
+def cut_windows(signal: npt.NDArray[np.float64], options: RecordingOptions) -> tuple[npt.NDArray[np.float32], int]:
+    """Return standardized windows ``[n, C, T]`` of a recording, and how many were left out as artifacts."""
+    if options.bad_channels:
+        deviation = signal.std(axis=1)
+        limit = deviation.mean() + DEVIATIONS * deviation.std()
+        signal = np.where(((deviation > limit) | (deviation == 0))[:, None], 0.0, signal)
+    size = round(options.window_seconds * options.sampling_rate)
+    step = max(round(options.stride_seconds * options.sampling_rate), 1)
+    if signal.shape[1] < size:
+        return np.zeros((0, len(signal), size), np.float32), 0
+    windows = np.lib.stride_tricks.sliding_window_view(signal, size, axis=1)[:, ::step].transpose(1, 0, 2)
+    kept = np.full(len(windows), True)
+    if options.max_microvolts is not None:
+        kept = np.abs(windows).max(axis=(1, 2)) <= 1e-6 * options.max_microvolts
+    windows = windows[kept]
+    centred = windows - windows.mean(axis=2, keepdims=True)
+    return (centred / np.maximum(centred.std(axis=2, keepdims=True), 1e-12)).astype(np.float32), int((~kept).sum())
+
+
+def read_recordings(options: RecordingOptions) -> Recordings:
+    """Read the recordings of a cohort, of simulated and of real data alike.
+
+    Raises
+    ------
+    InputError
+        Lists subjects without a recording or without a window, and those with another number of channels.
+    """
+    cohort = given(options.cohort)
+    metadata = read_metadata(cohort / "participants.tsv")
+    subjects = tuple(sorted(metadata.ids))
+    problems: list[str] = []
+    parts: list[npt.NDArray[np.float32]] = []
+    dropped = 0
+    for name in subjects:
+        paths = sorted(path for path in (cohort / name).rglob("*_eeg.*") if path.suffix in SUFFIXES)
+        cut = [cut_windows(read_recording(path, options), options) for path in paths]
+        dropped += sum(count for _, count in cut)
+        channels = {windows.shape[1] for windows, _ in [*cut, *((part, 0) for part in parts[:1])]}
+        if len(channels) != 1 or not sum(len(windows) for windows, _ in cut):
+            expected = "expected one window or more, and the channels of the first subject"
+            problems.append(f"{cohort / name}: {len(paths)} recordings, channels {sorted(channels)}, {expected}")
+        else:
+            parts.append(np.concatenate([windows for windows, _ in cut]))
+    if problems:
+        raise InputError(*problems)
+    subject = np.repeat(np.arange(len(parts)), [len(windows) for windows in parts])
+    return Recordings(np.concatenate(parts), subject, subjects, metadata, options.sampling_rate, dropped)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A column to predict: values ``[S]`` by subject, NaN where missing; classes, or none for a number."""
+
+    name: str
+    values: npt.NDArray[np.float64]
+    classes: tuple[str, ...] = ()
+
+
+def make_targets(recordings: Recordings, options: LabelOptions, seed: int) -> list[Target]:
+    """Return the targets; `InputError` lists the columns that are not there, or have one value only."""
+    metadata, subjects = recordings.metadata, recordings.subjects
+    metadata.require(options.targets)
+    targets, problems = [], []
+    for name in options.targets:
+        labels = metadata.values(name, subjects)
+        levels = tuple(sorted({label for label in labels if label is not None}))
+        if len(levels) < 2:
+            problems.append(f"--targets {name}: {len(levels)} values in {metadata.source}, expected 2 or more")
+            continue
+        if metadata.kinds[name] == "numeric":
+            values, levels = metadata.numbers(name, subjects), ()
+        else:
+            values = np.array([np.nan if label is None else levels.index(label) for label in labels])
+        if options.shuffle_labels:
+            values = generator(seed, "shuffle", name).permutation(values)
+        targets.append(Target(name, values, levels))
+    if problems:
+        raise InputError(*problems)
+    return targets
+
+
+def make_splits(subjects: Iterable[str], options: LabelOptions, seed: int) -> list[Split]:
+    """Return one split of the subjects, or one for each fold; no subject is in two subsets."""
+    ids = [*subjects]
+    if options.cv is not None:
+        splits = kfold(ids, options.cv, validation_size=options.validation_size, seed=seed)
+    else:
+        splits = [make_split(ids, test_size=options.test_size, validation_size=options.validation_size, seed=seed)]
+    return [_with_few_labels(split, options.label_share, seed) for split in splits]
+
+
+def _with_few_labels(split: Split, share: float, seed: int) -> Split:
+    """Return a split without the training subjects whose labels are not used."""
+    train = generator(seed, "labels").permutation(split.ids("train"))
+    dropped = set(train[max(round(share * len(train)), 2) :])
+    return restricted(split, [subject for subject in split.sample_ids if subject not in dropped])

@@ -1,0 +1,1 @@
+"""HTFT: two stages of hypertensor units that learn from a language model."""

@@ -1,0 +1,28 @@
+"""The program: ``python -m examples.htft COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+
+from aam.cli.commands import COMMANDS, Command, Program
+from aam.cli.main import main
+
+PACKAGE = "examples.htft"
+
+PROGRAM = Program(
+    PACKAGE,
+    {
+        "teach": Command("TeachConfig", "commands:teach", "train or load a teacher, write its windows", PACKAGE),
+        "train": Command("TrainConfig", "commands:train", "train the two stages", PACKAGE),
+        "evaluate": Command("EvaluateConfig", "commands:compare_students", "compare students with others", PACKAGE),
+        "benchmark": Command(
+            "BenchmarkConfig", "benchmark:benchmark", "measure steps on one and two processes", PACKAGE
+        ),
+        "compare": COMMANDS["compare"],
+        "submit": Command("SubmitConfig", "submit:submit_htft", "print a job script for a cluster", "examples"),
+    },
+    resumable=("teach", "train"),
+)
+
+if __name__ == "__main__":
+    sys.exit(main(program=PROGRAM))

@@ -1,0 +1,160 @@
+"""The commands: a teacher and its windows, a student, and the comparison of students."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from sklearn.linear_model import LogisticRegression
+
+from aam.contradictions import check_command
+from aam.engine.checkpoint import load
+from aam.engine.fit import fit_and_save
+from aam.engine.run import Command, run_command
+from aam.engine.run_directory import RunDirectory
+from aam.errors import InputError
+from aam.options import given
+from aam.runtime.distributed import World
+from aam.runtime.files import write_text
+from aam.runtime.ranks import rank_of
+from aam.runtime.sharding import shard_rows
+from examples.htft.config import EvaluateConfig, TeachConfig, TrainConfig, device_names, published, train_problems
+from examples.htft.language import LanguageModel, LanguageTask
+from examples.htft.student import Shape, Student, evaluate, unigram_logits
+from examples.htft.task import FIRST, Data, PipelinedTask, StudentTask
+from examples.htft.teachers import Teacher, capture, make_teacher, markov_corpus
+from examples.htft.windows import Capture, read_windows, write_windows
+
+MODULE = "examples.htft"
+
+
+def teach(config: TeachConfig) -> int:
+    """Train or load a teacher and write windows/ beside its run; return the exit status."""
+    check_command(config)
+    options = config.teacher
+    files = {name: path for name in ("source", "text") if (path := getattr(options, name)) is not None}
+
+    def work(run: RunDirectory, device: torch.device) -> dict[str, Any]:
+        teacher: Teacher
+        if options.provider in ("aam", "hf"):
+            teacher, corpus = make_teacher(options)
+        else:
+            corpus = markov_corpus(options, config.runtime.seed)
+            torch.manual_seed(config.runtime.seed)
+            model = LanguageModel(options.provider, options.vocabulary, options.width, options.length)
+            windows, held_out = corpus.windows.tensor_split([corpus.train])
+            task = LanguageTask(model, windows, held_out, config.train.batch_size, config.runtime.seed, device)
+            state = fit_and_save(lambda: task, config.train, run, run.path, "teacher", {})
+            model.load_state_dict(state.tensors)
+            teacher = model.cpu().eval().teach
+        captured = capture(teacher, corpus, options)
+        write_windows(run.path / "windows", captured)
+        return {"classes": captured.classes, **table_of(captured)}
+
+    return run_command(Command(MODULE, "teach", config, config.runtime, files), work)
+
+
+def build(config: TrainConfig, captured: Capture, world: World) -> Student:
+    """Return a student with new weights."""
+    options, windows, seed = config.student, captured.windows["train"], config.runtime.seed
+    unigram = unigram_logits(windows.target, captured.classes) if options.unigram_bias else None
+    sharing = world if options.shard_units else World()
+    student = Student(options, Shape.of(windows, captured.classes), seed, unigram, sharing)
+    if options.locality == "anchor":
+        rows = torch.randperm(len(windows), generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            sample = windows.rows(rows[: max(options.units)])
+            first = student.first.project(student.first_input(sample))
+            student.first.field.place_anchors(first[: options.units[0]])
+            second = student.second.project(student.second_input(student.target(sample), sample))
+            student.second.field.place_anchors(second[: options.units[1]])
+    for stage in (student.first, student.second):
+        shard_rows(stage.field, sharing)
+    return student
+
+
+def train(config: TrainConfig) -> int:
+    """Train a student on the windows of a teacher; return the exit status."""
+    check_command(config)
+    config = published(config) if config.variant == "published" else config
+    if problems := train_problems(config):
+        raise InputError(*problems)
+    runtime, devices = config.runtime, device_names(config)
+    if devices:
+        place = rank_of(os.environ)
+        device = devices[0 if place is not None and place.rank == FIRST else 1]
+        runtime = dataclasses.replace(runtime, pipeline=True, data_parallel=True, device=device)
+    path = given(config.windows)
+
+    def work(run: RunDirectory, device: torch.device) -> dict[str, Any]:
+        captured = read_windows(path)
+        data = Data(captured.windows["train"], captured.windows["validation"], runtime.seed)
+        student = build(config, captured, run.world).to(device)
+
+        def make_task() -> StudentTask:
+            if runtime.pipeline:
+                return PipelinedTask(student, data, config.train, device, run.world)
+            return StudentTask(student, data, config.train, device, run.world, not config.student.shard_units)
+
+        best = fit_and_save(make_task, config.train, run, run.path, "student", student.description())
+        trained = Student.from_description(best.facts, runtime.seed).to(device)
+        trained.load_state_dict(best.tensors)
+        score = evaluate(trained, data.validation, device)
+        return {**table_of(captured), "r2": score.r2, "perplexity": score.perplexity}
+
+    splits = not (devices or config.student.shard_units)
+    return run_command(Command(MODULE, "train", config, runtime, {"windows": path}, splits), work)
+
+
+def table_of(captured: Capture) -> dict[str, float]:
+    """Return the held-out perplexities of what a student is compared with.
+
+    They are those of unigram frequencies, of the teacher where it gives probabilities, and of a linear read-out of its
+    last hidden state, which is a logistic regression.
+    """
+    train, held_out = captured.windows["train"], captured.windows["validation"]
+    rows = torch.arange(len(held_out))
+    unigram = unigram_logits(train.target, captured.classes)[held_out.target].mean()
+    readout = LogisticRegression(max_iter=300).fit(train.hidden[:, -1].numpy(), train.target.numpy())
+    logits = np.full((len(held_out), captured.classes), -30.0)
+    logits[:, readout.classes_] = readout.predict_log_proba(held_out.hidden[:, -1].numpy())
+    perplexities = {"unigram": float((-unigram).exp())}
+    if held_out.teacher.shape[1]:
+        perplexities["teacher"] = float((-held_out.teacher[rows, held_out.target].mean()).exp())
+    return {**perplexities, "linear read-out": float(np.exp(-logits[rows, held_out.target].mean()))}
+
+
+def compare_students(config: EvaluateConfig) -> None:
+    """Print a table of students and what they are compared with."""
+    check_command(config)
+    captured = read_windows(given(config.windows))
+    device = torch.device("cpu")
+    table = Table("held-out windows", "stage-1 R2", "perplexity", "of the unigram's")
+    compared = table_of(captured)
+    rows: dict[str, tuple[float | None, float]] = {name: (None, value) for name, value in compared.items()}
+    for path in config.model:
+        state = load(path)
+        student = Student.from_description(state.facts, 0)
+        student.load_state_dict(state.tensors)
+        score = evaluate(student, captured.windows["validation"], device)
+        rows[_name(path)] = score.r2, score.perplexity
+    for name, (r2, perplexity) in rows.items():
+        table.add_row(
+            name, "" if r2 is None else f"{r2:.2f}", f"{perplexity:.1f}", f"{perplexity / compared['unigram']:.2f}"
+        )
+    Console().print(table)
+    if config.output is not None:
+        values = {name: {"r2": r2, "perplexity": perplexity} for name, (r2, perplexity) in rows.items()}
+        write_text(config.output, json.dumps(values, indent=1) + "\n")
+
+
+def _name(path: Path) -> str:
+    """Return how the table calls the student in ``RUN/model``."""
+    return path.resolve().parent.name

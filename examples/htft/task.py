@@ -1,0 +1,173 @@
+"""The tasks that the engine trains: both stages in one process, one stage in each of two, relocation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aam.engine.losses import Terms
+from aam.engine.options import TrainingOptions
+from aam.engine.rows_task import RowsTask
+from aam.engine.task import Metrics
+from aam.runtime.distributed import SINGLE, World
+from aam.runtime.link import Link
+from aam.runtime.sharding import local_rows
+from examples.htft.relocation import Relocation
+from examples.htft.student import Student, evaluate
+from examples.htft.windows import Windows
+
+# The ranks of the stages: the main rank has the predictions.
+FIRST, SECOND = 1, 0
+
+# Batches that the first stage may be ahead.
+AHEAD = 2
+
+# What usage keeps of itself in a step.
+USAGE_DECAY = 0.995
+
+
+class Data(NamedTuple):
+    """Windows to train on and held-out ones, and the seed of their order."""
+
+    train: Windows
+    validation: Windows
+    seed: int
+
+
+class StudentTask(RowsTask):
+    """Both stages learn from the same batches; with several ranks each takes its share, or holds a share of the units.
+
+    Parameters
+    ----------
+    student : Student
+    data : Data
+    options : TrainingOptions
+    device : torch.device
+    world : World
+    splits_batches : bool
+        Whether each rank has its own samples of a batch.
+    """
+
+    loss_names = ("embedding", "token")
+    best_metric = "val_perplexity"
+
+    def __init__(self, student: Student, data: Data, options: TrainingOptions, device: torch.device,
+                 world: World = SINGLE, splits_batches: bool = True) -> None:  # fmt: skip
+        rows = np.arange(len(data.train))
+        super().__init__(student, rows, options.batch_size, data.seed, device, world, splits_batches)
+        self.student, self.data = student, data
+        every = student.options.relocate_every
+        self.relocation = Relocation(every, data.seed, world if splits_batches else SINGLE) if every else None
+
+    def parts(self) -> Sequence[nn.Module]:
+        """Return the stages."""
+        return [self.student.first, self.student.second]
+
+    def take(self, rows: Tensor) -> Windows:
+        """Return some training windows."""
+        return self.data.train.rows(rows)
+
+    def loss_counts(self, batch: Windows) -> dict[str, Tensor]:
+        """Return the windows of a batch, for both losses."""
+        count = torch.tensor(float(len(batch)), device=self.device)
+        return dict.fromkeys(self.loss_names, count)
+
+    def embedding_loss(self, embedding: Tensor, batch: Windows) -> Tensor:
+        """Return half the squared error of stage 1, ``[B]``."""
+        return (embedding - self.student.target(batch)).square().sum(1) / 2
+
+    def losses(self, network: nn.Module, batch: Windows) -> Terms:
+        """Return the losses of both stages."""
+        embedding, logits = network(batch)
+        by_sample = {
+            "embedding": self.embedding_loss(embedding, batch),
+            "token": F.cross_entropy(logits, batch.target, reduction="none"),
+        }
+        return self.terms(by_sample, batch)
+
+    def terms(self, by_sample: dict[str, Tensor], batch: Windows) -> Terms:
+        """Return losses of each sample as sums and counts."""
+        if self.relocation is not None:
+            self.relocation.observe(by_sample)
+        counts = self.loss_counts(batch)
+        return {name: (loss.sum(), counts[name]) for name, loss in by_sample.items()}
+
+    def learning_rate_factor(self, name: str) -> float:
+        """Return the factor of planes and bands."""
+        geometry = name.endswith((".normal", ".offset", ".log_band"))
+        return self.student.options.geometry_factor if geometry else 1.0
+
+    @torch.no_grad()
+    def end_step(self, step: int, optimizer: Optimizer) -> None:
+        """Count the use of units; keep the normals of the published rule at length 1; relocate units."""
+        for stage in (self.student.first, self.student.second):
+            field = stage.field
+            if field.recent_usage is not None:
+                recent = self.world.all_reduce_sum(field.recent_usage) if self.ranks > 1 else field.recent_usage
+                local_rows(field.usage).mul_(USAGE_DECAY).add_(recent)
+            if field.config.online:
+                normal = local_rows(field.normal)
+                normal.copy_(F.normalize(normal, dim=1))
+        if self.relocation is not None:
+            stages = {"embedding": self.student.first, "token": self.student.second}
+            self.relocation.end_step(step, stages, optimizer)
+
+    def state(self) -> dict[str, Any]:
+        """Return what relocation follows."""
+        return {} if self.relocation is None else {"relocation": self.relocation.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Load what `state` returned; on how many ranks it was is of no matter."""
+        if self.relocation is not None:
+            self.relocation.restore(state.get("relocation", {}))
+
+    def validate(self, network: nn.Module) -> Metrics:
+        """Return the quality on held-out windows, as the main rank computes it."""
+        score = evaluate(self.student, self.data.validation, self.device)
+        metrics = {"val_r2": score.r2, "val_perplexity": score.perplexity, "val_loss": score.embedding + score.token}
+        return json.loads(self.world.broadcast(json.dumps(metrics).encode()))  # type: ignore[no-any-return]
+
+
+class PipelinedTask(StudentTask):
+    """Stage 1 on one rank, stage 2 on the other: stage 1 trains on later batches while stage 2 trains on this one.
+
+    As no gradient crosses the stages, the result is that of one process, bit for bit.
+    """
+
+    splits_model = True
+
+    def __init__(
+        self, student: Student, data: Data, options: TrainingOptions, device: torch.device, world: World
+    ) -> None:
+        super().__init__(student, data, options, device, world, splits_batches=False)
+        self.link = Link(world)
+
+    def owner(self, name: str) -> int:
+        """Return the rank of the stage that a parameter belongs to."""
+        return FIRST if name.startswith("first.") else SECOND
+
+    def losses(self, network: nn.Module, batch: Windows) -> Terms:
+        """Return the loss of this rank's stage."""
+        if self.world.rank == FIRST:
+            embedding = self.student.embed(batch)
+            self.link.wait_sent(AHEAD)
+            self.link.send(embedding.detach(), "embeddings")
+            return self.terms({"embedding": self.embedding_loss(embedding, batch)}, batch)
+        self.link.expect(batch.hidden.new_empty(len(batch), self.student.options.embedding))
+        logits = self.student.classify(self.link.receive(), batch)
+        return self.terms({"token": F.cross_entropy(logits, batch.target, reduction="none")}, batch)
+
+    def work(self, batch: Windows) -> int | None:
+        """Return the windows of a batch: each stage sees all of them."""
+        return len(batch)
+
+    def state(self) -> dict[str, Any]:
+        """Return which rank trains which stage; a run that goes on assigns them anew."""
+        return {**super().state(), "stages": {"first": FIRST, "second": SECOND}}

@@ -1,0 +1,105 @@
+"""Windows of a teacher: tokens, its hidden states, the next token and its probabilities, in files and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from aam.engine.checkpoint import State, load, save
+from aam.errors import InputError
+
+SUBSETS = ("train", "validation")
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """N windows of L tokens, with P hidden states of width H (P is L, or the patches of an encoder).
+
+    Attributes
+    ----------
+    tokens : Tensor
+        int64 ``[N, L]``.
+    hidden : Tensor
+        float32 ``[N, P, H]``.
+    target : Tensor
+        int64 ``[N]``: the next token among the C tokens that the student tells apart.
+    teacher : Tensor
+        float32 ``[N, C]``: logarithms of the teacher's probabilities of it; ``[N, 0]`` where it gives none.
+    """
+
+    tokens: Tensor
+    hidden: Tensor
+    target: Tensor
+    teacher: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.target)
+
+    def rows(self, rows: Tensor | slice) -> Windows:
+        """Return some of the windows."""
+        return Windows(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+    def to(self, device: torch.device) -> Windows:
+        """Return the windows on a device."""
+        return Windows(*(getattr(self, each.name).to(device, non_blocking=True) for each in fields(self)))
+
+    def split(self, size: int) -> Iterator[Windows]:
+        """Yield the windows, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield self.rows(slice(start, start + size))
+
+
+class Capture(NamedTuple):
+    """The windows of a teacher by subset, the number of tokens C of the student, and facts about both."""
+
+    windows: dict[str, Windows]
+    classes: int
+    facts: dict[str, Any]
+
+
+def compact(target: Tensor, logits: Tensor, limit: int, train: int) -> tuple[Tensor, Tensor, int]:
+    """Return targets and log-probabilities over the `limit` most frequent training targets and one for all others.
+
+    Parameters
+    ----------
+    target, logits : Tensor
+        Tokens ``[N]``, and what the teacher says of all V of them, ``[N, V]`` or ``[N, 0]``.
+    limit, train : int
+        Tokens that are told apart; the first `train` windows decide which.
+    """
+    count = torch.bincount(target[:train], minlength=max(logits.shape[1], int(target.max()) + 1))
+    kept = count.argsort(descending=True, stable=True)[:limit]
+    kept = kept[count[kept] > 0].sort().values
+    place = torch.full((len(count),), len(kept)).index_copy(0, kept, torch.arange(len(kept)))
+    probabilities = logits.double().softmax(1)
+    kept_probabilities = probabilities[:, kept] if logits.shape[1] else logits
+    other = (1 - kept_probabilities.sum(1, keepdim=True)).clamp_min(1e-12) if logits.shape[1] else logits
+    return place[target], torch.cat([kept_probabilities, other], 1).log().float(), len(kept) + 1
+
+
+def write_windows(path: Path, capture: Capture) -> None:
+    """Write windows to the folder `path`; all or nothing."""
+    tensors = {
+        f"{subset}.{name}": value
+        for subset, windows in capture.windows.items()
+        for name, value in vars(windows).items()
+    }
+    save(path, State(tensors, {"classes": capture.classes, **capture.facts}))
+
+
+def read_windows(path: Path) -> Capture:
+    """Read and verify what `write_windows` wrote; `InputError` where it is damaged, or something else."""
+    state = load(path)
+    try:
+        windows = {subset: Windows(**state.part(subset)) for subset in SUBSETS}
+        return Capture(windows, state.facts["classes"], state.facts)
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: not the windows of a teacher ({error}); expected the folder that teach wrote"
+        ) from None

@@ -1,0 +1,28 @@
+"""Puts the programs of containers/ and slurm/ into the wheel: aam/bundled, where `aam slurm` and `aam image` look."""
+
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+# What MANIFEST.in takes of these; with them an installed aam can build its own wheel for an image.
+BUNDLED = ("containers", "slurm", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+
+
+class BuildWithPrograms(build_py):
+    """Copy the programs too, except for an editable install, which finds them in the checkout."""
+
+    def run(self) -> None:
+        """Build the package, then add the programs."""
+        super().run()
+        if self.editable_mode:
+            return
+        self.run_command("egg_info")
+        for name in self.get_finalized_command("egg_info").filelist.files:
+            if Path(name).parts[0] in BUNDLED:
+                target = Path(self.build_lib, "aam", "bundled", name)
+                self.mkpath(str(target.parent))
+                self.copy_file(name, str(target))
+
+
+setup(cmdclass={"build_py": BuildWithPrograms})

@@ -1,0 +1,236 @@
+"""The estimators: the same models as the commands', under the rules of scikit-learn."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+
+import aam
+from aam.cli.main import main
+from aam.errors import InputError
+
+
+def words(options: dict[str, object]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+@pytest.fixture(scope="module")
+def regressor(frame: pd.DataFrame, metadata: pd.DataFrame, small: dict[str, object]) -> aam.AmpliconRegressor:
+    return aam.AmpliconRegressor(**small).fit(frame, metadata["ph"], groups=metadata["subject"])
+
+
+@pytest.fixture(scope="module")
+def classifier(frame: pd.DataFrame, metadata: pd.DataFrame, small: dict[str, object]) -> aam.AmpliconClassifier:
+    return aam.AmpliconClassifier(**small).fit(frame, metadata["biome"].to_numpy())
+
+
+def test_estimator_and_command_predict_the_same_bits(study_folder, frame, small, regressor, tmp_path):
+    train = ["train", "--table", str(study_folder / "table.biom"), "--metadata", str(study_folder / "metadata.tsv")]
+    train += ["--metadata-column", "ph", "--group-column", "subject", "--test-size", "0"]
+    assert main([*train, *words(small), "--output-dir", str(tmp_path / "run")]) == 0
+    loaded = aam.load(tmp_path / "run", device="cpu", threads=1)
+    ours, theirs = regressor.predict(frame), loaded.predict(study_folder / "table.biom")
+    assert loaded.targets == ("ph",)
+    assert np.array_equal(ours, theirs.loc[list(frame.index), "ph"].to_numpy())
+    # And a model of the estimator is read by the command.
+    regressor.save(tmp_path / "saved")
+    predict = ["predict", "--table", str(study_folder / "table.biom"), "--model", str(tmp_path / "saved")]
+    assert main([*predict, "--threads", "1", "--device", "cpu", "--output", str(tmp_path / "p.tsv")]) == 0
+    written = pd.read_csv(tmp_path / "p.tsv", sep="\t", index_col=0).loc[list(frame.index), "ph"]
+    np.testing.assert_allclose(written, ours, rtol=1e-6)
+
+
+def test_every_kind_of_table_gives_the_same_predictions(study_folder, frame, biom_table, regressor):
+    path = study_folder / "table.biom"
+    anndata = SimpleNamespace(X=frame.to_numpy(), obs_names=frame.index, var_names=frame.columns)
+    expected = regressor.predict(path)
+    sparse = frame.astype(pd.SparseDtype(int, 0))
+    for table in (biom_table, anndata, aam.read_table(path), str(path), sparse):
+        assert np.array_equal(regressor.predict(table), expected)
+    backwards = regressor.predict(frame.iloc[::-1, ::-1])[::-1]
+    np.testing.assert_allclose(backwards, expected, rtol=1e-5)
+
+
+def test_classes_come_back_as_they_were_given(frame, metadata, classifier):
+    shares = classifier.predict_proba(frame)
+    assert classifier.classes_.tolist() == sorted(metadata["biome"].unique())
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert np.array_equal(classifier.predict(frame), classifier.classes_[shares.argmax(axis=1)])
+    assert classifier.score(frame, metadata["biome"]) == np.mean(classifier.predict(frame) == metadata["biome"])
+
+
+def test_embeddings_and_reprs(frame, classifier):
+    model = classifier.model_
+    assert model.embed(frame).shape == (60, 16)
+    assert model.embed(frame, asvs=True).shape == (80, 16)
+    assert "targets: y" in repr(model)
+    assert repr(aam.AmpliconClassifier(epochs=3)) == "AmpliconClassifier(epochs=3)"
+    assert "60 samples" in repr(aam.read_table(frame))
+
+
+def test_explanations_are_those_of_the_command(study_folder, frame, metadata, regressor, tmp_path):
+    options = {"prediction_passes": 1, "tree": study_folder / "tree.nwk"}
+    explained = regressor.explain(frame, metadata["ph"], metadata["subject"], output_dir=tmp_path / "ours", **options)
+    regressor.save(tmp_path / "saved")
+    words = f"explain --model {tmp_path}/saved --table {study_folder}/table.biom --metadata {study_folder}/metadata.tsv"
+    words += f" --tree {study_folder}/tree.nwk --group-column subject --prediction-passes 1 --threads 1 --device cpu"
+    assert main([*words.split(), "--output-dir", str(tmp_path / "theirs")]) == 0
+    for name in ("features.tsv", "clades.tsv", "samples.tsv"):
+        ours, theirs = (pd.read_csv(tmp_path / run / "ph" / name, sep="\t") for run in ("ours", "theirs"))
+        pd.testing.assert_frame_equal(ours, theirs, rtol=1e-4)
+    features = pd.read_csv(tmp_path / "theirs" / "ph" / "features.tsv", sep="\t", index_col="feature-id")
+    assert explained.index.tolist() == features.index.tolist()
+    np.testing.assert_allclose(explained["importance"], features["importance"], rtol=1e-4)
+    # Without a truth there are effects alone.
+    effects = regressor.model_.explain(frame, prediction_passes=1).loc["ph"]
+    assert effects["importance"].isna().all()
+    assert np.isfinite(effects["effect"]).any()
+
+
+def test_a_copy_of_a_fitted_estimator_holds_verified_files(frame, classifier):
+    copied = copy.deepcopy(classifier)
+    assert np.array_equal(copied.predict_proba(frame), classifier.predict_proba(frame))
+    state = classifier.__getstate__()
+    weights = state["model files"]["weights.safetensors"]
+    state["model files"]["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
+    with pytest.raises(InputError, match="weights"):
+        aam.AmpliconClassifier().__setstate__(state)
+    with pytest.raises(InputError, match="unsafe file name"):
+        aam.AmpliconClassifier().__setstate__({"model files": {"../../x": b""}})
+
+
+def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
+    small = aam.AmpliconRegressor()
+    with pytest.raises(NotFittedError, match="call fit first"):
+        small.predict(frame)
+    with pytest.raises(InputError, match="which has no sequences"):
+        small.fit(frame.to_numpy(), metadata["ph"])
+    with pytest.raises(InputError, match=r"y has the shape \(60, 2\), expected \(60,\): a value for each sample"):
+        small.fit(frame, metadata[["ph", "null"]])
+    with pytest.raises(InputError, match=r"^y, groups and covariates: column 'ph' is 1\.0 for all"):
+        aam.AmpliconRegressor(rarefy_depth=300).fit(frame, metadata["ph"] * 0 + 1)
+    with pytest.raises(InputError, match="y has 3 values, and the table has 60 samples"):
+        small.fit(frame, [1, 2, 3])
+    with pytest.raises(InputError, match="10 of 60 samples are not in its index"):
+        small.fit(frame, metadata["ph"].iloc[10:])
+    with pytest.raises(InputError, match="is fractional"):
+        small.fit(frame * 0.5 + 0.5, metadata["ph"])
+    with pytest.raises(InputError, match="'epochs' is 'many', expected int"):
+        aam.AmpliconRegressor(epochs="many").fit(frame, metadata["ph"])
+    with pytest.raises(TypeError, match="epoch"):
+        aam.AmpliconRegressor(epoch=3)
+    with pytest.raises(InputError, match="unknown option 'thread'; did you mean 'threads'"):
+        aam.load("x", thread=1)
+    with pytest.raises(InputError, match=r"no manifest\.json"):
+        aam.load("nowhere")
+    with pytest.raises(InputError, match="intervals are fitted on at least 20"):
+        regressor.predict_interval(frame)
+    shallow = frame.copy()
+    shallow.iloc[2] = (shallow.iloc[2] > 0).astype(int)
+    with pytest.raises(InputError, match=r"1 of 60 samples cannot be predicted, such as 'sample-03' \(.*below"):
+        regressor.predict(shallow)
+    table = aam.read_table(shallow)
+    assert len(regressor.predict(table[table.depths >= regressor.model_.depth])) == 59
+    assert np.isnan(regressor.model_.predict(shallow).loc["sample-03", "ph"])
+
+
+# The checks of scikit-learn that need no numeric array. All others fit arrays without names of columns, which hold no
+# sequences: the tag two_d_array=False tells scikit-learn so, and its own check_estimator leaves them out.
+CHECKS = (
+    "check_estimator_cloneable", "check_estimator_tags_renamed", "check_valid_tag_types", "check_estimator_repr",
+    "check_no_attributes_set_in_init", "check_mixin_order", "check_parameters_default_constructible",
+    "check_get_params_invariance", "check_set_params", "check_do_not_raise_errors_in_init_or_set_params",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [aam.AmpliconRegressor, aam.AmpliconClassifier])
+def test_checks_of_scikit_learn_pass(kind):
+    for name in CHECKS:
+        getattr(estimator_checks, name)(kind.__name__, kind())
+
+
+def test_parameters_are_the_options_of_train():
+    parameters = inspect.signature(aam.AmpliconRegressor).parameters
+    assert {"epochs", "pretrained_encoder", "members", "seed", "output_dir", "unifrac_metric"} <= set(parameters)
+    assert not {"table", "metadata_column", "distributed", "resume_from", "cv"} & set(parameters)
+    assert parameters["epochs"].default == 10
+    estimator = aam.AmpliconRegressor(epochs=3)
+    assert clone(estimator).set_params(seed=4).get_params()["epochs"] == 3
+
+
+@pytest.mark.slow
+def test_covariates_and_intervals(frame, metadata, small, tmp_path):
+    covariates = metadata[["season", "null"]]
+    one = aam.AmpliconRegressor(**small, test_size=0.5, output_dir=tmp_path / "run")
+    one.fit(frame, metadata["ph"], covariates=covariates)
+    low, high = one.predict_interval(frame, covariates).T
+    predicted = one.predict(frame, covariates)
+    assert np.all((low < predicted) & (predicted < high))
+    with pytest.raises(InputError, match="metadata"):
+        one.predict(frame)
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert config["covariates"]["categorical_columns"] == ["season"]
+    assert config["covariates"]["numeric_columns"] == ["null"]
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_pretrain_and_unifrac(frame, study_folder, small, tmp_path):
+    skbio = pytest.importorskip("skbio")
+    tree = study_folder / "tree.nwk"
+    options = {name: value for name, value in small.items() if name != "threads"}
+    encoder = aam.pretrain(frame, tree, output_dir=tmp_path / "pre", threads=1, **options)
+    assert encoder.targets == ()
+    assert encoder.embed(frame).shape == (60, 16)
+    with pytest.raises(InputError, match="holds results already"):
+        aam.pretrain(frame, tree, output_dir=tmp_path / "pre")
+    distances = aam.unifrac(frame, skbio.TreeNode.read(str(tree)), device="cpu", threads=1)
+    expected = skbio.diversity.beta_diversity(
+        "unweighted_unifrac", frame.to_numpy(), list(frame.index), taxa=list(frame.columns),
+        tree=skbio.TreeNode.read(str(tree)),
+    )  # fmt: skip
+    np.testing.assert_allclose(distances.filter(frame.index).data, expected.data, atol=1e-6)
+    assert aam.unifrac(frame, tree, "faith_pd").index.tolist() == list(frame.index)
+
+
+@pytest.mark.slow
+def test_grid_search_with_groups(study_folder, metadata, small):
+    table, subject = aam.read_table(study_folder / "table.biom"), metadata["subject"].to_numpy()
+    with sklearn.config_context(enable_metadata_routing=True):
+        estimator = aam.AmpliconRegressor(**small).set_fit_request(groups=True)
+        grid = {"embedding_dim": [8, 16], "members": [("deep",), ("deep", "presence")]}
+        search = GridSearchCV(estimator, grid, cv=GroupKFold(2), error_score="raise")
+        search.fit(table, metadata["ph"].to_numpy(), groups=subject)
+    assert search.best_params_ in search.cv_results_["params"]
+    assert len(search.cv_results_["params"]) == 4
+    assert len(search.predict(table)) == 60
+    pipeline = make_pipeline(aam.AmpliconRegressor(**small))
+    scores = cross_val_score(
+        pipeline, table, metadata["ph"].to_numpy(), groups=subject, cv=GroupKFold(2), error_score="raise"
+    )
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.slow
+def test_folds_in_other_processes_return_their_estimators(frame, metadata, small, tmp_path: Path):
+    from sklearn.model_selection import cross_validate
+
+    estimator = aam.AmpliconClassifier(**small)
+    cross_validated = cross_validate(
+        estimator, frame, metadata["biome"], cv=2, n_jobs=2, return_estimator=True, error_score="raise"
+    )
+    for one, score in zip(cross_validated["estimator"], cross_validated["test_score"], strict=True):
+        assert 0 <= score <= 1
+        assert len(one.predict(frame)) == 60

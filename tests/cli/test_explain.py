@@ -1,0 +1,110 @@
+"""`aam explain`, through the command line: of held-out samples only, of every fold, and its messages."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from aam.cli.main import main
+from aam.data.split_file import read_split
+
+pytestmark = pytest.mark.slow
+
+SMALL = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --batch-size 32 --threads 1 --epochs 1"
+
+
+def table_of(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file, dialect="excel-tab"))
+
+
+@pytest.fixture(scope="module")
+def run(study: Path) -> Path:
+    folder = study.parent / "run"
+    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --rarefy-depth 300 {SMALL} --cv 2"
+    words += f" --group-column subject --metadata-column ph biome --members deep presence --output-dir {folder}"
+    assert main(words.split()) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def taxonomy(study: Path) -> Path:
+    path = study.parent / "taxonomy.tsv"
+    with (study / "traits.tsv").open() as file:
+        names = [row["feature-id"] for row in csv.DictReader(file, dialect="excel-tab")]
+    lines = [f"{name}\tk__B; p__P{number % 3}; g__G{number % 7}" for number, name in enumerate(names)]
+    path.write_text("Feature ID\tTaxon\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def explain(study: Path, model: Path, output: Path, more: str = "") -> int:
+    words = f"explain --table {study}/table.biom --model {model} --output-dir {output} --threads 1 {more}"
+    return main([*words.split(), "--prediction-passes", "1"])
+
+
+def test_every_sample_is_explained_by_the_fold_that_has_not_seen_it(study, run, taxonomy, tmp_path):
+    more = f"--metadata {study}/metadata.tsv --taxonomy {taxonomy} --tree {study}/tree.nwk"
+    assert explain(study, run, tmp_path / "out", more) == 0
+    assert "The most important taxa, genus" in (tmp_path / "out" / "explain.html").read_text()
+    for target in ("ph", "biome"):
+        folder = tmp_path / "out" / target
+        rows = table_of(folder / "samples.tsv")
+        assert len(rows) > 50
+        assert {row["subset"] for row in rows} == {"held-out"}
+        assert all(row["truth"] for row in rows)
+        assert {row["rank"] for row in table_of(folder / "taxa.tsv")} == {"kingdom", "phylum", "genus"}
+        assert all(int(row["ASVs"]) > 1 for row in table_of(folder / "clades.tsv"))
+        assert {"tree.svg", "heatmap.svg"} <= {path.name for path in (folder / "figures").iterdir()}
+        assert "importance.presence" in table_of(folder / "features.tsv")[0]
+    reported = {row["sample-id"]: float(row["ph"]) for row in table_of(run / "predictions.tsv")}
+    explained = {row["sample-id"]: float(row["prediction"]) for row in table_of(tmp_path / "out/ph/samples.tsv")}
+    # Of one rarefaction instead of four, by the same fold.
+    assert max(abs(reported[name] - value) for name, value in explained.items()) < 1.5
+
+
+def test_a_model_of_one_fold_explains_what_it_has_not_seen_or_what_a_split_names(study, run, tmp_path, caplog):
+    model, metadata = run / "fold-0" / "model", f"--metadata {study}/metadata.tsv"
+    split = read_split(run / "fold-0" / "split.tsv")
+    assert explain(study, model, tmp_path / "one", metadata) == 0
+    names = {row["sample-id"] for row in table_of(tmp_path / "one" / "ph" / "samples.tsv")}
+    assert names <= set(split.ids("test"))
+    words = f"{metadata} --split {run}/fold-1/split.tsv"
+    assert explain(study, model, tmp_path / "other", words) == 0
+    rows = table_of(tmp_path / "other" / "ph" / "samples.tsv")
+    assert {row["subset"] for row in rows} == {"training"}
+
+
+def test_samples_without_metadata_are_left_out(study, run, tmp_path):
+    lines = (study / "metadata.tsv").read_text().splitlines()
+    (tmp_path / "half.tsv").write_text("\n".join(lines[:31]) + "\n")
+    assert explain(study, run, tmp_path / "out", f"--metadata {tmp_path}/half.tsv") == 0
+    rows = table_of(tmp_path / "out" / "ph" / "samples.tsv")
+    assert {row["sample-id"] for row in rows} <= {line.split("\t")[0] for line in lines[1:31]}
+    (tmp_path / "none.tsv").write_text(lines[0] + "\nother\t" + "\t".join(lines[1].split("\t")[1:]) + "\n")
+    assert explain(study, run, tmp_path / "nothing", f"--metadata {tmp_path}/none.tsv") == 2
+
+
+def test_bad_inputs_come_in_one_message(study, run, tmp_path, capsys):
+    for name in ("taxonomy.tsv", "split.tsv"):
+        (tmp_path / name).write_text("nothing\n")
+    more = f"--metadata {study}/metadata.tsv --taxonomy {tmp_path}/taxonomy.tsv --split {tmp_path}/split.tsv"
+    assert explain(study, run, tmp_path / "out", f"{more} --group-column child") == 2
+    message = capsys.readouterr().err
+    for part in ("taxonomy.tsv: line 1", "split.tsv: line 1", "no column 'child'"):
+        assert part in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_an_output_the_report_of_the_run_shows_the_importances(study, run, tmp_path, capsys):
+    words = f"explain --table {study}/table.biom --metadata {study}/metadata.tsv --threads 1 --prediction-passes 1"
+    report = (run / "report.html").read_text()
+    assert f"aam explain --model {run} --table {study}/table.biom --metadata {study}/metadata.tsv" in report
+    assert main([*words.split(), "--model", str(run / "fold-0" / "model")]) == 2
+    assert "--output-dir: not given" in capsys.readouterr().err
+    assert main([*words.split(), "--model", str(run)]) == 0
+    shown = (run / "report.html").read_text()
+    assert "Effects by sample" in shown
+    assert "aam explain --model" not in shown
+    assert len(table_of(run / "explanation" / "ph" / "samples.tsv")) > 50

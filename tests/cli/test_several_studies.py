@@ -1,0 +1,60 @@
+"""`aam pretrain` on several tables, and what is trained from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aam.cli.main import main
+from aam.runtime.files import read_json
+
+SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2"
+SMALL = f"{SIZES} --batch-size 16 --epochs 1 --device cpu".split()
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated") / "second"
+    assert main(f"simulate --output-dir {folder} --samples 40 --asvs 80 --length 50 --depth 1500 --seed 3".split()) == 0
+    return folder
+
+
+def pretrain(output: Path, *words: object) -> int:
+    return main(["pretrain", *map(str, words), "--rarefy-depth", "400", *SMALL, "--output-dir", str(output)])
+
+
+def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_path, capsys):
+    tables = ("--table", study / "table.biom", second / "table.biom")
+    assert pretrain(tmp_path / "bases", *tables, "--penalty", 0, "--count-penalty", 0, "--max-bp", 60) == 0
+    trees = ("--tree", study / "tree.nwk", second / "tree.nwk", "--hold-out-study", "second")
+    start = ("--pretrained-encoder", tmp_path / "bases", "--freeze-asvs", "--nuc-penalty", 0)
+    start += ("--reference-tree", study / "tree.nwk")
+    assert pretrain(tmp_path / "distances", *tables, *trees, *start) == 0
+    report = capsys.readouterr().err
+    assert "Agreement with unifrac on 40 held-out samples" in report
+    config = read_json(tmp_path / "distances" / "run.json")["config"]
+    assert config["data"]["hold_out_study"] == ["second"]
+    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --freeze-base"
+    encoder = ["--pretrained-encoder", str(tmp_path / "distances"), "--output-dir", str(tmp_path / "tune")]
+    assert main([*words.split(), *SMALL[-4:], *encoder]) == 0
+    capsys.readouterr()
+    assert main([*words.split(), *encoder[:2], "--reference-tree", f"{study}/tree.nwk", "--output-dir", "no"]) == 2
+    assert "contradicts --pretrained-encoder, which has a reference tree of its own" in capsys.readouterr().err
+    samples = {}
+    for run in ("distances", "tune"):
+        embed = ["embed", "--model", str(tmp_path / run), "--table", f"{study}/table.biom", "--device", "cpu"]
+        assert main([*embed, "--output-dir", str(tmp_path / f"{run}-vectors")]) == 0
+        samples[run] = (tmp_path / f"{run}-vectors" / "samples.tsv").read_text()
+    assert samples["distances"] == samples["tune"], "a frozen base reads the samples as its encoder does"
+
+
+def test_what_cannot_go_together_is_refused_at_once(study, second, tmp_path, capsys):
+    words = ("--table", study / "table.biom", second / "table.biom", "--tree", study / "tree.nwk", "--cv", 3)
+    assert pretrain(tmp_path / "run", *words) == 2
+    stderr = capsys.readouterr().err
+    assert "--trees: 1 for 2 tables; give one for each, or none in its place" in stderr
+    assert "'--cv': for one table only" in stderr
+    assert pretrain(tmp_path / "run", *words[:2], "--hold-out-study", "second") == 2
+    assert "--hold-out-study: there is one table" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

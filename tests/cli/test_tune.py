@@ -1,0 +1,193 @@
+"""`aam tune`: a search that was killed ends as one that was not, sees no test sample, and gives options for train."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aam.cli.main import main
+from aam.commands import tune
+from aam.config import FineTuneConfig
+from aam.data.split_file import read_split
+from aam.errors import InputError
+from aam.options import read_config
+from aam.training.search_space import DEFAULT_SPACE, search_space, value_of
+
+needs_optuna = pytest.mark.skipif(
+    importlib.util.find_spec("optuna") is None, reason="optuna is not installed: pip install 'aam[tune]'"
+)
+
+SPACE = """
+[targets]
+members = [["presence"], ["kernel"], ["presence", "kernel"]]
+val_prediction_passes = { low = 1, high = 3 }
+[train]
+lr = { low = 1e-5, high = 1e-2, log = true }
+"""
+TRIALS, RANDOM_TRIALS = 5, 2
+
+
+def options_of(study: Path, output: Path) -> list[str]:
+    space = output.parent / "space.toml"
+    space.write_text(SPACE)
+    words = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --rarefy-depth 300"
+    words += " --group-column subject --embedding-dim 16 --attention-layers 1 --attention-heads 2 --threads 1"
+    words += f" --inner-folds 2 --test-size 0.25 --trials {TRIALS} --search-space {space} --output-dir {output}"
+    return ["tune", *words.split()]
+
+
+def trials(folder: Path) -> list[dict[str, str]]:
+    """The trials without their seconds."""
+    with (folder / "trials.tsv").open() as file:
+        rows = list(csv.DictReader(file, dialect="excel-tab"))
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
+    """Start a search in a process of its own, whose trials learn from earlier ones soon."""
+    source = f"import sys, aam.commands.tune as tune, aam.cli.main; tune.RANDOM_TRIALS = {RANDOM_TRIALS}; "
+    source += "sys.exit(aam.cli.main.main(sys.argv[1:]))"
+    return subprocess.Popen([sys.executable, "-c", source, *words], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def search(study: Path) -> Path:
+    """A search that nothing interrupted."""
+    folder = study.parent / "search"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tune, "RANDOM_TRIALS", RANDOM_TRIALS)
+        assert main(options_of(study, folder)) == 0
+    return folder
+
+
+# --- search space ------------------------------------------------------------------------------------------
+
+
+def test_the_default_space_holds_the_default_options():
+    config = FineTuneConfig()
+    options = search_space(config, None)
+    assert {one.name for one in options} == {
+        f"{part}.{name}" for part, names in DEFAULT_SPACE.items() for name in names
+    }
+    assert all(value_of(config, one) in one for one in options if one.name != "targets.members")
+    given = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=3))
+    searched = {one.name for one in options} - {one.name for one in search_space(given, None)}
+    assert searched == {"train.epochs"}
+
+
+def test_everything_wrong_with_a_space_is_said(tmp_path):
+    path = tmp_path / "space.toml"
+    path.write_text(
+        "[train]\nlearning = [1, 2]\nlr = { low = 2, high = 1 }\nepochs = [0, 3]\noptimizer = ['adamw', 'adamax']\n"
+        "[data]\nrarefy_depth = [1, 2]\n[targets]\nclassifier = [true, false]\n[model]\nattention_heads = [3, 5]\n"
+    )
+    with pytest.raises(InputError) as caught:
+        search_space(FineTuneConfig(), path)
+    text = "\n".join(caught.value.problems)
+    for part in (
+        "has no option 'learning'", "low below high", "--epochs is 0", "'adamax'", "'data' is no section",
+        "'classifier' changes what is compared", "--embedding-dim 96 is not divisible by --attention-heads 5",
+    ):  # fmt: skip
+        assert part in text, text
+
+
+# --- command -----------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_writes_nothing_and_prints_a_space_that_is_read(study, tmp_path, capsys):
+    assert main([*options_of(study, tmp_path / "out"), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    (tmp_path / "printed.toml").write_text(printed)
+    config = FineTuneConfig()
+    assert search_space(config, tmp_path / "printed.toml") == search_space(config, tmp_path / "space.toml")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_library_is_said_before_anything_is_written(study, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(options_of(study, tmp_path / "out")) == 2
+    assert "aam tune needs optuna, which is not installed: pip install 'aam[tune]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@needs_optuna
+@pytest.mark.slow
+def test_the_best_options_train_on_the_split_of_the_search(study, search, tmp_path):
+    rows = trials(search)
+    assert [row["trial"] for row in rows] == [str(place + 1) for place in range(TRIALS)]
+    best = min((row for row in rows if row["state"] == "complete"), key=lambda row: float(row["relative-error"]))
+    config = read_config(search / "best.toml", FineTuneConfig())
+    assert str(list(config.targets.members)).replace("'", '"') == best["targets.members"]
+    assert config.train.lr == float(best["train.lr"])
+    assert main(["train", "--config", str(search / "best.toml"), "--output-dir", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "split.tsv").read_bytes() == (search / "split.tsv").read_bytes()
+    assert {path.name for path in (search / "figures").iterdir()} == {"importance.svg", "trials.svg"}
+    assert "Importance of the options" in (search / "tune.html").read_text()
+    assert not list((search / "trials").glob("*"))
+    # The same command is refused without --resume-from, and a search of other options with it.
+    assert main(options_of(study, search)) == 2
+    assert main([*options_of(study, search), "--resume-from", "auto", "--seed", "1"]) == 2
+    assert trials(search) == rows
+
+
+@needs_optuna
+@pytest.mark.slow
+def test_no_trial_sees_the_test_samples(study, search, tmp_path, monkeypatch):
+    tested = set(read_split(search / "split.tsv").ids("test"))
+    assert len(tested) > 10
+    with (study / "metadata.tsv").open() as file:
+        header, *rows = list(csv.reader(file, dialect="excel-tab"))
+    column = header.index("ph")
+    for row in rows:
+        row[column] = "100000" if row[0] in tested else row[column]
+    changed = tmp_path / "study"
+    changed.mkdir()
+    (changed / "table.biom").symlink_to(study / "table.biom")
+    (changed / "metadata.tsv").write_text("".join("\t".join(row) + "\n" for row in [header, *rows]))
+    monkeypatch.setattr(tune, "RANDOM_TRIALS", RANDOM_TRIALS)
+    assert main(options_of(changed, tmp_path / "out")) == 0
+    assert read_split(tmp_path / "out" / "split.tsv").ids("test") == read_split(search / "split.tsv").ids("test")
+    assert trials(tmp_path / "out") == trials(search)
+
+
+@needs_optuna
+@pytest.mark.slow
+def test_a_search_that_was_killed_ends_as_one_that_was_not(study, search, tmp_path):
+    words = [*options_of(study, tmp_path / "out"), "--resume-from", "auto"]
+    killed = start(words)
+    # The fourth trial has begun.
+    while not (tmp_path / "out" / "trials" / "3").exists():
+        assert killed.poll() is None, killed.stderr
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert not (tmp_path / "out" / "best.toml").exists()
+    resumed = start(words)
+    _, message = resumed.communicate()
+    assert resumed.returncode == 0, message
+    assert "trial 4 was interrupted and is repeated" in message
+    assert trials(tmp_path / "out") == trials(search)
+    best = [read_config(folder / "best.toml", FineTuneConfig()) for folder in (tmp_path / "out", search)]
+    assert (best[0].targets, best[0].train) == (best[1].targets, best[1].train)
+
+
+@needs_optuna
+@pytest.mark.slow
+def test_processes_share_a_search(study, tmp_path):
+    words = [*options_of(study, tmp_path / "out"), "--resume-from", "auto"]
+    workers = [start(words) for _ in range(2)]
+    messages = [worker.communicate()[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], messages
+    rows = trials(tmp_path / "out")
+    # Two may begin the last trial at once.
+    assert len(rows) in (TRIALS, TRIALS + 1)
+    assert len({row["trial"] for row in rows}) == len(rows)

@@ -1,0 +1,125 @@
+"""Exported networks: the same outputs as the network, on odd batches, and what cannot be exported."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from aam.config import CovariateConfig, DataConfig, ModelConfig, RegressorConfig
+from aam.data.covariates import Covariates
+from aam.data.region import RegionProfile
+from aam.data.targets import Scale, Targets, TargetSpec
+from aam.errors import InputError
+from aam.model.heads import HeadConfig
+from aam.training.exported import check_exportable, output_names
+from aam.training.saved_model import SavedModel, save_model
+
+MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"the extra onnx is not installed: {', '.join(MISSING)}")
+
+ENCODER = HeadConfig()
+TARGETS = Targets((
+    TargetSpec("age", "numeric", (), "log-zscore", Scale(2.0, 0.5), None, {}, (1.0, 40.0), "quantile", (0.1, 0.5, 0.9)),
+    TargetSpec("site", "class", ("gut", "skin", "soil")),
+))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(model_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model with a number that has quantiles, a class, a categorical and a numeric covariate."""
+    options = CovariateConfig(
+        categorical_columns=("diet",), numeric_columns=("weight",), categorical_fusion="perceiver"
+    )
+    heads = HeadConfig(
+        n_targets=1, n_classes=(3,), losses=("quantile",), quantiles=(0.1, 0.5, 0.9), levels=(4,), numbers=1,
+        low=(0.0,), high=(1.0,), zero=(0.0,), regressor=RegressorConfig(), covariates=options,
+    )  # fmt: skip
+    covariates = Covariates({"diet": ("a", "b", "c")}, {"weight": Scale(60.0, 10.0)}, {"weight": (40.0, 90.0)})
+    network = model_of(heads)
+    config = ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30)
+    profile = RegionProfile.fit(["ACGT" * 7, "TTGA" * 7])
+    notes = {"seen_samples": [], "labelled_samples": []}
+    path = tmp_path_factory.mktemp("saved") / "model"
+    saved = SavedModel(network, DataConfig(), config, heads, 40, 0, TARGETS, profile, notes, covariates)
+    save_model(path, saved)
+    return path
+
+
+def export(model: Path, output: Path, *words: str) -> dict[str, object]:
+    """Export in a process without the hook that checks types, which torch.export cannot trace."""
+    command = [sys.executable, "-m", "aam", "export", "--model", str(model), "--output", str(output), *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return json.loads((output / "description.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["torch", pytest.param("onnx", marks=needs_onnx)])
+def test_an_exported_model_gives_what_the_network_gives(model, tmp_path, form):
+    about = export(model, tmp_path / "out", "--format", form)
+    assert about["difference"] < 1e-5
+    assert about["outputs"] == ["age", "age_quantiles", "site"]
+    assert about["classes"] == {"site": ["gut", "skin", "soil"]}
+    assert about["quantiles"] == {"age": [0.1, 0.5, 0.9]}
+    assert set(about["inputs"]) == {"tokens", "asv", "counts", "category", "covariate"}
+
+
+@pytest.mark.slow
+@needs_onnx
+def test_the_file_of_onnx_needs_neither_torch_nor_aam(model, tmp_path):
+    about = export(model, tmp_path / "out", "--part", "encoder")
+    source = f"""
+import sys, numpy, onnx, onnxruntime
+session = onnxruntime.InferenceSession({str(tmp_path / "out" / "model.onnx")!r})
+tokens = numpy.full((7, 13), 2, numpy.uint8)
+inputs = {{"tokens": tokens, "asv": numpy.zeros((5, 1), numpy.int64), "counts": numpy.ones((5, 1), numpy.float32)}}
+samples, asvs = session.run(None, inputs)
+print(samples.shape, asvs.shape, onnx.load({str(tmp_path / "out" / "model.onnx")!r}).opset_import[0].version)
+assert "torch" not in sys.modules and "aam" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout == f"(5, 16) (7, 16) {about['opset']}\n"
+
+
+def saved_like(**changes: object) -> SimpleNamespace:
+    return SimpleNamespace(
+        **{"targets": TARGETS, "members": None, "network": SimpleNamespace(reference=None), **changes}
+    )
+
+
+def test_what_cannot_be_exported_is_said():
+    members = SimpleNamespace(fitted=(SimpleNamespace(members={"kernel": None, "forest": None}),))
+    with pytest.raises(InputError, match=r"with forest, kernel, which look up ASVs by name.*--members deep"):
+        check_exportable(saved_like(members=members), "model")
+    check_exportable(saved_like(members=members), "encoder")
+    with pytest.raises(InputError, match="has no targets; pass --part encoder"):
+        check_exportable(saved_like(targets=Targets(())), "model")
+    with pytest.raises(InputError, match="it places ASVs on a reference tree"):
+        check_exportable(saved_like(network=SimpleNamespace(reference=object())), "encoder")
+    by_site = dataclasses.replace(TARGETS.specs[0], normalize_by="site")
+    with pytest.raises(InputError, match="a scale for each category of 'site'"):
+        check_exportable(saved_like(targets=Targets((by_site,))), "model")
+
+
+def test_outputs_are_named_as_the_model_gives_them():
+    assert output_names(saved_like(), "model") == ["age", "age_quantiles", "site"]
+    assert output_names(saved_like(), "encoder") == ["samples", "asvs"]
+
+
+def test_a_missing_library_is_said_before_anything_is_written(model, tmp_path, capsys, monkeypatch):
+    from aam.cli.main import main
+
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert main(["export", "--model", str(model), "--output", str(tmp_path / "out")]) == 2
+    assert "which is not installed: pip install 'aam[onnx]'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert torch.is_grad_enabled()

@@ -1,0 +1,84 @@
+"""The Containerfile does what the definition does, and a simulated Podman gets the files that it names."""
+
+from __future__ import annotations
+
+import shlex
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from containers.lib.layer import packages, section
+from containers.lib.pins import read_pins
+
+ROOT = Path(__file__).parents[2]
+FLAVOURS = ("rocm", "cuda", "cpu")
+PODMAN = """#!/bin/sh
+echo "$@" >>"$0.calls"
+for word; do last=$word; done
+case $1 in build) cp -r "$last" "$0.context";; push) : >"$(echo "$last" | cut -d : -f 2)";; esac
+"""
+
+
+@pytest.fixture
+def containerfile(script):
+    """Prints the Containerfile of a flavour."""
+
+    def text(flavour: str, *words: object) -> str:
+        done = script("build", "oci", flavour, "--print", "--digest", "sha256:" + "1" * 64, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return text
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_it_does_what_the_definition_does(containerfile, flavour):
+    pins = read_pins(flavour)
+    definition = ROOT / "containers" / pins.definition
+    text = containerfile(flavour)
+    assert "{{" not in text
+    assert f"FROM {pins.base.partition(':')[0]}@sha256:1111" in text
+    assert f"COPY containers/lock/{flavour}.txt /opt/aam/lock.txt\n" in text
+    assert " ".join(packages(definition, pins.python)) in text
+    post = section(definition, "post").replace("{{ PYTHON }}", pins.python).replace("{{ INDEX }}", pins.index)
+    at = 0
+    for line in post.splitlines():
+        if not line.strip().startswith("#"):
+            at = text.index(line.strip().removesuffix("\\").rstrip(), at)
+    assert text.index("ENV PATH=/opt/venv/bin:") < text.index("/opt/venv/bin/python /opt/aam/selftest.py\n")
+    assert "ENV PYTHONNOUSERSITE=1\nENV LC_ALL=C.UTF-8\n" in text
+    assert text.count("LABEL org.opencontainers.image.") == 7
+    assert text.endswith('selftest.py\nENTRYPOINT ["aam"]\n'), "the image is tested while it is built"
+
+
+def test_files_of_the_build(script, tmp_path):
+    podman = tmp_path / "podman"
+    podman.write_text(PODMAN)
+    podman.chmod(0o755)
+    base = tmp_path / "base"
+    (base / "etc").mkdir(parents=True)
+    (base / "etc" / "os-release").write_text("ID=debian\n")
+    words = ("oci", "cpu", "--engine", podman, "--base", base, "--output", tmp_path / "out.oci.tar")
+    done = script("build", *words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.oci.tar").exists()
+    context = tmp_path / "podman.context"
+    text = (context / "Containerfile").read_text()
+    assert text.splitlines()[1:3] == ["FROM scratch", "ADD base.tar /"]
+    copied = [shlex.split(line)[1] for line in text.splitlines() if line.startswith("COPY")]
+    assert len(copied) == 5
+    assert all((context / name).is_file() for name in copied)
+    assert (context / copied[0]).read_bytes() == (ROOT / "containers/lock/cpu.txt").read_bytes()
+    with tarfile.open(context / "base.tar") as file:
+        assert "./etc/os-release" in file.getnames()
+    assert [line.split()[0] for line in (tmp_path / "podman.calls").read_text().splitlines()] == ["build", "push"]
+
+
+def test_all_problems_are_in_one_message(script, tmp_path):
+    words = ("--engine", "docker9", "--definition", "arm", "--digest", "latest")
+    done = script("build", "oci", "cpu", *words, "--output", tmp_path / "out.oci.tar")
+    assert done.returncode == 2
+    for part in ("ENGINE: docker9 not found", "DEFINITION=arm", "DIGEST=latest"):
+        assert part in done.stderr
+    assert not list(tmp_path.glob("*out*"))

@@ -1,0 +1,60 @@
+"""What a release states in several places agrees: the version, the conda recipe, and the lock of `make release`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from containers.lib import release
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+RECIPE = ROOT / "containers" / "conda" / "recipe.yaml"
+# Names on conda-forge that differ from those of Python's index.
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+
+def listed(part: str) -> set[str]:
+    """The items of a list of the recipe."""
+    (block,) = re.findall(rf"(?m)^  {part}:\n((?:    .*\n)+)", RECIPE.read_text())
+    return set(re.findall(r"(?m)^    - (.+)$", block))
+
+
+def test_the_conda_recipe_asks_for_what_the_project_asks_for():
+    requirements = [Requirement(line) for line in PROJECT["dependencies"]]
+    named = {f"{CONDA_NAMES.get(each.name, each.name)} {each.specifier}" for each in requirements}
+    python = f"python {PROJECT['requires-python']}"
+    assert listed("run") == named | {python}
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert listed("host") == {python, "pip", *(re.sub(">=", " >=", line) for line in build)}
+    text = RECIPE.read_text()
+    assert f"- aam = {PROJECT['scripts']['aam']}\n" in text
+    assert f'summary: "{PROJECT["description"]}"\n' in text
+    assert f"license: {PROJECT['license']}\n" in text
+
+
+def test_rattler_build_renders_the_recipe():
+    rattler_build = pytest.importorskip("rattler_build", reason="pip install py-rattler-build")
+    recipe = rattler_build.Stage0Recipe.from_file(RECIPE)
+    (rendered,) = recipe.render(rattler_build.VariantConfig(), rattler_build.RenderConfig())
+    assert rendered.recipe.package.version == release.version()
+
+
+def test_the_version_stands_everywhere_as_in_the_package():
+    assert release.version_problems() == []
+
+
+def test_a_release_is_refused_with_all_its_problems(tmp_path, monkeypatch):
+    for name in (*release.STATED, "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    (tmp_path / "CITATION.cff").write_text("version: 0.0.9\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [0.0.9] - unreleased\n")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    problems = "\n".join(release.release_problems())
+    assert "CITATION.cff: states the versions ['0.0.9']" in problems
+    assert f"expected '## [{release.version()}] - YYYY-MM-DD'" in problems

@@ -1,0 +1,73 @@
+"""Taxonomy: read from QIIME 2 and from text, matched to ASVs by id, sequence or MD5; names for people."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from aam.data.artifact import write_artifact
+from aam.data.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
+from aam.errors import InputError
+
+TEXT = "Feature ID\tTaxon\tConfidence\na\tk__Bacteria; p__Firmicutes; g__; s__\t0.9\nACGT\tk__Bacteria\t1\n"
+
+
+def md5(sequence: str) -> str:
+    return hashlib.md5(sequence.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".qza"])
+def test_lineages_are_read_and_matched(tmp_path: Path, suffix: str):
+    text = f"{TEXT}{md5('TTTT')}\tk__Archaea; p__X\t1\n"
+    path = tmp_path / f"taxonomy{suffix}"
+    if suffix == ".qza":
+        write_artifact(path, "FeatureData[Taxonomy]", "TSVTaxonomyDirectoryFormat", {"taxonomy.tsv": text.encode()})
+    else:
+        path.write_text(text)
+    taxonomy = read_taxonomy(path)
+    assert taxonomy.of(["a", "x", "TTTT", "GGGG"], ["CCCC", "ACGT", "TTTT", "GGGG"]) == (
+        ("k__Bacteria", "p__Firmicutes"), ("k__Bacteria",), ("k__Archaea", "p__X"), (),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="names none of the 1 ASVs"):
+        taxonomy.of(["z"], ["GGGG"])
+
+
+def test_every_fault_is_named(tmp_path: Path):
+    path = tmp_path / "taxonomy.tsv"
+    path.write_text("Feature ID\tTaxon\na\tk__B\na\tk__C\nb\n")
+    with pytest.raises(InputError) as caught:
+        read_taxonomy(path)
+    assert [problem.split(": ", 1)[1][:6] for problem in caught.value.problems] == ["line 3", "line 4"]
+    path.write_text("sample\tph\n")
+    with pytest.raises(InputError, match="expected 'Feature ID' and 'Taxon'"):
+        read_taxonomy(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("k__Bacteria; p__Firmicutes; c__; o__", "Firmicutes (phylum)"),
+        ("f__Lachnospiraceae;g__Blautia;s__", "Blautia"),
+        ("g__Blautia; s__obeum", "Blautia obeum"),
+        ("g__Blautia; s__Blautia obeum", "Blautia obeum"),
+        ("Bacteria; Firmicutes", "Firmicutes"),
+        ("Unassigned", "unassigned"),
+    ],
+)
+def test_names_for_people(text: str, name: str):
+    assert display_name(parse_lineage(text)) == name
+
+
+def test_ranks_come_from_prefixes():
+    lineages = [parse_lineage("d__Bacteria; p__A"), parse_lineage("d__Archaea")]
+    assert [rank_name(level, lineages) for level in range(2)] == ["domain", "phylum"]
+    assert rank_name(1, [("Bacteria", "Firmicutes")]) == "level 2"
+
+
+def test_short_ids_begin_the_ids_of_qiime2_and_differ():
+    names = short_ids(["ACGT", "TTTT"])
+    assert names == (md5("ACGT")[:10], md5("TTTT")[:10])
+    # Two sequences whose MD5 begin with the same ten digits are hard to come by; equal sequences stay equal.
+    assert len(set(short_ids(["ACGT", "ACGT"]))) == 1

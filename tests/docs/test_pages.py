@@ -1,0 +1,171 @@
+"""The documentation site: its commands run as they stand, its pages name every file and column, and it builds."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aam.cli.commands import COMMANDS
+from aam.config import ALIASES, PLURALS
+from aam.options import options_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HOWTO = sorted((DOCS / "howto").glob("*.md"))
+TUTORIAL = DOCS / "tutorial" / "index.md"
+
+# Tests learn for one epoch with a small network where a page leaves the length of training to its default.
+SHIM = f"""#!/bin/bash
+case " $* " in *" --epochs "*) more="" ;; *) more="--epochs 1 --embedding-dim 32 --attention-layers 1" ;; esac
+case "$1" in pretrain|train) more="$more --threads 1" ;; *) more="" ;; esac
+exec {sys.executable} -m aam "$@" $more
+"""
+
+
+def commands_of(page: Path) -> list[str]:
+    """The blocks of commands that a reader runs."""
+    return re.findall(r"(?ms)^```bash\n(.*?)^```$", page.read_text(encoding="utf-8"))
+
+
+def run_page(page: Path, folder: Path) -> str:
+    """Run the commands of a page one after the other in a copy of what it needs; return what they print."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "aam").write_text(SHIM)
+    (programs / "aam").chmod(0o755)
+    shutil.copytree(DOCS / "tutorial" / "qiime2-crc", folder / "docs" / "tutorial" / "qiime2-crc")
+    path = os.pathsep.join((str(programs), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    script = "set -euo pipefail\n" + "\n".join(commands_of(page))
+    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+# --- commands ----------------------------------------------------------------------------------------------
+
+
+def test_options_of_the_pages_exist():
+    """Every option that stands in a command of a page is one of that command."""
+    checked = 0
+    for page in [*HOWTO, TUTORIAL, ROOT / "README.md"]:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in re.findall(r"(?m)^(?:    )?aam (\w+ .*)$", text):
+            command, *words = re.sub(r"#.*", "", line).split()
+            if command not in COMMANDS:
+                continue
+            names = {"--config", *(each.name for each in options_of(COMMANDS[command].default()))}
+            names |= {alias for alias, name in (ALIASES | PLURALS).items() if name in names}
+            given = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert given <= names, (page.name, command, given - names)
+            checked += 1
+    assert checked > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in HOWTO if commands_of(page)], ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run(page, tmp_path):
+    printed = run_page(page, tmp_path)
+    assert "Traceback" not in printed
+    assert printed.strip(), "the commands of the page print nothing"
+
+
+@pytest.fixture(scope="module")
+def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tutorial")
+    (folder / "printed.txt").write_text(run_page(TUTORIAL, folder))
+    return folder
+
+
+@pytest.mark.slow
+def test_the_tutorial_gives_what_it_shows(tutorial):
+    printed = (tutorial / "printed.txt").read_text()
+    for expected in ("Agreement with unifrac on 158 held-out samples", "with 95 % intervals over 80 values of subject",
+                     "The model beside baselines", "158 samples explained"):  # fmt: skip
+        assert expected in printed, expected
+    metrics = json.loads((tutorial / "tutorial/run/metrics.json").read_text())
+    auroc = metrics["targets"]["sex"]["metrics"]["auroc"]
+    assert auroc["low"] < 0.684 < auroc["high"]
+    assert (tutorial / "tutorial/run/report.html").stat().st_size < 2_000_000
+
+
+# --- reference ---------------------------------------------------------------------------------------------
+
+
+def documented() -> str:
+    return (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_every_file_and_column_is_described(tutorial):
+    page = documented()
+    missing = []
+    for path in sorted((tutorial / "tutorial").rglob("*")):
+        if (
+            path.is_dir()
+            or "tensorboard" in path.parts
+            or path.suffix == ".svg"
+            or path.parent.name == "tutorial"
+            or path.name == ".lock"
+        ):
+            continue
+        missing += [] if f"`{path.name}`" in page else [path.name]
+        if path.suffix == ".tsv":
+            with path.open() as file:
+                header = next(csv.reader(file, dialect="excel-tab"))
+            for name in header:
+                plain = re.sub(r"^sex$", "TARGET", re.sub(r"^sex=.*", "TARGET=CLASS", name))
+                plain = re.sub(r"=(female|male)$", "", plain)
+                plain = re.sub(r"\.(presence|kernel|forest|deep)$", ".MEMBER", plain)
+                missing += [] if f"`{plain}`" in page else [f"{path.name}: {name}"]
+    assert not missing, missing
+
+
+def test_the_reference_names_every_option():
+    sys.path.insert(0, str(DOCS))
+    try:
+        from make_reference import options_page
+    finally:
+        sys.path.remove(str(DOCS))
+    sections = dict(re.findall(r"(?ms)^## aam ([\w-]+)\n(.*?)(?=^## |\Z)", options_page()))
+    assert set(sections) == set(COMMANDS)
+    for name, command in COMMANDS.items():
+        for option in options_of(command.default()):
+            assert f"| `{option.name}`" in sections[name], (name, option.name)
+
+
+# --- the site ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("myst_parser", reason="the extra docs is not installed")
+    pytest.importorskip("furo", reason="the extra docs is not installed")
+    source = shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("build"))
+    # Pages name files of the examples.
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-b",
+        "html",
+        "-W",
+        "--keep-going",
+        "-q",
+        str(source),
+        str(tmp_path / "html"),
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    home = (tmp_path / "html" / "index.html").read_text()
+    assert not re.search(r'<(?:script|link|img)[^>]*(?:src|href)="https?:', home), "nothing is loaded from elsewhere"

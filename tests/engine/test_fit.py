@@ -1,0 +1,79 @@
+"""A task that is trained in a run directory: models, resume after a kill, and a run that is finished."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aam.engine.checkpoint import find_checkpoints, load
+from aam.engine.fit import fit_and_save
+from aam.engine.options import RunConfig, TrainingOptions
+from aam.engine.run import Command, run_command
+from aam.errors import FINISHED
+from aam.options import section
+from tests.engine.conftest import Doubling, same
+
+EPOCHS = 30
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options of a small command."""
+
+    train: TrainingOptions = section(TrainingOptions())
+    runtime: RunConfig = section(RunConfig())
+
+
+class Slow(Doubling):
+    """Steps that take long enough to be interrupted."""
+
+    pause = 0.0
+
+    def end_step(self, step: int, optimizer: torch.optim.Optimizer) -> None:
+        time.sleep(self.pause)
+
+
+def run(folder: Path, pause: float = 0.0) -> int:
+    train = TrainingOptions(epochs=EPOCHS, lr=0.02, patience=0)
+    runtime = RunConfig(output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from="auto")
+
+    def work(run, device):
+        task = Slow()
+        task.pause = pause
+        best = fit_and_save(lambda: task, train, run, run.path, "doubling", {"size": 3})
+        return {"size": best.facts["size"], "best_epoch": best.facts["best_epoch"]}
+
+    return run_command(Command("tests", "double", Config(train, runtime), runtime, {}), work)
+
+
+def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
+    assert run(tmp_path / "whole") == FINISHED
+    folder = str(tmp_path / "killed")
+    source = f"from tests.engine.test_fit import run; from pathlib import Path; run(Path({folder!r}), 0.02)"
+    path = os.pathsep.join((str(Path(__file__).parents[2]), os.environ["PYTHONPATH"]))
+    process = subprocess.Popen([sys.executable, "-c", source], env={**os.environ, "PYTHONPATH": path})
+    while not find_checkpoints(tmp_path / "killed" / "checkpoints"):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "model").exists()
+    assert run(tmp_path / "killed") == FINISHED
+    for name in ("model", "last"):
+        whole, killed = (load(tmp_path / folder / name) for folder in ("whole", "killed"))
+        assert same(whole.tensors, killed.tensors)
+    results = json.loads((tmp_path / "killed" / "metrics.json").read_text())
+    assert results == json.loads((tmp_path / "whole" / "metrics.json").read_text())
+    assert results["size"] == 3
+    assert not (tmp_path / "killed" / "checkpoints").exists()
+    before = (tmp_path / "killed" / "model" / "manifest.json").stat().st_mtime_ns
+    assert run(tmp_path / "killed") == FINISHED
+    assert (tmp_path / "killed" / "model" / "manifest.json").stat().st_mtime_ns == before

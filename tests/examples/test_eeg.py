@@ -1,0 +1,344 @@
+"""The EEG example: cohorts, windows, subsets, the spectrum, training, resume, challenge files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aam.cli.main import main
+from aam.data.metadata import Metadata
+from aam.engine.checkpoint import find_checkpoints, load
+from aam.errors import InputError
+from aam.runtime.routing import RouteToCpu
+from examples.eeg.__main__ import PROGRAM
+from examples.eeg.challenge import challenge_problems, challenge_text, read_rows
+from examples.eeg.cohort import record
+from examples.eeg.config import LabelOptions, ModelOptions, RecordingOptions, SimulateConfig
+from examples.eeg.network import BANDS, EegNet, PatchEncoder, Predictor, augment, band_matrix, contrast, spectral_power
+from examples.eeg.recordings import Recordings, Target, cut_windows, make_splits, make_targets, read_recordings
+from examples.eeg.task import by_subject, scores
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory) -> Path:
+    pytest.importorskip("mne", reason="the extra eeg is not installed")
+    folder = tmp_path_factory.mktemp("eeg") / "cohort"
+    words = ["simulate", "--output-dir", str(folder), "--subjects", "12", "--windows", "3", "--channels", "8"]
+    assert main(words, PROGRAM) == 0
+    return folder
+
+
+def train_words(cohort: Path, folder: Path, *more: str) -> list[str]:
+    small = "--width 16 --layers 1 --heads 2 --epochs 2 --threads 1 --device cpu --batch-size 8"
+    return ["train", "--cohort", str(cohort), "--output-dir", str(folder), *small.split(), *more]
+
+
+# --- recordings --------------------------------------------------------------------------------------------
+
+
+def test_recordings_come_back_with_their_subjects_and_labels(cohort):
+    data = read_recordings(RecordingOptions(cohort=cohort))
+    assert data.windows.shape == (36, 8, 200)
+    assert data.subject.tolist() == [subject for subject in range(12) for _ in range(3)]
+    signal, age, sex = record(SimulateConfig(subjects=12, windows=3, channels=8), 4)
+    windows, _ = cut_windows(signal, RecordingOptions())
+    assert np.abs(data.windows[data.subject == 4] - windows).max() < 1e-4
+    age_target, sex_target = make_targets(data, LabelOptions(), 0)
+    assert age_target.values[4] == pytest.approx(age, abs=1e-3)
+    assert sex_target.classes[int(sex_target.values[4])] == sex
+
+
+def test_filters_and_other_rates_are_options(cohort):
+    data = read_recordings(RecordingOptions(cohort=cohort, low_hz=2, high_hz=20, sampling_rate=50.0))
+    assert data.windows.shape == (36, 8, 100)
+
+
+def test_artifacts_leave_windows_out_and_bad_channels_are_silent():
+    random = np.random.default_rng(0)
+    signal = 1e-5 * random.standard_normal((20, 600))
+    signal[3, 250] = 1e-3
+    signal[7] *= 1000
+    windows, dropped = cut_windows(signal, RecordingOptions(bad_channels=True, max_microvolts=150))
+    assert (len(windows), dropped) == (2, 1)
+    assert not windows[:, 7].any()
+    assert np.allclose(windows[:, 0].std(axis=1), 1, atol=1e-3)
+
+
+def test_what_is_missing_is_named_at_once(cohort, tmp_path):
+    data = read_recordings(RecordingOptions(cohort=cohort))
+    with pytest.raises(InputError) as caught:
+        make_targets(data, LabelOptions(targets=("age", "iq", "task")), 0)
+    assert len(caught.value.problems) == 2
+    alike = replace(data, metadata=replace(data.metadata, columns={"age": ("7",) * 12, "sex": ("F",) * 12}))
+    with pytest.raises(InputError, match="--targets age: 1 values") as caught:
+        make_targets(alike, LabelOptions(), 0)
+    assert len(caught.value.problems) == 2
+    with pytest.raises(InputError, match=r"participants\.tsv: no such file"):
+        read_recordings(RecordingOptions(cohort=tmp_path))
+
+
+@pytest.mark.parametrize("options", [LabelOptions(), LabelOptions(cv=5), LabelOptions(label_share=0.1)])
+def test_no_subject_stands_in_two_subsets(options):
+    subjects = [f"sub-{number:02d}" for number in range(60)]
+    windows = np.repeat(np.arange(60), 3)
+    data = Recordings(np.zeros((180, 1, 4), np.float32), windows, tuple(subjects), Metadata((), {}, {}), 100.0)
+    splits = make_splits(subjects, options, 3)
+    for split in splits:
+        parts = {name: set(data.subject[rows].tolist()) for name, rows in data.rows_of(split).items()}
+        assert all(parts.values())
+        assert len(set.union(*parts.values())) == sum(map(len, parts.values())) == len(split.sample_ids)
+        assert all(len(rows) == 3 * len(parts[name]) for name, rows in data.rows_of(split).items())
+    if options.cv:
+        assert sorted(subject for split in splits for subject in split.ids("test")) == subjects
+    if options.label_share < 1:
+        everything = make_splits(subjects, LabelOptions(), 3)[0]
+        assert set(splits[0].ids("train")) < set(everything.ids("train"))
+        assert splits[0].ids("test") == everything.ids("test")
+
+
+def test_metrics_of_subjects_are_those_of_the_means_of_their_windows():
+    data = Recordings(
+        np.zeros((6, 1, 4), np.float32), np.repeat([0, 1, 2], 2), ("a", "b", "c"), Metadata((), {}, {}), 100.0
+    )
+    predicted = np.array([1.0, 3, 4, 4, 5, 7])
+    subjects, means = by_subject(data, np.arange(6), predicted)
+    assert (subjects.tolist(), means.tolist()) == ([0, 1, 2], [2, 4, 6])
+    metrics = scores(Target("age", np.array([1.0, 2, 3])), data, np.arange(6), predicted)
+    assert metrics["subjects"]["pearson"] == pytest.approx(1)
+    assert metrics["subjects"]["mae"] == pytest.approx(2)
+    assert metrics["windows"]["pearson"] < 1
+
+
+# --- the network -------------------------------------------------------------------------------------------
+
+
+def test_bands_are_in_true_hertz():
+    seconds = torch.arange(200) / 100
+    for hertz, band in ((2.0, 0), (6.0, 1), (10.0, 2), (20.0, 3), (40.0, 4)):
+        power = spectral_power(torch.sin(2 * torch.pi * hertz * seconds)[None]) @ band_matrix(BANDS, 200, 100.0)
+        assert int(power.argmax()) == band
+    assert not band_matrix(((60.0, 70.0),), 200, 100.0).any()
+
+
+def test_a_gradient_passes_through_a_routed_transform():
+    x = torch.randn(2, 16, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    with RouteToCpu(["fft"]):
+        assert torch.autograd.gradcheck(spectral_power, (x,))
+
+
+@pytest.mark.gpu
+def test_a_gradient_passes_through_a_transform_on_another_device():
+    x = torch.randn(2, 16, generator=torch.Generator().manual_seed(0)).double().cuda().requires_grad_()
+    with RouteToCpu(["fft"]):
+        assert spectral_power(x).device.type == "cuda"
+        assert torch.autograd.gradcheck(spectral_power, (x,))
+
+
+def test_eegnet_is_that_of_braindecode():
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from braindecode.models import EEGNet
+
+            theirs = EEGNet(n_chans=9, n_outputs=3, n_times=200)
+    except (ImportError, OSError) as error:
+        # Its torchaudio is compiled for one build of PyTorch.
+        pytest.skip(f"braindecode cannot be loaded: {error}")
+    ours = EegNet(9, 200)
+    layers = ("conv_temporal", "bnorm_temporal", "conv_spatial", "bnorm_1", "conv_separable_depth",
+              "conv_separable_point", "bnorm_2")  # fmt: skip
+    modules = [module for module in ours.modules() if isinstance(module, torch.nn.Conv2d | torch.nn.BatchNorm2d)]
+    for module in (*theirs.modules(), *ours.modules()):
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    before_last: list[torch.Tensor] = []
+    theirs.drop_2.register_forward_hook(lambda module, inputs, output: before_last.append(output.flatten(1)))
+    x = torch.randn(4, 9, 200, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        # Beyond the largest norm that a spatial filter may have.
+        spatial = theirs.conv_spatial.parametrizations.weight.original.mul_(20)
+        for name, module in zip(layers, modules, strict=True):
+            module.load_state_dict(
+                {"weight": spatial} if name == "conv_spatial" else getattr(theirs, name).state_dict()
+            )
+        for mode in (True, False):
+            theirs.train(mode)(x)
+            torch.testing.assert_close(ours.train(mode)(x), before_last[-1])
+
+
+def test_masked_tokens_are_not_read():
+    torch.manual_seed(0)
+    encoder = PatchEncoder((4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, dropout=0.0)).eval()
+    x = torch.randn(1, 4, 100)
+    other = x.clone()
+    other[..., :10] += 5
+    mask = torch.zeros(1, encoder.tokens, dtype=torch.bool)
+    mask[0, 0] = True
+    torch.testing.assert_close(encoder.encode(x, mask), encoder.encode(other, mask))
+    assert not torch.allclose(encoder.encode(x), encoder.encode(other))
+
+
+def test_a_number_is_not_bounded_and_classes_are_logits():
+    encoder = PatchEncoder((4, 100), 100.0, ModelOptions(width=8, layers=1, heads=2, spectrum="bands"))
+    targets = [Target("age", np.zeros(2)), Target("sex", np.zeros(2), ("F", "M"))]
+    model = Predictor(encoder, targets, torch.tensor([[10.0, 4], [0, 1]]))
+    with torch.no_grad():
+        model.heads[0].bias.fill_(50.0)
+    age, sex = model(torch.randn(3, 4, 100))
+    assert age.min() > 10
+    assert sex.shape == (3, 2)
+
+
+def test_contrast_is_low_where_pairs_agree():
+    vectors = torch.eye(4).repeat_interleave(2, 0)
+    assert float(contrast(vectors, 0.1).mean()) < 1e-3
+    assert float(contrast(vectors.roll(1, 0), 0.1).mean()) > 1
+
+
+def test_augmentation_is_that_of_its_seed():
+    x = torch.randn(2, 4, 50)
+    one, two, other = (augment(x, ModelOptions(), torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+# --- runs --------------------------------------------------------------------------------------------------
+
+
+def test_pretraining_training_and_a_challenge_file(cohort, tmp_path, capsys):
+    small = ["--width", "16", "--layers", "1", "--heads", "2", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
+    assert main(["pretrain", "--cohort", str(cohort), "--output-dir", str(tmp_path / "pre"), *small], PROGRAM) == 0
+    words = train_words(
+        cohort, tmp_path / "run", "--pretrained", str(tmp_path / "pre" / "model"), "--unfreeze-epochs", "1"
+    )
+    assert main([*words, "--seeds", "2"], PROGRAM) == 0
+    results = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert {"transformer", "ridge on band power", "mean or most frequent"} <= results.keys()
+    assert (tmp_path / "run" / "seed-1" / "model" / "manifest.json").is_file()
+    predictions = tmp_path / "run" / "predictions.tsv"
+    challenge = ["challenge", "--predictions", str(predictions)]
+    assert main([*challenge, "--output", str(tmp_path / "file.csv")], PROGRAM) == 0
+    assert main([*challenge, "--check", str(tmp_path / "file.csv")], PROGRAM) == 0
+    capsys.readouterr()
+    assert main(train_words(cohort, tmp_path / "bad", "--width", "15"), PROGRAM) == 2
+    assert "--width 15 is not divisible by --heads 2" in capsys.readouterr().err
+
+
+def test_learning_rate_and_batch_are_found_and_a_card_sets_the_sizes(cohort, tmp_path, capsys):
+    small = [
+        "--cohort",
+        str(cohort),
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--heads",
+        "2",
+        "--threads",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    assert main(["find", "batch-size", *small, "--max-size", "50"], PROGRAM) == 0
+    assert "largest batch: 50" in capsys.readouterr().out
+    assert main(["find", "lr", *small, "--steps", "12"], PROGRAM) == 0
+    assert "learning rate: " in capsys.readouterr().out
+    words = train_words(cohort, tmp_path / "run", "--card", "6gb", "--no-baselines")
+    assert main([*words, "--epochs", "1"], PROGRAM) == 0
+    facts = load(tmp_path / "run" / "model").facts
+    assert "32 samples per step" in capsys.readouterr().err
+    assert facts["model"]["width"] == 96
+
+
+def test_what_a_challenge_refuses(tmp_path):
+    rows = [{"participant_id": f"s{n}", "age": "7.5", "sex": "F", "sex_confidence": "0.9"} for n in range(4)]
+    path = tmp_path / "file.csv"
+    lines = challenge_text(rows).splitlines()
+    path.write_text("\n".join(lines) + "\n")
+    assert challenge_problems(path, rows) == []
+    bad = [*lines[:-1], lines[1], "s9,1,rest,age,nan,", "s0,1,rest,sex,F,1.5"]
+    path.write_text("\n".join(bad) + "\n")
+    problems = "\n".join(challenge_problems(path, rows))
+    for word in ("there twice", "missing: 's3 sex'", "not asked for: 's9 age'", "'nan'", "'1.5'"):
+        assert word in problems
+    path.write_text("a,b\n1,2\n")
+    assert "expected 'subject'" in challenge_problems(path, rows)[0]
+    assert read_rows(path, ",") == [{"a": "1", "b": "2"}]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_ends_with_the_same_bits(cohort, tmp_path):
+    more = ["--epochs", "20", "--patience", "0", "--checkpoint-minutes", "0", "--resume-from", "auto"]
+    assert main(train_words(cohort, tmp_path / "whole", *more), PROGRAM) == 0
+    words = [sys.executable, "-m", "examples.eeg", *train_words(cohort, tmp_path / "killed", *more)]
+    path = os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))
+    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
+    while not find_checkpoints(tmp_path / "killed" / "checkpoints"):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "model").exists()
+    assert main(words[3:], PROGRAM) == 0
+    whole, killed = (load(tmp_path / name / "model") for name in ("whole", "killed"))
+    assert all(torch.equal(value, killed.tensors[name]) for name, value in whole.tensors.items())
+    predictions = [(tmp_path / name / "predictions.tsv").read_text() for name in ("whole", "killed")]
+    assert predictions[0] == predictions[1]
+
+
+@pytest.mark.slow
+def test_the_simulated_cohort_is_learned_and_shuffled_labels_are_not(tmp_path):
+    pytest.importorskip("mne", reason="the extra eeg is not installed")
+    assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
+    results = {}
+    for name, more in (("run", []), ("shuffled", ["--shuffle-labels"])):
+        words = ["train", "--cohort", str(tmp_path / "cohort"), "--output-dir", str(tmp_path / name), "--threads", "1"]
+        assert main([*words, *more], PROGRAM) == 0
+        results[name] = json.loads((tmp_path / name / "metrics.json").read_text())
+    made, ridge = results["run"]["transformer"], results["run"]["ridge on band power"]
+    assert made["age"]["subjects"]["pearson"] > max(0.9, ridge["age"]["subjects"]["pearson"])
+    assert made["sex"]["subjects"]["accuracy"] > max(0.85, ridge["sex"]["subjects"]["accuracy"])
+    assert abs(results["shuffled"]["transformer"]["age"]["subjects"]["pearson"]) < 0.35
+    assert 0.3 < results["shuffled"]["transformer"]["sex"]["subjects"]["accuracy"] < 0.7
+
+
+@pytest.mark.slow
+def test_pretraining_helps_where_few_subjects_have_labels(tmp_path):
+    pytest.importorskip("mne", reason="the extra eeg is not installed")
+    cohort = ["--cohort", str(tmp_path / "cohort"), "--threads", "1"]
+    assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
+    errors: dict[str, list[float]] = {"with": [], "without": []}
+    for seed in ("0", "1", "2"):
+        pretrained = tmp_path / f"pretrained-{seed}"
+        assert main(["pretrain", *cohort, "--output-dir", str(pretrained), "--seed", seed], PROGRAM) == 0
+        for name, more in (("with", ["--pretrained", str(pretrained / "model")]), ("without", [])):
+            folder = tmp_path / f"{name}-{seed}"
+            few = ["--label-share", "0.1", "--no-baselines", "--seed", seed, "--output-dir", str(folder)]
+            assert main(["train", *cohort, *few, *more], PROGRAM) == 0
+            metrics = json.loads((folder / "metrics.json").read_text())["transformer"]
+            errors[name].append(metrics["age"]["subjects"]["mae"])
+    assert np.mean(errors["with"]) < np.mean(errors["without"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["cnn", "eegnet"])
+def test_other_networks_learn_age(network, tmp_path):
+    pytest.importorskip("mne", reason="the extra eeg is not installed")
+    assert main(["simulate", "--output-dir", str(tmp_path / "cohort")], PROGRAM) == 0
+    words = ["train", "--cohort", str(tmp_path / "cohort"), "--output-dir", str(tmp_path / "run"), "--threads", "1"]
+    assert main([*words, "--network", network, "--no-baselines", "--epochs", "4"], PROGRAM) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())[network]
+    assert metrics["age"]["subjects"]["pearson"] > 0.3

@@ -1,0 +1,395 @@
+"""HTFT: interpolators, projections, the field, the published rule, and several processes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from aam.cli.main import main
+from aam.engine.checkpoint import State, load, save
+from aam.engine.options import RunConfig
+from aam.engine.trainer import Trainer
+from aam.errors import InputError
+from aam.runtime.distributed import SINGLE
+from examples.htft.__main__ import PROGRAM
+from examples.htft.commands import build
+from examples.htft.config import FieldConfig, TrainConfig, published, train_problems
+from examples.htft.field import HypertensorField
+from examples.htft.interpolate import INTERPOLATORS, weights
+from examples.htft.language import LanguageModel
+from examples.htft.sketch import CountSketch, Srht, hadamard
+from examples.htft.student import Student, evaluate
+from examples.htft.task import Data, StudentTask
+from examples.htft.windows import Capture, compact, read_windows, write_windows
+from tests.examples.htft_ranks import make_trainer, random_windows, small_options
+
+ROOT = Path(__file__).parents[2]
+RANKS = Path(__file__).parent / "htft_ranks.py"
+
+
+# --- interpolators -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", INTERPOLATORS)
+def test_weights_add_up_to_one_and_meet_the_control_vectors(name):
+    low, high = torch.tensor(0.7).double(), torch.tensor(1.9).double()
+    s = torch.linspace(-3, 3, 121).double()
+    assert torch.allclose(weights(name, s, low, high).sum(-1), torch.ones(121).double(), atol=1e-12)
+    knots = weights(name, torch.stack([-low, low * 0, high]), low, high)
+    torch.testing.assert_close(knots, torch.eye(3).double(), atol=1e-12, rtol=0)
+
+
+def test_hermite_reproduces_lines_and_is_smooth_in_the_middle():
+    low, high = torch.tensor(0.7).double(), torch.tensor(1.9).double()
+    s = torch.linspace(-0.7, 1.9, 50).double()
+    line = weights("hermite", s, low, high) @ torch.stack([-low, low * 0, high])
+    torch.testing.assert_close(line, s, atol=1e-12, rtol=0)
+    step = 1e-6
+    left, middle, right = weights("hermite", torch.tensor([-step, 0, step]).double(), low, high)
+    torch.testing.assert_close((right - middle) / step, (middle - left) / step, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", INTERPOLATORS)
+def test_gradients_of_the_weights(name):
+    s = torch.tensor([-2.0, -0.5, -0.01, 0.3, 1.2, 2.5]).double().requires_grad_()
+    low, high = (torch.tensor(v).double().requires_grad_() for v in (0.8, 1.5))
+    assert torch.autograd.gradcheck(lambda *values: weights(name, *values), (s, low, high))
+
+
+# --- projections -------------------------------------------------------------------------------------------
+
+
+def test_the_hadamard_transform_is_its_own_inverse():
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(hadamard(hadamard(x)), x, atol=1e-12, rtol=0)
+    torch.testing.assert_close(hadamard(x).norm(dim=1), x.norm(dim=1))
+    torch.testing.assert_close(hadamard(torch.eye(4))[1], torch.tensor([1.0, -1, 1, -1]) / 2)
+
+
+@pytest.mark.parametrize("kind", [CountSketch, Srht])
+def test_projections_keep_inner_products(kind):
+    a, b = torch.randn(2, 1, 200, generator=torch.Generator().manual_seed(1)).double()
+    scale = float(a.norm() * b.norm())
+    products = torch.stack([(p(a) * p(b)).sum() for p in (kind(200, 128, seed) for seed in range(300))])
+    error = (products - (a * b).sum()) / scale
+    # The standard deviation of one projection is near 1/sqrt(128) = 0.088.
+    assert float(error.std()) < 0.11
+    assert abs(float(error.mean())) < 4 * 0.11 / math.sqrt(300)
+
+
+def test_blocks_have_one_scale():
+    y = Srht(50, 64, 0, block=16)(7 * torch.randn(4, 50))
+    torch.testing.assert_close(y.unflatten(1, (4, 16)).square().mean(-1), torch.ones(4, 4), atol=1e-4, rtol=0)
+
+
+# --- the field ---------------------------------------------------------------------------------------------
+
+
+def test_the_field_is_the_sum_over_its_units():
+    field = HypertensorField(5, 3, FieldConfig(7, gain=2.0), 0).double()
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).double()
+    normal = F.normalize(field.normal, dim=1)
+    s = x @ normal.T + field.offset
+    gates = torch.softmax(-s.abs(), 1)
+    low, high = field.log_band.exp().unbind(1)
+    value = torch.einsum("bmw,mwd->bmd", weights("hermite", s, low, high), field.control)
+    torch.testing.assert_close(field(x), 2 * (gates[..., None] * value).sum(1) + field.bias)
+    chosen = HypertensorField(5, 3, FieldConfig(7, active=7, gain=2.0), 0).double()
+    few = HypertensorField(5, 3, FieldConfig(7, active=6, gain=2.0, temperature=1e-3), 0).double()
+    torch.testing.assert_close(chosen(x), field(x))
+    torch.testing.assert_close(
+        few(x), HypertensorField(5, 3, FieldConfig(7, gain=2.0, temperature=1e-3), 0).double()(x)
+    )
+
+
+@pytest.mark.parametrize("metric", ["planar", "euclid", "hybrid", "hybrid_exp"])
+def test_gradients_of_the_field(metric):
+    field = HypertensorField(4, 2, FieldConfig(5, metric=metric), 0).double()
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
+    names = [name for name, _ in field.named_parameters()]
+
+    def call(x: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(field, dict(zip(names, values, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(call, (x, *(p.detach().clone().requires_grad_() for p in field.parameters())))
+
+
+def test_anchors_choose_the_nearest_units():
+    field = HypertensorField(2, 1, FieldConfig(3, active=1, locality="anchor", temperature=1e-3), 0)
+    field.place_anchors(torch.tensor([[0.0, 0], [5, 5], [-5, 5]]))
+    units = field.gates(torch.tensor([[0.1, 0.2], [4, 6], [-6, 4]]), field.normals()).units
+    assert units is not None
+    assert units[:, 0].tolist() == [0, 1, 2]
+
+
+# --- the published rule ------------------------------------------------------------------------------------
+
+
+class PublishedField:
+    """The published learning rule, written out for one sample at a time with NumPy, in float64."""
+
+    def __init__(self, field: HypertensorField, tau: float, k: int, decay: float = 5.0) -> None:
+        values = {name: value.detach().double().numpy().copy() for name, value in field.named_parameters()}
+        self.n, self.delta, self.V = values["normal"], values["offset"], values["control"]
+        self.band, self.tau, self.k, self.decay = np.exp(values["log_band"]), tau, k, decay
+
+    def weights(self, s: float, a: float, b: float) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of V-, V0, V+ and their derivative by s."""
+        inside = -a < s < b
+        t, this, other = (s / b, b, a) if s >= 0 else (-s / a, a, b)
+        t = min(t, 1.0)
+        h10, d10 = t**3 - 2 * t**2 + t, 3 * t**2 - 4 * t + 1
+        near = (1 - (2 * t**3 - 3 * t**2 + 1)) + (t**3 - t**2) + h10 / 2
+        d_near = -(6 * t**2 - 6 * t) + (3 * t**2 - 2 * t) + d10 / 2
+        far, d_far = -h10 / 2 * this / other, -d10 / 2 * this / other
+        w = np.array([far, 1 - near - far, near])
+        d = np.array([d_far, -d_near - d_far, d_near]) / this * inside
+        return (w, d) if s >= 0 else (w[::-1], -d[::-1])
+
+    def step(self, x: np.ndarray, gradient_of, eta: float, eta_geometry: float) -> None:
+        s = self.n @ x + self.delta
+        foot = -self.delta[:, None] * self.n
+        g = np.sqrt(np.abs(s) * np.linalg.norm(x - foot, axis=1))
+        metric = g * np.exp(np.minimum(np.sqrt(g / self.decay), 60))
+        nearest = np.argsort(np.linalg.norm(x - foot, axis=1))[: 4 * self.k]
+        active = nearest[np.argsort(np.abs(s[nearest]))[: self.k]]
+        gate = np.exp(-(metric[active] - metric[active].min()) / self.tau)
+        gate /= gate.sum()
+        both = [self.weights(s[i], *self.band[i]) for i in active]
+        y = sum(q * w @ self.V[i] for q, i, (w, _) in zip(gate, active, both, strict=True))
+        g_y = gradient_of(y)
+        for q, i, (w, d) in zip(gate, active, both, strict=True):
+            c = q * g_y @ (d @ self.V[i])
+            self.V[i] -= eta * q * w[:, None] * g_y
+            self.n[i] -= eta_geometry * c * x
+            self.n[i] /= np.linalg.norm(self.n[i])
+            self.delta[i] -= eta_geometry * c
+
+
+@pytest.mark.parametrize("loss", ["squared error", "cross entropy"])
+def test_the_online_rule_is_the_published_one(loss):
+    config = FieldConfig(24, active=4, temperature=0.5, metric="hybrid_exp", band=(0.3, 1.5), online=True)
+    field = HypertensorField(6, 3, config, 0).double()
+    field.normal.data = F.normalize(field.normal.data, dim=1)
+    reference = PublishedField(field, 0.5, 4)
+    groups = [{"params": [field.control], "lr": 0.04}, {"params": [field.normal, field.offset], "lr": 0.004}]
+    optimizer = torch.optim.SGD(groups)
+    random = torch.Generator().manual_seed(3)
+    for _ in range(50):
+        x, target = torch.randn(1, 6, generator=random).double(), torch.randn(1, 3, generator=random).double()
+        label = int(target.argmax())
+        optimizer.zero_grad()
+        y = field(x)
+        squared = (y - target).square().sum() / 2
+        (squared if loss == "squared error" else F.cross_entropy(y, torch.tensor([label]))).backward()
+        optimizer.step()
+        with torch.no_grad():
+            field.normal.copy_(F.normalize(field.normal, dim=1))
+        one_hot = np.eye(3)[label]
+        gradient = {
+            "squared error": lambda y, t=target: y - t[0].numpy(),
+            "cross entropy": lambda y, o=one_hot: np.exp(y - y.max()) / np.exp(y - y.max()).sum() - o,
+        }[loss]
+        reference.step(x[0].numpy(), gradient, 0.04, 0.004)
+    for ours, theirs in ((field.normal, reference.n), (field.offset, reference.delta), (field.control, reference.V)):
+        assert np.abs(ours.detach().numpy() - theirs).max() < 1e-10
+
+
+def test_the_published_variant_trains_by_its_rule():
+    config = published(TrainConfig(student=small_options()))
+    assert (config.student.update_rule, config.train.optimizer, config.train.batch_size) == ("online", "sgd", 1)
+    config = TrainConfig(student=small_options(update_rule="online", active=(4, 4)), train=config.train)
+    windows = random_windows(30)
+    student = build(config, Capture({"train": windows}, 5, {}), SINGLE)
+    before = student.first.field.log_band.clone()
+    Trainer(
+        StudentTask(student, Data(windows, windows, 0), config.train, torch.device("cpu")), config.train, RunConfig()
+    ).fit()
+    torch.testing.assert_close(student.first.field.normal.norm(dim=1), torch.ones(16))
+    assert torch.equal(student.first.field.log_band, before)
+
+
+# --- windows and students ----------------------------------------------------------------------------------
+
+
+def test_windows_come_back_and_damage_is_named(tmp_path):
+    capture = Capture({"train": random_windows(20), "validation": random_windows(9, 1)}, 5, {"provider": "test"})
+    write_windows(tmp_path / "w", capture)
+    loaded = read_windows(tmp_path / "w")
+    assert loaded.classes == 5
+    for name, windows in capture.windows.items():
+        for key, value in vars(windows).items():
+            assert torch.equal(getattr(loaded.windows[name], key), value)
+    save(tmp_path / "other", State({}, {}))
+    with pytest.raises(InputError, match="not the windows of a teacher"):
+        read_windows(tmp_path / "other")
+    (tmp_path / "w" / "state.safetensors").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"state\.safetensors"):
+        read_windows(tmp_path / "w")
+
+
+def test_a_gpt_does_not_see_later_tokens():
+    model = LanguageModel("gpt", 11, 8, 6).eval()
+    tokens = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
+    other = tokens.clone()
+    other[:, 4:] = (other[:, 4:] + 1) % 11
+    hidden, changed = model.hidden(tokens), model.hidden(other)
+    torch.testing.assert_close(hidden[:, :4], changed[:, :4])
+    assert not torch.allclose(hidden[:, 4:], changed[:, 4:])
+    torch.testing.assert_close(model.teach(tokens)[1], model(tokens)[:, -1])
+
+
+@pytest.mark.parametrize("provider", ["gru", "gpt"])
+def test_a_teacher_a_student_and_their_table(provider, tmp_path, capsys):
+    few = "--windows 64 --held-out-windows 32 --width 8 --length 6 --vocabulary 7 --epochs 1 --threads 1 --device cpu"
+    words = ["teach", "--provider", provider, "--output-dir", str(tmp_path / "teacher"), *few.split()]
+    assert main(words, PROGRAM) == 0
+    windows = ["--windows", str(tmp_path / "teacher" / "windows")]
+    few = "--units 8 8 --embedding 8 --sketch 64 --projected 64 --block 16 --epochs 1 --threads 1 --device cpu"
+    assert main(["train", *windows, "--output-dir", str(tmp_path / "student"), *few.split()], PROGRAM) == 0
+    table = tmp_path / "table.json"
+    words = ["evaluate", *windows, "--model", str(tmp_path / "student" / "model"), "--output", str(table)]
+    assert main(words, PROGRAM) == 0
+    rows = json.loads(table.read_text())
+    assert [*rows] == ["unigram", "teacher", "linear read-out", "student"]
+    metrics = json.loads((tmp_path / "student" / "metrics.json").read_text())
+    assert rows["student"]["perplexity"] == pytest.approx(metrics["perplexity"])
+    assert "linear read-out" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_student_learns_the_language_and_the_published_rule_does_not(tmp_path):
+    assert main(["teach", "--output-dir", str(tmp_path / "teacher"), "--threads", "1"], PROGRAM) == 0
+    windows = ["--windows", str(tmp_path / "teacher" / "windows")]
+    for variant in ("clean", "published"):
+        words = ["train", *windows, "--output-dir", str(tmp_path / variant), "--variant", variant, "--threads", "1"]
+        assert main(words, PROGRAM) == 0
+    models = [str(tmp_path / variant / "model") for variant in ("clean", "published")]
+    table = tmp_path / "table.json"
+    assert main(["evaluate", *windows, "--model", *models, "--output", str(table)], PROGRAM) == 0
+    rows = json.loads(table.read_text())
+    unigram = rows["unigram"]["perplexity"]
+    assert rows["clean"]["r2"] >= 0.4
+    assert rows["clean"]["perplexity"] <= 0.6 * unigram
+    assert rows["teacher"]["perplexity"] < rows["linear read-out"]["perplexity"] < unigram
+    assert rows["published"]["perplexity"] > 0.95 * unigram
+
+
+def test_rare_tokens_are_one_class():
+    target = torch.tensor([3, 3, 3, 1, 1, 0, 2])
+    logits = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+    place, log_probabilities, classes = compact(target, logits, 2, train=6)
+    assert classes == 3
+    assert place.tolist() == [1, 1, 1, 0, 0, 2, 2]
+    torch.testing.assert_close(log_probabilities.exp().sum(1), torch.ones(7))
+    torch.testing.assert_close(log_probabilities[:, 1], logits.log_softmax(1)[:, 3])
+
+
+def test_a_student_in_half_precision_predicts_the_same(tmp_path):
+    trainer = make_trainer("batches", SINGLE)
+    trainer.fit()
+    student = trainer.task.student
+    save(tmp_path / "half", State({n: v.half() for n, v in trainer.best_weights.items()}, student.description()))
+    state = load(tmp_path / "half")
+    copy = Student.from_description(state.facts, 0)
+    copy.load_state_dict(state.tensors)
+    windows = random_windows(50, 2)
+    one, other = (evaluate(each, windows, torch.device("cpu")).perplexity for each in (student, copy))
+    assert one == pytest.approx(other, rel=1e-2)
+
+
+def test_relocation_moves_unused_units_to_bad_samples_and_goes_on_bit_by_bit(tmp_path):
+    def after_step(trainer: Trainer) -> None:
+        if trainer.progress.step == 11:
+            save(tmp_path / "state", trainer.state())
+
+    first = make_trainer("batches", SINGLE, {"relocate_every": 2})
+    first.after_step = after_step
+    first.fit()
+    assert first.task.relocation.moved > 2
+    second = make_trainer("batches", SINGLE, {"relocate_every": 2})
+    second.restore(load(tmp_path / "state"))
+    second.fit()
+    assert all(torch.equal(second.last_weights[name], value) for name, value in first.last_weights.items())
+
+
+def test_all_wrong_options_are_named_at_once(tmp_path, capsys):
+    config = TrainConfig(devices=("cpu",), student=small_options(units=(3,), shard_units=True, active=(2, 2)))
+    assert len(train_problems(config)) == 4
+    status = main(["train", "--windows", str(tmp_path), "--units", "3", "--output-dir", str(tmp_path / "o")], PROGRAM)
+    assert status == 2
+    assert "--units is 3, expected 2 numbers" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+# --- several processes -------------------------------------------------------------------------------------
+
+
+def distance(one: Path, other: Path) -> float:
+    first, second = (load_file(path / "weights.safetensors") for path in (one, other))
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).norm(torch.inf)) for name in first if first[name].numel())
+
+
+@pytest.mark.slow
+def test_stages_on_two_processes_are_one_bit_for_bit(run_ranks, tmp_path):
+    for size in (1, 2):
+        (tmp_path / str(size)).mkdir()
+        assert run_ranks(size, RANKS, "stages", size, tmp_path / str(size)) == [0] * size
+    assert distance(tmp_path / "1", tmp_path / "2") == 0
+    assert load(tmp_path / "2" / "state").facts["task"]["stages"] == {"first": 1, "second": 0}
+    one, two = (load(tmp_path / size / "state") for size in ("1", "2"))
+    names = {name for name in one.tensors if not name.startswith("random")}
+    assert names == {name for name in two.tensors if not name.startswith("random")}
+    assert all(torch.equal(one.tensors[name].double(), two.tensors[name].double()) for name in names)
+    for size in (1, 2):
+        folder = tmp_path / f"resumed{size}"
+        folder.mkdir()
+        assert run_ranks(size, RANKS, "stages", size, folder, tmp_path / "2" / "state") == [0] * size
+        assert distance(folder, tmp_path / "1") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["batches", "units"])
+def test_two_ranks_are_one_and_go_on_with_one_and_with_four(kind, run_ranks, tmp_path):
+    for size in (1, 2):
+        (tmp_path / str(size)).mkdir()
+        assert run_ranks(size, RANKS, kind, size, tmp_path / str(size)) == [0] * size
+    assert distance(tmp_path / "1", tmp_path / "2") < 1e-5
+    shards = list((tmp_path / "2" / "state").glob("shard-*"))
+    assert len(shards) == (2 if kind == "units" else 0)
+    for size in (1, 4):
+        folder = tmp_path / f"resumed{size}"
+        folder.mkdir()
+        assert run_ranks(size, RANKS, kind, size, folder, tmp_path / "2" / "state") == [0] * size
+        assert distance(folder, tmp_path / "1") < 1e-5
+
+
+def test_steps_of_the_benchmark_end_where_processes_meet(tmp_path, capsys):
+    assert main(["benchmark", "--steps", "25", "--profile", str(tmp_path / "profile.json")], PROGRAM) == 2
+    assert "--steps 25 is not a multiple of 10" in capsys.readouterr().err
+    assert not (tmp_path / "profile.json").exists()
+
+
+@pytest.mark.slow
+def test_the_benchmark_measures_one_process_and_two_in_turn(tmp_path):
+    profile = tmp_path / "profile.json"
+    words = [sys.executable, "-m", "examples.htft", "benchmark", "--profile", str(profile), "--steps", "60"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ["PYTHONPATH"]))}
+    subprocess.run(words, check=True, env=environment)
+    report = json.loads(profile.read_text())
+    assert len(report["pairs"]) == 3
+    for one, two in report["pairs"]:
+        assert (len(one["processors"]), len(two["processors"])) == (1, 2)
+        assert sum(two["processors"]) > one["processor"] / 2
+    assert main(["compare", str(profile), str(profile)], PROGRAM) == 0

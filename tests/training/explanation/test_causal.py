@@ -1,0 +1,97 @@
+"""A simulated study with 20 causal ASVs among 1,000: importance finds them, and nothing where labels are permuted."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aam.config import DataConfig, ModelConfig
+from aam.config_commands import SimulateConfig
+from aam.data.covariates import Covariates
+from aam.data.metadata import read_metadata
+from aam.data.simulate import simulate
+from aam.data.split import kfold
+from aam.data.study_inputs import load_study
+from aam.data.targets import Targets, TargetSpec
+from aam.evaluation.explanation.effects import joined_effects
+from aam.evaluation.explanation.importance import Importance, importance_of
+from aam.evaluation.metrics import auroc
+from aam.model.heads import HeadConfig
+from aam.runtime.options import RuntimeConfig
+from aam.training.explanation.explain import explain_samples
+from aam.training.members.members import fit_members
+from aam.training.saved_model import SavedModel
+
+pytestmark = pytest.mark.slow
+
+CAUSAL, FOLDS, PASSES, TARGET = 20, 5, 2, "y"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("causal") / "study"
+    simulate(SimulateConfig(output_dir=folder, samples=400, asvs=1000, length=100, seed=1))
+    made = load_study(DataConfig(table=Path(folder) / "table.biom"), None, 0)
+    return dataclasses.replace(made, metadata=read_metadata(Path(folder) / "metadata.tsv"))
+
+
+@pytest.fixture(scope="module")
+def truth(study):
+    """The causal ASVs among those of 10 to 90 % of the samples, their signs, and a target that is 80 % theirs."""
+    rng = np.random.default_rng(101)
+    present = (study.table.counts.toarray() > 0).astype(float)
+    prevalence = present.mean(axis=0)
+    causal = rng.choice(np.flatnonzero((prevalence >= 0.1) & (prevalence <= 0.9)), CAUSAL, replace=False)
+    signs = rng.permutation(np.repeat([1.0, -1.0], CAUSAL // 2))
+    signal = (present[:, causal] - prevalence[causal]) @ signs
+    values = signal + 0.5 * signal.std() * rng.standard_normal(len(signal))
+    return causal, signs, (values - values.mean()) / values.std()
+
+
+def explained(study, values, model_of) -> Importance:
+    """The importance in samples that the models of folds by subject have not seen, all members but the network."""
+    ids = study.table.sample_ids
+    subjects = [str(subject) for subject in study.metadata.values("subject", ids)]
+    targets = Targets((TargetSpec(TARGET, "numeric", transform="none", bounds=(-9.0, 9.0)),))
+    labelled = dataclasses.replace(study, target=values.astype(np.float32)[:, None])
+    heads = HeadConfig(n_targets=1)
+    parts = []
+    for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
+        rows = study.rows(split.ids("train"))
+        members = fit_members(labelled, targets, rows, [subjects[row] for row in rows], 0)
+        saved = SavedModel(
+            model_of(heads, max_bp=100), DataConfig(), ModelConfig(), heads, study.depth, 0, targets, None,
+            {"seen_samples": []}, Covariates(), members,
+        )  # fmt: skip
+        held_out = split.ids("test")
+        held_out_values = [values[study.rows(held_out)]]
+        parts += explain_samples(saved, labelled, held_out, held_out_values, RuntimeConfig(), PASSES)[0]
+    effects = joined_effects(parts, ids, values)
+    return importance_of(effects, np.array(subjects, object))
+
+
+def test_causal_asvs_are_the_most_important_and_have_their_signs(study, truth, model_of):
+    causal, signs, values = truth
+    importance = explained(study, values, model_of)
+    is_causal = np.isin(np.arange(len(study.table.sequences)), causal)
+    assert len(is_causal) == 1000
+    carried = importance.carriers > 0
+    assert carried[is_causal].all()
+    assert auroc(is_causal[carried], importance.value[carried]) >= 0.95
+    effect = np.array([one.value for one in importance.effect[0]])
+    assert (np.sign(effect[causal]) == signs).mean() >= 0.95
+    discoveries = np.flatnonzero(importance.stands_out)
+    assert len(discoveries) >= 3
+    assert is_causal[discoveries].mean() >= 0.8
+
+
+def test_nothing_stands_out_where_labels_are_permuted(study, truth, model_of):
+    importance = explained(study, np.random.default_rng(0).permutation(truth[2]), model_of)
+    assert not importance.stands_out.any()
+    tested = importance.p[np.isfinite(importance.p)]
+    assert len(tested) > 300
+    # About 5 % are below 0.05 by chance; ASVs of one sample depend on each other.
+    assert (tested < 0.05).mean() < 0.12

@@ -1,0 +1,225 @@
+"""Effects of ASVs: those of samples that are really changed, their sums, and the expected loss of a permutation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from aam.config import DataConfig, ModelConfig
+from aam.data.covariates import Covariates
+from aam.data.draw import draw_rows
+from aam.data.targets import Scale, Targets, TargetSpec
+from aam.evaluation.explanation.effects import BLEND, joined_effects, losses
+from aam.model.heads import HeadConfig
+from aam.runtime.options import RuntimeConfig
+from aam.training.explanation.explain import explain_samples
+from aam.training.explanation.member_variants import asv_weights, forest_variants, kernel_variants
+from aam.training.explanation.network_variants import network_variants
+from aam.training.explanation.variants import make_variants
+from aam.training.inference import encode_table, predict_rows, run_model
+from aam.training.members.members import fit_members
+from aam.training.members.network import NETWORK, join_network, per_target
+from aam.training.members.presence import presence, read_features
+from aam.training.saved_model import SavedModel
+
+SAMPLES, ASVS, DEPTH = 40, 30, 60
+TARGETS = Targets(
+    (
+        TargetSpec("age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)),
+        TargetSpec("site", "class", ("a", "b", "c")),
+        TargetSpec("case", "class", ("no", "yes")),
+    )
+)
+HEADS = HeadConfig(n_targets=1, n_classes=(3, 2))
+ROWS = np.arange(0, SAMPLES, 2)
+RUNTIME = RuntimeConfig()
+
+
+@pytest.fixture(scope="module")
+def study(study_of):
+    rng = np.random.default_rng(3)
+    here = rng.random((SAMPLES, ASVS)) < rng.uniform(0.1, 0.9, ASVS)
+    counts = rng.poisson(20, (SAMPLES, ASVS)) * here
+    counts[:, 0] += 100
+    sequences = ["".join(rng.choice(list("ACGT"), 20)) for _ in range(ASVS)]
+    made = study_of(counts, sequences, depth=DEPTH)
+    present = (made.table.counts.toarray() > 0).astype(float)
+    age = present[:, :5].sum(axis=1) - present[:, 5:10].sum(axis=1)
+    site, case = (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int), (age > np.median(age)).astype(int)
+    return dataclasses.replace(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
+
+
+@pytest.fixture(scope="module")
+def saved(study, model_of):
+    """A network and all members, each with the same share in the blend."""
+    network = model_of(HEADS, depth=DEPTH, noise=0.1)
+    members = fit_members(study, TARGETS, np.arange(SAMPLES), None, 0)
+    predicted = run_model(network, study, np.arange(SAMPLES), torch.device("cpu"), RUNTIME)
+    predictions = per_target(predicted.target, predicted.probabilities)
+    members = join_network(members, np.zeros(0, np.int64), [one[:0] for one in predictions])
+    equal = [dataclasses.replace(one, weights=dict.fromkeys(one.weights, 0.25)) for one in members.fitted]
+    members = dataclasses.replace(members, fitted=tuple(equal))
+    return SavedModel(
+        network,
+        DataConfig(),
+        ModelConfig(),
+        HEADS,
+        DEPTH,
+        0,
+        TARGETS,
+        None,
+        {"seen_samples": []},
+        Covariates(),
+        members,
+    )
+
+
+@pytest.fixture(scope="module")
+def effects(study, saved):
+    ids = [study.table.sample_ids[row] for row in ROWS]
+    truth = [study.target[ROWS, 0] * 10 + 30.0, *(study.label[ROWS, k].astype(float) for k in range(2))]
+    explained = explain_samples(saved, study, ids, truth, RUNTIME, 2)
+    return [joined_effects(parts, ids, true_values) for parts, true_values in zip(explained, truth, strict=True)]
+
+
+def place_of(study, members) -> np.ndarray:
+    place = np.full(len(study.table.sequences), -1)
+    columns, places = members.vocabulary.columns(study)
+    place[columns] = places
+    return place
+
+
+def changed_features(study, members, rows, variants):
+    """What members read of each variant, made by changing the presence of the samples."""
+    here = presence(study, rows, -2).toarray()[variants.sample]
+    here[np.arange(len(here)), variants.column] = variants.after > 0
+    return read_features(study, rows[variants.sample], [sparse.csr_matrix(here)], members.vocabulary)[0]
+
+
+@pytest.mark.parametrize("target", [0, 1, 2])
+@pytest.mark.parametrize("name", ["presence", "kernel", "forest"])
+def test_members_say_of_a_variant_what_they_say_of_the_changed_sample(study, saved, target, name):
+    members = saved.members
+    variants = make_variants(draw_rows(study, ROWS, -2), 2.0, False, (0,))
+    assert variants.changes_presence.all()
+    features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
+    member = members.fitted[target].members[name]
+    of_variants = forest_variants if name == "forest" else kernel_variants
+    quick = of_variants(member, features, place_of(study, members), variants)
+    exact = member.finish([member.raw(changed_features(study, members, ROWS, variants))])
+    np.testing.assert_allclose(quick, exact, atol=1e-9)
+    assert np.abs(quick - member.finish([member.raw(features)])[variants.sample]).max() > 0.01
+
+
+def test_the_network_says_of_a_variant_what_it_says_of_the_changed_table(study, saved, study_of):
+    rows = ROWS[:4]
+    reads = draw_rows(study, rows, -2)
+    variants = make_variants(reads, 1.0, True, (0,))
+    kinds = {(before > 0, after > 0) for before, after in zip(variants.before, variants.after, strict=True)}
+    assert kinds == {(True, False), (False, True), (True, True)}
+    asvs = encode_table(saved.network, study, torch.device("cpu"), RUNTIME)
+    quick = network_variants(saved.network, study, rows, reads, variants, asvs, RUNTIME)
+    for number in range(0, len(variants.sample), 7):
+        counts = np.zeros((1, ASVS), int)
+        columns, values = reads[variants.sample[number]]
+        counts[0, columns] = values
+        counts[0, variants.column[number]] = variants.after[number]
+        changed = study_of(counts, study.table.sequences, depth=int(counts.sum()))
+        predictions = run_model(saved.network, changed, np.array([0]), torch.device("cpu"), RUNTIME)
+        for fast, slow in zip(quick, per_target(predictions.target, predictions.probabilities), strict=True):
+            np.testing.assert_allclose(fast[number], slow[0], atol=1e-4)
+
+
+def test_effects_of_a_linear_member_add_up_to_its_score(study, saved):
+    """What all ASVs of a sample add is its score minus that of a sample without any."""
+    members = saved.members
+    features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
+    for fitted in members.fitted:
+        for name in ("presence", "kernel"):
+            member = fitted.members[name]
+            weights = asv_weights(member, features, place_of(study, members))
+            alone = member.bias + features.covariates @ member.covariates
+            np.testing.assert_allclose(features.all_asvs @ weights, member.raw(features) - alone, atol=1e-9)
+
+
+def test_an_effect_is_the_prediction_minus_that_without_the_asv(study, saved, effects):
+    """In one rarefaction, for the blend of all members, computed from changed samples."""
+    ids = [study.table.sample_ids[row] for row in ROWS]
+    truth = [np.full(len(ids), np.nan)] * 3
+    (age,), *_ = explain_samples(saved, study, ids, truth, RUNTIME, 1)
+    reads = draw_rows(study, ROWS, -2)
+    variants = make_variants(reads, 1.0, True, (0, -2))
+    asvs = encode_table(saved.network, study, torch.device("cpu"), RUNTIME)
+    features = changed_features(study, saved.members, ROWS, variants)
+    fitted = saved.members.fitted[0]
+    predictions = {name: member.finish([member.raw(features)]) for name, member in fitted.members.items()}
+    predictions[NETWORK] = network_variants(saved.network, study, ROWS, reads, variants, asvs, RUNTIME)[0]
+    blended = 30 + 10 * sum(weight * predictions[name][:, 0] for name, weight in fitted.weights.items())
+    for number in np.flatnonzero(variants.after == 0)[::11]:
+        row, column = variants.sample[number], variants.column[number]
+        assert age.effects[0][row, column] == pytest.approx(age.prediction[row, 0] - blended[number], abs=1e-4)
+
+
+def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
+    for of_target in effects:
+        absent = of_target.carriers.toarray() == 0
+        for every, here, reads in zip(of_target.effects, of_target.presence, of_target.abundance, strict=True):
+            np.testing.assert_allclose((here + reads).toarray(), every.toarray(), atol=1e-12)
+            assert not every.toarray()[absent].any()
+            assert np.abs(reads).max() > 0
+        np.testing.assert_allclose(of_target.attention.sum(axis=1), 1, atol=1e-5)
+    assert [one.outputs for one in effects] == [("",), ("a", "b", "c"), ("yes",)]
+    assert set(effects[0].losses) == {BLEND, NETWORK, "presence", "kernel", "forest"}
+
+
+def test_the_importance_is_what_permutations_do_to_the_loss(study, saved):
+    """Over all samples with which another can change its ASV, for members, whose variants are all there."""
+    members, spec, row = saved.members, TARGETS.specs[0], np.arange(len(ROWS))
+    reads = draw_rows(study, ROWS, -2)
+    variants = make_variants(reads, 1e6, False, (0,))
+    features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
+    member = members.fitted[0].members["forest"]
+    truth = study.target[ROWS, 0].astype(float)
+    changed = forest_variants(member, features, place_of(study, members), variants)
+    base = losses(spec, truth, member.finish([member.raw(features)]))
+    raised = variants.weight * (losses(spec, truth[variants.sample], changed) - base[variants.sample])
+    here = presence(study, ROWS, -2).toarray()
+    for column in (0, 3, 7):
+        expected = []
+        for shift in row:
+            # Every sample gets the ASV of every other once.
+            given = here.copy()
+            given[:, column] = np.roll(here[:, column], shift)
+            moved = read_features(study, ROWS, [sparse.csr_matrix(given)], members.vocabulary)[0]
+            expected.append(losses(spec, truth, member.finish([member.raw(moved)])) - base)
+        assert raised[variants.column == column].sum() == pytest.approx(np.mean(expected, axis=0).sum(), abs=1e-9)
+
+
+def test_a_sample_explained_by_two_models_gets_their_mean(effects):
+    age = effects[0]
+    half = dataclasses.replace(age.turned(sparse.identity(len(ROWS), format="csr")[:5]), sample_ids=age.sample_ids[:5])
+    doubled = dataclasses.replace(half, effects=tuple(3 * one for one in half.effects))
+    both = joined_effects([age, doubled], age.sample_ids, age.truth)
+    expected = age.effects[0].toarray()
+    expected[:5] *= 2
+    np.testing.assert_allclose(both.effects[0].toarray(), expected, atol=1e-12)
+
+
+def test_a_network_of_next_to_no_weight_takes_no_part_in_effects(study, saved):
+    """The effects are those of the members; the predictions are those of the whole model."""
+    fitted = [dataclasses.replace(one, weights={**one.weights, NETWORK: 0.01}) for one in saved.members.fitted]
+    without = dataclasses.replace(saved, members=dataclasses.replace(saved.members, fitted=tuple(fitted)))
+    ids = [study.table.sample_ids[row] for row in ROWS]
+    truth = [np.full(len(ids), np.nan)] * 3
+    (age,), *_ = explain_samples(without, study, ids, truth, RUNTIME, 1)
+    assert age.attention is None
+    assert not age.abundance[0].nnz
+    assert set(age.losses) == {BLEND, "presence", "kernel", "forest"}
+    predicted = predict_rows(without, study, ids, RUNTIME, torch.device("cpu"), 1)
+    np.testing.assert_allclose(age.prediction[:, 0], predicted.values["age"], atol=1e-4)
+    weighted = sum(0.25 * age.members[name][0] for name in ("presence", "kernel", "forest"))
+    np.testing.assert_allclose(age.effects[0].toarray(), weighted.toarray(), atol=1e-9)
