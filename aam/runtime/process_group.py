@@ -85,7 +85,8 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT)
     finished = threading.Event()
-    threading.Thread(target=_watch_other_ranks, args=(world, finished), daemon=True).start()
+    watch = threading.Thread(target=_watch_other_ranks, args=(world, finished), daemon=True)
+    watch.start()
     try:
         yield world
         world.barrier()
@@ -93,6 +94,8 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
         raise _resolve_failure(world, store, error) from error
     finally:
         finished.set()
+        # A thread that the interpreter's end meets within the store aborts the process (SIGABRT, status 134).
+        watch.join(GRACE_SECONDS)
         # A rank that fails leaves its group as it is: to destroy it would wait for the others.
         if sys.exc_info()[0] is None:
             dist.destroy_process_group()

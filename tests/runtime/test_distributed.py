@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 RANKS = """
-import contextlib, sys
+import contextlib, sys, threading
 import numpy as np, torch
 from torch import nn
 from aam.runtime.sharding import full_tensor, no_sync, parallelize
@@ -66,6 +66,7 @@ with process_group(config) as world:
     model.zero_grad()
     backward(1.0 + rank)
     assert gradient() == 1.5, "afterwards gradients are exchanged again"
+assert threading.enumerate() == [threading.main_thread()], "a thread in the store aborts a process that ends"
 """
 
 
