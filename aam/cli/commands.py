@@ -51,7 +51,9 @@ class Program(NamedTuple):
 
 
 COMMANDS = {
-    "simulate": Command("SimulateConfig", "data.simulate:simulate", "write a synthetic study with known signal"),
+    "simulate": Command(
+        "SimulateConfig", "commands.simulate:simulate_study", "write a synthetic study with known signal"
+    ),
     "unifrac": Command("UnifracConfig", "commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
     "pretrain": Command("PretrainConfig", "commands.train:pretrain", "pretrain an encoder on a table and a tree"),
     "train": Command("FineTuneConfig", "commands.train:train", "fine-tune on metadata columns"),

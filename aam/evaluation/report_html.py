@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import html
 import json
+import re
 from collections.abc import Mapping
 
 import jinja2
@@ -22,8 +24,15 @@ from aam.evaluation.tables import Table
 # Rows of a table in the page.
 MOST_ROWS = 500
 
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+
 # What `aam explain` replaces in the report of a run stands between these.
 IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
+
+
+def unbroken_options(text: object) -> str:
+    """Return text as HTML, escaped, in which options, such as --rarefy-depth, are not broken between lines."""
+    return OPTION.sub(r'<span class="option">\g<0></span>', html.escape(str(text)))
 
 
 @functools.cache
@@ -33,6 +42,7 @@ def templates() -> jinja2.Environment:
         loader=jinja2.PackageLoader("aam.evaluation"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.globals["marker"] = marker
+    environment.filters["options"] = unbroken_options
     environment.globals["importances_start"], environment.globals["importances_end"] = IMPORTANCES
     return environment
 

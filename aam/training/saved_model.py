@@ -108,15 +108,16 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     Raises
     ------
     InputError
-        `path` is no model folder, is damaged, or was written by a newer aam.
+        `path` is no model folder, is damaged, or was written by another version of aam, which is named.
     """
     if not (path / MANIFEST).is_file():
         raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
     if not (path / DESCRIPTION).is_file() and (members := _members(path)):
         raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
     verify_manifest(path)
+    description: Any = {}
     try:
-        description: Any = read_json(path / DESCRIPTION)
+        description = read_json(path / DESCRIPTION)
         if description["format"] != FORMAT:
             raise InputError(f"{path}: model format {description['format']}, this aam reads {FORMAT}")
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
@@ -148,8 +149,18 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         )
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         if isinstance(error, InputError):
-            raise InputError(*(p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems)) from None
-        raise InputError(f"{path}: not a model this aam can read ({error})") from error
+            problems = [p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems]
+            raise InputError(*problems, *_written_by(description, path)) from None
+        raise InputError(f"{path}: not a model this aam can read ({error})", *_written_by(description, path)) from error
+
+
+def _written_by(description: Any, path: Path) -> list[str]:
+    """Return which aam wrote a model that this one cannot read, where its description says so, and what to do."""
+    if not isinstance(description, dict) or "version" not in description:
+        return []
+    version = description["version"]
+    this = f"this is aam {aam.__version__}" if version != aam.__version__ else "this is another commit of that version"
+    return [f"{path}: written by aam {version}, {this}; install the one that wrote it (see run.json), or train again"]
 
 
 def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:

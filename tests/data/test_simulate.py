@@ -12,6 +12,7 @@ from scipy import sparse
 from skbio import TreeNode
 from sklearn.metrics import r2_score, roc_auc_score
 
+from aam.commands.simulate import simulate_study
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import (
     BATCHES,
@@ -313,3 +314,15 @@ def test_a_folder_is_replaced_only_on_request_and_only_if_simulated(tmp_path):
     with pytest.raises(InputError, match="not a simulated study"):
         simulate(dataclasses.replace(settings, output_dir=precious, overwrite=True))
     assert (precious / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_the_command_says_in_words_what_it_wrote(tmp_path, capsys):
+    simulate_study(dataclasses.replace(SMALL, output_dir=tmp_path / "study"))
+    truth = json.loads((tmp_path / "study" / "truth.json").read_text())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'study'}: {SMALL.samples} samples of {truth['subjects']} subjects")
+    assert not any(mark in line for line in lines[1:] for mark in "{}_'")
+    assert all(len(line) <= 80 for line in lines[1:]), lines
+    assert f"    biome: accuracy {truth['biome_accuracy']:#.3g}, by chance {truth['biome_chance']:#.3g}" in lines
+    simulate_study(dataclasses.replace(SMALL, output_dir=tmp_path / "shallow", samples=20, depth=200))
+    assert "    ph: R2 -" in capsys.readouterr().out.splitlines()

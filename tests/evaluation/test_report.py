@@ -80,10 +80,11 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+        self.text += "" if tag == "span" else "\n"
 
     def handle_data(self, text: str) -> None:
         if not {"style", "script"} & set(self.open):
-            self.text += text + "\n"
+            self.text += text
 
 
 # --- content -----------------------------------------------------------------------------------------------
@@ -362,3 +363,15 @@ def test_importing_does_not_load_the_plotting_library(plain_python: Callable[[st
 def test_several_targets_are_said_not_to_be_corrected_for():
     assert "of each target alone" not in report_html(data(numeric()))
     assert "2 targets are tested, and p is corrected for" in report_html(data(numeric(), classes()))
+
+
+def test_options_are_not_broken_between_lines():
+    page = report_html(
+        replace(data(), warnings=("--rarefy-depth 5 <is> low; pre--trained, --lr",), explain_command="aam --x")
+    )
+    assert (
+        '<span class="option">--rarefy-depth</span> 5 &lt;is&gt; low; pre--trained, <span class="option">--lr</span>'
+        in page
+    )
+    assert '<pre>aam <span class="option">--x</span></pre>' in page
+    assert re.search(r"\.option \{[^}]*white-space: nowrap", page)

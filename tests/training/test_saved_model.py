@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import aam
 from aam.config import DataConfig, ModelConfig
 from aam.data.region import RegionProfile
 from aam.data.targets import Scale, Targets, TargetSpec
@@ -159,9 +160,13 @@ def test_a_model_of_another_version_is_refused(folder):
         ({"targets": [3]}, "damaged description"),
         ({"depth": "many"}, "not a model this aam can read"),
     ):
-        rewrite(folder, **{**description, **changes})
-        with pytest.raises(InputError, match=message):
-            load_model(folder, CPU)
+        for version, other in (("0.0.7", f"this is aam {aam.__version__};"), (aam.__version__, "another commit")):
+            rewrite(folder, **{**description, **changes, "version": version})
+            with pytest.raises(InputError, match=message) as caught:
+                load_model(folder, CPU)
+            assert f"written by aam {version}, " in caught.value.problems[-1]
+            assert other in caught.value.problems[-1]
+            assert "train again" in caught.value.problems[-1]
 
 
 def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
