@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from aam.evaluation import bootstrap
 from aam.evaluation.comparison import Comparison, headline, outcome
 from aam.evaluation.metrics import LOWER_IS_BETTER, TITLES
-from aam.evaluation.numbers import with_limits
+from aam.evaluation.numbers import number, with_limits
 from aam.evaluation.report import ReportData, TargetResult
+
+# The share of samples called one class from which on the report says so, of at least so many samples.
+ONE_CLASS, LEAST_SAMPLES = 0.95, 20
 
 # What a metric says, for a reader who does not know its name.
 MEANING = {
@@ -42,10 +47,29 @@ def full_baselines(result: TargetResult) -> list[Comparison]:
     return sorted((one for one in comparable if one.samples == most), key=lambda one: sign * one.metrics[key].value)
 
 
+def _doubts(result: TargetResult) -> list[str]:
+    """Return what in the predictions themselves speaks against them: no gain over a constant, one class for all."""
+    complete, reasons = result.predictions.complete(), []
+    constant = next((one for one in result.comparisons if one.constant), None)
+    if constant is not None:
+        p = f"p {number(constant.corrected_p)}, corrected for {len(result.comparisons)} baselines"
+        state = outcome(constant, constant, headline(complete.labels))
+        words = {"tied": "it is not shown to do better than", "worse": "it does worse than"}
+        reasons += [f"{words[state]} {constant.name} ({p})"] if state in words else []
+    if complete.labels and len(complete.truth) >= LEAST_SAMPLES:
+        chosen = np.bincount(complete.predicted.argmax(axis=1), minlength=len(complete.labels)) / len(complete.truth)
+        most = int(chosen.argmax())
+        share = float(np.mean(complete.truth == most))
+        if chosen[most] >= ONE_CLASS and chosen[most] - share >= 1 - ONE_CLASS:
+            label = complete.labels[most]
+            reasons.append(f"{chosen[most]:.0%} of the samples are called {label}, while {share:.0%} are")
+    return reasons
+
+
 def _distrust(result: TargetResult, transductive: bool) -> list[str]:
     """Return what limits the numbers of a target, in few words each."""
     complete = result.predictions.complete()
-    reasons = []
+    reasons = _doubts(result)
     if result.subset != "held-out":
         reasons.append("these samples were not held out")
     if complete.groups is None:

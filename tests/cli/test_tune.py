@@ -182,6 +182,31 @@ def test_a_search_that_was_killed_ends_as_one_that_was_not(study, search, tmp_pa
 
 @needs_optuna
 @pytest.mark.slow
+def test_a_trial_worse_than_the_median_is_ended_early(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "RANDOM_TRIALS", RANDOM_TRIALS)
+    found = {}
+    for name, more in (("pruned", []), ("free", ["--no-prune"])):
+        words = options_of(study, tmp_path / name)
+        (tmp_path / "space.toml").write_text('[targets]\nmembers = [["presence"], ["kernel"], ["forest"]]\n')
+        assert main([*words, *more]) == 0
+        found[name] = trials(tmp_path / name), capsys.readouterr().err
+    (pruned, message), (free, _) = found.values()
+    assert {row["state"] for row in free} == {"complete"}
+    states = [row["state"] for row in pruned]
+    ended = states.index("pruned")
+    assert pruned[:ended] == free[:ended], "until then both searches are the same"
+    early, full = pruned[ended], free[ended]
+    assert early["targets.members"] == full["targets.members"]
+    assert f"trial {ended + 1} of {TRIALS} ended after 1 of 2 parts" in message
+    assert early["relative-error"] != full["relative-error"], "it is that of the one part that was predicted"
+    before = sorted(float(row["relative-error"]) for row in free[:ended])
+    assert float(full["relative-error"]) > before[len(before) // 2], "nothing good was thrown away"
+    best = [min(float(row["relative-error"]) for row in rows if row["state"] == "complete") for rows in (pruned, free)]
+    assert best[0] == best[1]
+
+
+@needs_optuna
+@pytest.mark.slow
 def test_processes_share_a_search(study, tmp_path):
     words = [*options_of(study, tmp_path / "out"), "--resume-from", "auto"]
     workers = [start(words) for _ in range(2)]

@@ -21,6 +21,28 @@ RECORDS = [
 ]
 EXPECTED = {(name, record["step"]): value for record in RECORDS for name, value in metrics_of(record).items()}
 
+# Finds the metrics of the one offline run below the folder.
+READ_WANDB = """
+from wandb.proto.wandb_internal_pb2 import Record
+(path,) = Path("wandb").glob("offline-run-*/*.wandb")
+data, place, found, parts = path.read_bytes(), 7, [], b""
+# The format of LevelDB's log: blocks of 32 KiB; before each record 4 bytes of checksum, 2 of length, 1 of kind.
+while place < len(data):
+    if 32768 - place % 32768 < 7:
+        place += 32768 - place % 32768
+    size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+    parts += data[place + 7 : place + 7 + size]
+    place += 7 + size
+    if kind not in (1, 4):
+        continue
+    record = Record()
+    record.ParseFromString(parts)
+    parts = b""
+    items = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
+    step = items.get("step")
+    found += [(key, step, float(value)) for key, value in items.items() if key != "step" and not key.startswith("_")]
+"""
+
 
 def needs(module: str):
     absent = importlib.util.find_spec(module) is None
@@ -82,27 +104,7 @@ found = [(m.key, m.step, m.value) for name in data.metrics for m in client.get_m
 @pytest.mark.slow
 @needs("wandb")
 def test_wandb_holds_the_records_offline(tmp_path):
-    reader = """
-from wandb.proto.wandb_internal_pb2 import Record
-(path,) = Path("wandb").glob("offline-run-*/*.wandb")
-data, place, found, parts = path.read_bytes(), 7, [], b""
-# The format of LevelDB's log: blocks of 32 KiB; before each record 4 bytes of checksum, 2 of length, 1 of kind.
-while place < len(data):
-    if 32768 - place % 32768 < 7:
-        place += 32768 - place % 32768
-    size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
-    parts += data[place + 7 : place + 7 + size]
-    place += 7 + size
-    if kind not in (1, 4):
-        continue
-    record = Record()
-    record.ParseFromString(parts)
-    parts = b""
-    items = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
-    step = items.get("step")
-    found += [(key, step, float(value)) for key, value in items.items() if key != "step" and not key.startswith("_")]
-"""
-    check(run_apart(tmp_path, "wandb", "", reader))
+    check(run_apart(tmp_path, "wandb", "", READ_WANDB))
 
 
 def test_a_tracker_that_fails_ends_no_run(monkeypatch, tmp_path, caplog):

@@ -28,14 +28,14 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
             continue
         errors = errors_by_level(complete, levels)
         overall = float(np.average([v.value for _, v in errors.values()], weights=[n for n, _ in errors.values()]))
-        rows = [Row(name or "(none)", v, 0, f"{number(v.value)} of {count}") for name, (count, v) in errors.items()]
+        rows = [Row(name or "(none)", v, 0, f"{number(v.value)}, n = {count}") for name, (count, v) in errors.items()]
         plot = draw_rows(rows, f"mean {kind}", overall, zero=True)
         few = (
             f" The {len(errors)} worst of {len(np.unique(levels))} are drawn."
             if len(errors) < len(np.unique(levels))
             else ""
         )
-        listed = "; ".join(f"{row.name} {row.text} samples" for row in rows)
+        listed = "; ".join(f"{row.name} {row.text}" for row in rows)
         plots.append(
             Figure(
                 ("errors-by-group", "errors-by-batch")[at], f"Errors by {column}", f"Mean {kind}: {listed}.",
