@@ -296,7 +296,10 @@ def _named_asvs(study: Study, taxonomy: Taxonomy | None) -> Asvs:
 def _summary(explanation: Explanation) -> list[str]:
     """Return the most important ASVs of a target for a terminal."""
     effects, importance, asvs = explanation.effects, explanation.importance, explanation.asvs
-    lines = [f"{effects.spec.name}: {explanation.verdict()}"]
+    lines = [
+        f"{effects.spec.name}: {explanation.verdict()}",
+        "  the first ASVs: importance (95 % interval), and what each raises",
+    ]
     for column in importance.order()[:10].tolist():
         value = importance.importance[column]
         limits = "" if math.isnan(value.low) else f" ({value.low:.3g} to {value.high:.3g})"

@@ -33,6 +33,7 @@ from aam.evaluation.tables import Table
 from aam.evaluation.target_predictions import Subset
 from aam.options import to_dict
 from aam.runtime.decisions import decide_execution
+from aam.runtime.files import seen_from_here
 from aam.runtime.launch import launch, process_count
 from aam.runtime.process_group import is_launched, process_group
 from aam.runtime.shipped import model_folder
@@ -164,7 +165,7 @@ def _train_all(prepared: Prepared, run: RunDirectory, command: str, report: bool
         transductive=transductive,
     )
     write_results(run.path, results)
-    log.info("all tables: %s", run.path / "report.html")
+    log.info("all tables: %s", seen_from_here(run.path / "report.html"))
 
 
 def _predictions(prepared: Prepared, saved: SavedModel, split: Split, folder: Path) -> PredictionTable:

@@ -24,7 +24,7 @@ from aam.evaluation.numbers import number
 from aam.evaluation.search import SearchResult, TrialResult, write_search
 from aam.options import given, to_dict, to_toml
 from aam.runtime.extras import import_extra
-from aam.runtime.files import remove, write_text
+from aam.runtime.files import remove, seen_from_here, write_text
 from aam.runtime.folder_lock import share_folder
 from aam.runtime.rng import generator
 from aam.training.inputs import Prepared, check_targets, load_inputs
@@ -289,7 +289,7 @@ def _write_results(study: Any, options: Sequence[Searched], training: FineTuneCo
     write_search(folder, found)
     for line in found.lines():
         log.info("%s", line)
-    log.info("%s: aam train --config %s --output-dir RUN trains with the best options", folder, folder / BEST)
+    log.info("aam train --config %s --output-dir RUN trains with the best options", seen_from_here(folder / BEST))
 
 
 def _importance(study: Any, complete: Sequence[Any]) -> dict[str, float]:

@@ -53,12 +53,15 @@ def fit(
         trainer.restore(state)
         log.info("%s: goes on after step %d", title, trainer.progress.step)
     devices = world.size if task.splits_batches else 1
-    per_device = f"{options.gradient_accumulation_steps} x {options.batch_size}"
     samples = options.gradient_accumulation_steps * options.batch_size * devices
-    log.info("%s: %d samples per step (%s on each of %d devices)", title, samples, per_device, devices)
+    per_device = f" ({options.gradient_accumulation_steps} x {options.batch_size} on each of {devices} devices)"
+    alone = samples == options.batch_size
+    log.info("%s: %d samples per step%s", title, samples, "" if alone else per_device)
     with logger or contextlib.nullcontext():
         trainer.fit()
-    log.info("%s: best epoch %d of %d", title, trainer.progress.best_epoch, trainer.progress.epoch)
+    best, epochs = trainer.progress.best_epoch, trainer.progress.epoch
+    start = "" if best else ", the start: no epoch made the network better on the validation samples"
+    log.info("%s: best epoch %d of %d%s", title, best, epochs, start)
     return trainer
 
 

@@ -32,6 +32,12 @@ def final_name(path: str | Path) -> Path:
     return path.with_name(path.name.split("~", 3)[-1] if path.name.startswith((PARTIAL, REPLACED)) else path.name)
 
 
+def seen_from_here(path: Path) -> Path:
+    """Return a path as a person types it: without the working folder where it lies in that."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

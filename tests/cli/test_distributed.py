@@ -194,7 +194,7 @@ def test_two_stages_equal_one_device_and_go_on(study, tmp_path):
     process.send_signal(signal.SIGUSR2)
     status, stderr = ended(process)
     assert status == 85, stderr
-    assert "8 samples per step (1 x 8 on each of 1 devices)" in stderr
+    assert "8 samples per step\n" in stderr
     assert "pipeline: the first stage does" in stderr
     status, stderr = ended(begun(words))
     assert status == 0, stderr

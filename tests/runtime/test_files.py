@@ -21,6 +21,7 @@ from aam.runtime.files import (
     file_digest,
     read_json,
     remove_partial,
+    seen_from_here,
     write_text,
 )
 
@@ -42,6 +43,12 @@ def stopped(writing: AbstractContextManager[Path], name: str, error: type[BaseEx
     with writing as temporary:
         (temporary / name if name else temporary).write_text("half")
         raise error
+
+
+def test_a_path_is_said_as_a_person_would_type_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(seen_from_here(tmp_path / "run" / "report.html")) == "run/report.html"
+    assert seen_from_here(tmp_path.parent / "other") == tmp_path.parent / "other"
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
