@@ -204,6 +204,11 @@ def _run_trials(
         trial = study.ask()
         values = {one.name: one.suggest(trial) for one in options}
         place, title = folder / TRIALS / str(trial.number), f"trial {_place(study, trial) + 1} of {trials}"
+        if (earlier := _same_options(study, trial)) is not None:
+            trial.set_user_attr("seconds", 0.0)
+            study.tell(trial, earlier.value)
+            log.info("%s has the options of trial %d: not trained again", title, _place(study, earlier) + 1)
+            continue
         started = time.perf_counter()
         try:
             with _quiet():
@@ -222,6 +227,12 @@ def _run_trials(
         ended = f"ended after {parts} of {len(folds)} parts" if parts < len(folds) else "done"
         shown = ", ".join(f"{name} {value}" for name, value in values.items())
         log.info("%s %s: relative error %s; %s", title, ended, number(error), shown)
+
+
+def _same_options(study: Any, trial: Any) -> Any:
+    """Return the first complete trial with the options of this one, whose error would be the same; else None."""
+    complete = study.get_trials(states=(_optuna().trial.TrialState.COMPLETE,))
+    return next((one for one in complete if one.params == trial.params), None)
 
 
 def _mean_error(trial: Any, errors: Iterator[float]) -> tuple[float, int]:

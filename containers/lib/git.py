@@ -30,6 +30,11 @@ def commit_time() -> int:
     return int(seconds) if seconds else EARLIEST
 
 
+def changed_files(root: Path = ROOT) -> list[str]:
+    """Return the files that differ from the commit or are new."""
+    return [line[2:].strip() for line in (git("status", "--porcelain", root=root) or "").splitlines()]
+
+
 def revision(root: Path = ROOT) -> tuple[str, bool]:
     """Return the commit and whether a file differs from it or is new; sources without git count as changed."""
     commit = git("rev-parse", "HEAD", root=root)

@@ -11,11 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from aam.errors import shown
 from aam.runtime.files import atomic_file
 from containers.lib.engine import scratch_folder
 from containers.lib.errors import FailedError, raise_if_any
 from containers.lib.files import CONTAINERS, ROOT
-from containers.lib.git import commit_time, revision
+from containers.lib.git import changed_files, commit_time, revision
 from containers.lib.image_tests import copy_sources
 from containers.lib.wheels import build_wheel, version, wheel_path
 
@@ -47,7 +48,9 @@ def release_problems() -> list[str]:
         found = newest[0] if newest else "no section"
         problems.append(f"CHANGELOG.md: begins with {found!r}, expected '## [{version()}] - YYYY-MM-DD'")
     if revision()[1]:
-        problems.append("git: files differ from the commit, or there is none; commit them first")
+        names = changed_files()
+        found = f"{shown(names)} differ from the commit or are new" if names else "there is no commit"
+        problems.append(f"git: {found}; commit them first")
     return problems
 
 

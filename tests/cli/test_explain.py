@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -100,11 +101,12 @@ def test_bad_inputs_come_in_one_message(study, run, tmp_path, capsys):
 def test_without_an_output_the_report_of_the_run_shows_the_importances(study, run, tmp_path, capsys):
     words = f"explain --table {study}/table.biom --metadata {study}/metadata.tsv --threads 1 --prediction-passes 1"
     report = (run / "report.html").read_text()
-    assert f"aam explain --model {run} --table {study}/table.biom --metadata {study}/metadata.tsv" in report
+    command = f"aam explain --model {run} --table {study}/table.biom --metadata {study}/metadata.tsv"
+    assert command in re.sub("</?span[^>]*>", "", report)
     assert main([*words.split(), "--model", str(run / "fold-0" / "model")]) == 2
     assert "--output-dir: not given" in capsys.readouterr().err
     assert main([*words.split(), "--model", str(run)]) == 0
     shown = (run / "report.html").read_text()
     assert "Effects by sample" in shown
-    assert "aam explain --model" not in shown
+    assert 'aam explain <span class="option">--model' not in shown
     assert len(table_of(run / "explanation" / "ph" / "samples.tsv")) > 50

@@ -207,6 +207,22 @@ def test_a_trial_worse_than_the_median_is_ended_early(study, tmp_path, monkeypat
 
 @needs_optuna
 @pytest.mark.slow
+def test_options_that_were_tried_are_not_trained_again(study, tmp_path, capsys):
+    words = options_of(study, tmp_path / "out")
+    (tmp_path / "space.toml").write_text('[targets]\nmembers = [["presence"], ["kernel"]]\n')
+    assert main(words) == 0
+    with (tmp_path / "out" / "trials.tsv").open() as file:
+        rows = list(csv.DictReader(file, dialect="excel-tab"))
+    assert len(rows) == TRIALS
+    trained = [row for row in rows if row["seconds"] != "0"]
+    assert len(trained) == len({row["targets.members"] for row in rows}) < TRIALS
+    errors = {row["targets.members"]: row["relative-error"] for row in trained}
+    assert all(errors[row["targets.members"]] == row["relative-error"] for row in rows)
+    assert capsys.readouterr().err.count("not trained again") == TRIALS - len(trained)
+
+
+@needs_optuna
+@pytest.mark.slow
 def test_processes_share_a_search(study, tmp_path):
     words = [*options_of(study, tmp_path / "out"), "--resume-from", "auto"]
     workers = [start(words) for _ in range(2)]

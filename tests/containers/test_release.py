@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from containers.lib import release
+from containers.lib.git import changed_files, revision
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -58,3 +60,20 @@ def test_a_release_is_refused_with_all_its_problems(tmp_path, monkeypatch):
     problems = "\n".join(release.release_problems())
     assert "CITATION.cff: states the versions ['0.0.9']" in problems
     assert f"expected '## [{release.version()}] - YYYY-MM-DD'" in problems
+
+
+def test_files_that_differ_from_the_commit_are_named(tmp_path, monkeypatch):
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    git("init", "--quiet")
+    (tmp_path / "kept").write_text("1")
+    git("add", "kept")
+    git("commit", "--quiet", "-m", "first")
+    assert changed_files(tmp_path) == []
+    (tmp_path / "kept").write_text("2")
+    (tmp_path / "new").write_text("3")
+    assert changed_files(tmp_path) == ["kept", "new"]
+    monkeypatch.setattr(release, "changed_files", lambda: changed_files(tmp_path))
+    monkeypatch.setattr(release, "revision", lambda: revision(tmp_path))
+    assert "git: 'kept', 'new' differ from the commit or are new; commit them first" in release.release_problems()

@@ -14,6 +14,7 @@ from aam.evaluation.explanation.page import explanation_html, importances_html
 from aam.evaluation.figures.ordination import ordination_figures
 from aam.evaluation.report import ReportData, Table
 from aam.evaluation.report_html import report_html, with_importances
+from aam.evaluation.search import SearchResult, TrialResult, write_search
 from tests.evaluation.explanation.test_page import explained
 from tests.evaluation.test_figures import classes, distances, regression
 
@@ -39,8 +40,15 @@ FLAGS = (
 )
 
 
-def pages() -> dict[str, str]:
-    """Return a regression, a classification and a pretraining report, and the page of an explanation."""
+def search_page(folder: Path) -> str:
+    """Return the page of a search with a pruned trial."""
+    trials = tuple(TrialResult(at + 1, at != 3, 0.5 + at / 50, 9.5, {"train.lr": f"{1e-4 * at}"}) for at in range(6))
+    write_search(folder, SearchResult(("age",), trials, {"train.lr": 1.0}))
+    return (folder / "tune.html").read_text()
+
+
+def pages(folder: Path) -> dict[str, str]:
+    """Return a regression, a classification and a pretraining report, and the pages of an explanation and a search."""
     _, truth = distances()
     header, row = ("", *(f"column {at}" for at in range(12))), ("model", *["0.95 (0.9 to 0.97)"] * 12)
     tables, figures = (Table("UniFrac", header, (row,) * 40),), tuple(ordination_figures(truth, truth**2, "unifrac"))
@@ -51,6 +59,7 @@ def pages() -> dict[str, str]:
         "classification": report_html(ReportData("aam train", {}, {}, {}, (classes(("skin", "gut", "soil")),))),
         "pretraining": report_html(encoder),
         "explanation": explanation_html([explained(1), explained(3)], ["a note"], 4),
+        "search": search_page(folder),
     }
 
 
@@ -62,10 +71,10 @@ def chromium(folder: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.fixture(params=["regression", "classification", "pretraining", "explanation"])
+@pytest.fixture(params=["regression", "classification", "pretraining", "explanation", "search"])
 def page(request, tmp_path) -> Path:
     path = tmp_path / "page.html"
-    path.write_text(pages()[request.param])
+    path.write_text(pages(tmp_path / "search")[request.param])
     return path
 
 

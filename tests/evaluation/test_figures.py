@@ -24,7 +24,7 @@ from aam.evaluation.figures.comparison import comparison_figures
 from aam.evaluation.figures.ordination import ordination_figures, pcoa, procrustes
 from aam.evaluation.figures.plot import Axis, span, ticks
 from aam.evaluation.figures.regression import MOST_POINTS, scatter_figure
-from aam.evaluation.figures.rows import Row, draw_rows
+from aam.evaluation.figures.rows import Row, draw_rows, fitted
 from aam.evaluation.figures.svg import Figure, standalone
 from aam.evaluation.figures.target import file_figures, target_figures
 from aam.evaluation.figures.training import loss_figures, read_epochs
@@ -330,3 +330,15 @@ def test_plain_tables_fit_the_terminal(width: int):
 def test_plain_tables_that_fit_stay_in_one_piece():
     lines = plain_lines(Table("T", ("", "MAE"), (("the model", "1.00"), ("the median", "12.0"))))
     assert lines == ["T", "               MAE", "  the model   1.00", "  the median  12.0"]
+
+
+def test_a_long_name_does_not_run_into_its_value():
+    """In a browser 56 characters of both fill the line; the end of a name, such as an id, tells rows apart."""
+    value = "0.000278 (-0.000311 to 0.000953)"
+    cut = fitted("Ruminococcaceae (family) 5e99c84d99", value)
+    assert cut == "Ruminococcace…5e99c84d99"
+    assert len(cut) + len(value) == 56
+    assert fitted("Roseburia c942f59fef", value) == "Roseburia c942f59fef"
+    plot = draw_rows([Row("Christensenellaceae (family), no genus", Interval(0.000799, 0.00024, 0.00149))], "x")
+    name, shown = re.findall(r"<text[^>]*>([^<]+)</text>", plot.body)[-2:]
+    assert (name, shown) == ("Christensenella…, no genus", "0.000799 (0.000240 to 0.00149)")

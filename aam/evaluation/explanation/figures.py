@@ -56,10 +56,10 @@ def _loss_name(explanation: Explanation) -> str:
 
 def _rows_figure(
     explanation: Explanation, name: str, names: Sequence[str], values: Sequence[Interval], colours: Sequence[int],
-    title: str, caption: str,
+    title: str, caption: str, axis: str = "",
 ) -> Figure:  # fmt: skip
     rows = [Row(label, value, colour) for label, value, colour in zip(names, values, colours, strict=True)]
-    plot = draw_rows(rows, title, line=0.0)
+    plot = draw_rows(rows, axis or title, line=0.0)
     listed = "; ".join(f"{row.name} {number(row.value.value)}" for row in rows)
     used = [entry for entry in legend_of(explanation) if entry[0] in colours]
     return Figure(
@@ -89,7 +89,7 @@ def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list
     plots.append(
         _rows_figure(
             explanation, "effects", names, values, colours, f"Mean effect of the ASV, where it is present, on {unit}",
-            f"The prediction minus that of the same sample without the ASV. {caption}",
+            f"The prediction minus that of the same sample without the ASV. {caption}", f"effect on {unit}",
         )
     )  # fmt: skip
     return plots

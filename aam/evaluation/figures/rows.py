@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aam.evaluation.bootstrap import Interval
-from aam.evaluation.figures.plot import BOTTOM, TOP, WIDTH, Plot, shortened, span
+from aam.evaluation.figures.plot import BOTTOM, TOP, WIDTH, Plot, span
 from aam.evaluation.numbers import with_limits
 
 # Height of a row: its name, and its interval below it.
 ROW = 34.0
 
-LONGEST_NAME = 34
+# Characters of a name and of its value, which stand in one line; and the last ones of a name, which tell names apart.
+LONGEST_NAME, LONGEST_LINE, TAIL = 34, 56, 10
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,12 @@ class Row:
     text: str | None = None
 
 
+def fitted(name: str, value: str) -> str:
+    """Return a name, cut in its middle where it would run into its value on the same line."""
+    most = min(LONGEST_NAME, LONGEST_LINE - len(value))
+    return name if len(name) <= most else f"{name[: most - TAIL - 1]}…{name[-TAIL:]}"
+
+
 def draw_rows(rows: Sequence[Row], title: str, line: float | None = None, zero: bool = False) -> Plot:
     """Return a plot of the rows; `line` is a value that all are held against; with `zero` the axis begins at 0."""
     ends = [end for row in rows for end in (row.value.value, row.value.low, row.value.high)]
@@ -36,8 +43,9 @@ def draw_rows(rows: Sequence[Row], title: str, line: float | None = None, zero: 
     plot.x_axis(title)
     for number, row in enumerate(rows):
         top = TOP + ROW * number
-        plot.text(plot.x.start, top + 12, shortened(row.name, LONGEST_NAME), "small strong" if not number else "small")
-        plot.text(plot.x.end, top + 12, with_limits(row.value) if row.text is None else row.text, "small soft end")
+        value = with_limits(row.value) if row.text is None else row.text
+        plot.text(plot.x.start, top + 12, fitted(row.name, value), "small strong" if not number else "small")
+        plot.text(plot.x.end, top + 12, value, "small soft end")
         middle = top + 22
         if line is not None and math.isfinite(line):
             # Below the name, which it would cross.

@@ -67,11 +67,11 @@ def test_the_words_say_when_nothing_can_be_said():
 
 def test_the_report_of_a_run_takes_the_importances_again_and_again():
     report = report_html(ReportData("aam train", {}, {}, {}, (classes(),), explain_command="aam explain --model run"))
-    assert "<pre>aam explain --model run</pre>" in report
+    assert '<pre>aam explain <span class="option">--model</span> run</pre>' in report
     once = with_importances(report, importances_html([explained(3)], [f"a note {HOSTILE}"], 4))
     assert "2 of 6 tested ASVs stand out in 60 held-out samples" in once
     assert once.count('id="importances"') == 1
-    assert "aam explain --model run</pre>" not in once
+    assert "</span> run</pre>" not in once
     assert HOSTILE not in once
     assert with_importances(once, importances_html([explained(3)], [f"a note {HOSTILE}"], 4)) == once
     with pytest.raises(ValueError, match="no place"):
