@@ -61,7 +61,8 @@ def fit(
         trainer.fit()
     best, epochs = trainer.progress.best_epoch, trainer.progress.epoch
     start = "" if best else ", the start: no epoch made the network better on the validation samples"
-    log.info("%s: best epoch %d of %d%s", title, best, epochs, start)
+    if epochs:
+        log.info("%s: best epoch %d of %d%s", title, best, epochs, start)
     return trainer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -35,14 +36,14 @@ class Config:
 class Slow(Doubling):
     """Steps that take long enough to be interrupted."""
 
-    pause = 0.0
+    pause, validates_first = 0.0, True
 
     def end_step(self, step: int, optimizer: torch.optim.Optimizer) -> None:
         time.sleep(self.pause)
 
 
-def run(folder: Path, pause: float = 0.0) -> int:
-    train = TrainingOptions(epochs=EPOCHS, lr=0.02, patience=0)
+def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02) -> int:
+    train = TrainingOptions(epochs=epochs, lr=lr, patience=0)
     runtime = RunConfig(output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from="auto")
 
     def work(run, device):
@@ -77,3 +78,21 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):
     before = (tmp_path / "killed" / "model" / "manifest.json").stat().st_mtime_ns
     assert run(tmp_path / "killed") == FINISHED
     assert (tmp_path / "killed" / "model" / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_it_is_said_when_no_epoch_was_better_than_the_start(tmp_path, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(logging.getLogger("aam"), "info", lambda text, *values: lines.append(text % values))
+    for name, epochs, lr in (("learns", 3, 0.02), ("does-not", 3, 1e-30), ("no-network", 0, 0.02)):
+        lines.clear()
+        assert run(tmp_path / name, epochs=epochs, lr=lr) == FINISHED
+        said = [line.partition("best epoch ")[2] for line in lines if "best epoch" in line]
+        assert (
+            said
+            == {
+                "learns": ["3 of 3"],
+                "does-not": ["0 of 3, the start: no epoch made the network better on the validation samples"],
+                "no-network": [],
+            }[name]
+        ), lines
+        assert any(line.endswith("samples per step") for line in lines), "one device, and no accumulation"
