@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 import aam.data.table
-from aam.data.biom import write_hdf5
+from aam.data.biom_writing import write_hdf5
 from aam.data.counts import RawTable, checked_table, whole_counts
 from aam.errors import InputError
 
@@ -116,7 +116,7 @@ def table_file(source: Any, folder: Path) -> Path:
         return Path(source)
     table = read_table(source)
     path = folder / "table.biom"
-    write_hdf5(path, table.counts, table.sample_ids, table.feature_ids)
+    write_hdf5(path, [table.counts], table.sample_ids, table.feature_ids)
     return path
 
 

@@ -1,13 +1,10 @@
-"""BIOM tables: 2.1 (HDF5) and 1.0 (JSON) read with sizes checked first, 2.1 written."""
+"""BIOM tables: 2.1 (HDF5) and 1.0 (JSON) read with sizes checked first."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import json
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-import aam
 from aam.data.counts import MAX_COUNT, RawTable, whole_counts
 from aam.data.text import decoded
 from aam.errors import InputError
-from aam.runtime.deferred_errors import DeferredErrorFile
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Parsed, JSON takes up to twenty times its size.
@@ -32,9 +27,6 @@ ID_SLAB = 1 << 12
 # Deflate, the only filter of BIOM tables, reaches 1032:1; what claims more has no data behind it.
 MAX_RATIO = 1100
 EXEMPT = 1 << 20
-
-# Constant, so that the same table gives the same bytes on every day.
-CREATED = datetime(1970, 1, 1)
 
 
 def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset:
@@ -199,22 +191,3 @@ def read_json(blob: bytes, where: str) -> RawTable:
     indptr = np.searchsorted(columns[order], np.arange(shape[1] + 1))
     matrix = sparse.csr_array((counts[order], rows[order], indptr), shape=shape[::-1])
     return RawTable(matrix, samples, features)
-
-
-def write_hdf5(
-    path: Path, counts: sparse.csr_matrix | sparse.csr_array, sample_ids: Sequence[str], feature_ids: Sequence[str]
-) -> None:
-    """Write reads [samples, features] as a BIOM 2.1 file; equal tables give equal bytes.
-
-    Write below `aam.runtime.files.atomic_file` to have a whole file or none. Raises `InputError`: ids that do not
-    fit the shape or occur twice.
-    """
-    # Only writing needs biom-format, which loads pandas.
-    import biom
-
-    try:
-        table = biom.Table(sparse.csc_matrix(counts, copy=True).T, feature_ids, sample_ids, type="OTU table")
-    except biom.exception.TableException as error:
-        raise InputError(f"{path}: {error}") from error
-    with contextlib.closing(DeferredErrorFile(path)) as patient, h5py.File(patient, "w") as file:
-        table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)

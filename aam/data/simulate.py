@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from aam.config_commands import SimulateConfig
-from aam.data.biom import write_hdf5
+from aam.data.biom_writing import write_hdf5
+from aam.data.simulate_tree import Floats, Ints, Tree, draw_tree, evolve_sequences, evolve_traits
 from aam.errors import InputError
 from aam.runtime.files import atomic_folder, check_writable
 from aam.runtime.rng import generator
@@ -33,17 +35,11 @@ FOLDS = 5
 PH_RANGE = (4.5, 8.5)
 PH_WITHIN_SUBJECT_SD = 0.6
 SAMPLES_AT_ONCE = 512
+# With more ASVs than these a pool is drawn by repeated single draws: noise for every ASV took 0.1 s a subject.
+MOST_WITH_NOISE = 1 << 19
 ORACLE_DEPTH = 1_000
 ORACLE_SAMPLES = 2_000
 
-# Base composition of the 150 nt after primer 515F in public tables of the V4 region.
-BASES = np.frombuffer(b"ACGT", np.uint8)
-BASE_FREQUENCIES = np.array([0.25, 0.18, 0.35, 0.22])
-# Heights in substitutions per site: two tips whose common ancestor is this high differ by twice as much.
-ASVS_PER_CLUSTER = 5
-CLUSTER_HEIGHT = (0.004, 0.03)
-DEEPEST = 0.18
-BRANCH_RATE_SD = 0.25
 # An ASV enters a subject's pool with its own prevalence, and a sample of that subject with PRESENT. Besides,
 # each ASV visits one sample, so that none is missing from the table and many are seen once.
 POOL = 180
@@ -65,25 +61,7 @@ CONCENTRATION = 150.0
 DEPTH_SD = 0.4
 CASE_DEPTH_RATIO = 3.0
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Design = dict[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A rooted binary tree, tips first, children before parents: `parent` and branch `length` [nodes]."""
-
-    parent: Ints
-    length: Floats
-
-    def newick(self, names: list[str]) -> str:
-        """Return the tree as Newick text, tips called by `names`."""
-        text = [*names, *[""] * (len(names) - 1)]
-        for node, above in enumerate(self.parent[:-1]):
-            labelled, text[node] = f"{text[node]}:{self.length[node]:.6f}", ""
-            text[above] = f"({labelled}" if not text[above] else f"{text[above]},{labelled})"
-        return f"{text[-1]};\n"
 
 
 @dataclass(frozen=True)
@@ -104,63 +82,18 @@ class Study:
     visited: Ints
     design: Design
 
+    @functools.cached_property
+    def visitors(self) -> tuple[Ints, Ints]:
+        """Return all ASVs by the sample that each visits, and where those of each sample begin."""
+        samples = np.arange(self.settings.samples + 1)
+        order = np.argsort(self.visited, kind="stable")
+        return order, np.searchsorted(self.visited[order], samples)
 
-def draw_tree(asvs: int, seed: int) -> Tree:
-    """Draw a random tree whose `asvs` tips form clusters of uneven size; rates vary between branches.
-
-    Neighbours in a row of tips part at random heights (Popovic 2004), low ones within a cluster.
-    """
-    rng = generator(seed, "simulate", "tree")
-    clusters = max(2, asvs // ASVS_PER_CLUSTER)
-    share = rng.dirichlet(np.full(clusters, 0.7))
-    cluster = np.sort(np.concatenate([np.arange(clusters), rng.choice(clusters, asvs - clusters, p=share)]))
-    lowest, highest = CLUSTER_HEIGHT
-    low = (lowest * (highest / lowest) ** rng.random(clusters))[cluster[1:]] * rng.uniform(0.2, 1, asvs - 1)
-    high = highest + (DEEPEST - highest) * rng.beta(2, 1.5, asvs - 1)
-    parted = np.where(np.diff(cluster) == 0, low, high)
-    parent, top, other_end = np.arange(2 * asvs - 1), np.arange(asvs), np.arange(asvs)
-    # Blocks of neighbours join from low to high; both ends of a block know its top and each other.
-    for new, left in enumerate(np.argsort(parted), start=asvs):
-        first, last = other_end[[left, left + 1]]
-        parent[top[[left, left + 1]]] = new
-        top[[first, last]], other_end[first], other_end[last] = new, last, first
-    height = np.concatenate([np.zeros(asvs), np.sort(parted)])
-    return Tree(parent, (height[parent] - height) * rng.lognormal(0, BRANCH_RATE_SD, len(parent)))
-
-
-def evolve_sequences(tree: Tree, length: int, seed: int) -> list[str]:
-    """Return distinct sequences of the tips: positions change at their own rate (Felsenstein 1981).
-
-    Conserved and variable stretches take turns; the later one of two equal tips is changed.
-    """
-    rng = generator(seed, "simulate", "sequences")
-    rates = np.repeat(np.tile((0.1, 1.0), length), rng.integers(8, 24, 2 * length))[:length]
-    rates *= rng.gamma(1.0, size=length)
-    rates /= rates.mean()
-    scaled = rates / (1 - np.sum(BASE_FREQUENCIES**2))
-    sequence = np.empty((len(tree.parent), length), np.uint8)
-    sequence[-1] = rng.choice(4, length, p=BASE_FREQUENCIES)
-    for node in range(len(tree.parent) - 2, -1, -1):
-        changes = np.flatnonzero(rng.random(length) < -np.expm1(-scaled * tree.length[node]))
-        sequence[node] = sequence[tree.parent[node]]
-        sequence[node, changes] = rng.choice(4, len(changes), p=BASE_FREQUENCIES)
-    seen: set[bytes] = set()
-    tips = sequence[: len(sequence) // 2 + 1]
-    for tip in tips:
-        while tip.tobytes() in seen:
-            place = rng.choice(length, p=rates / length)
-            tip[place] = (tip[place] + rng.integers(1, 4)) % 4
-        seen.add(tip.tobytes())
-    return [BASES[tip].tobytes().decode("ascii") for tip in tips]
-
-
-def evolve_traits(tree: Tree, traits: int, seed: int) -> Floats:
-    """Return traits [tips, traits] with mean 0 and sd 1: Brownian motion along the tree (Felsenstein 1985)."""
-    value = generator(seed, "simulate", "traits").standard_normal((len(tree.parent), traits))
-    value *= np.sqrt(tree.length)[:, None]
-    for node in range(len(tree.parent) - 2, -1, -1):
-        value[node] += value[tree.parent[node]]
-    return np.asarray(StandardScaler().fit_transform(value[: len(value) // 2 + 1]))
+    @functools.cached_property
+    def shares(self) -> Floats:
+        """Return the running sum of the ASVs' shares of a pool, the last 1."""
+        sums = np.cumsum(np.exp(self.prevalence))
+        return np.asarray(sums / sums[-1])
 
 
 def draw_design(samples: int, subjects: int, seed: int) -> Design:
@@ -229,14 +162,29 @@ def draw_study(settings: SimulateConfig) -> Study:
     return Study(settings, tree, sequences, traits, prevalence, abundance, home, visited, design)
 
 
+def _pool(study: Study, fold: int, rng: np.random.Generator) -> Ints:
+    """Return the ASVs of a subject's pool, ascending, drawn without replacement by prevalence among those of a fold."""
+    if len(study.home) <= MOST_WITH_NOISE:
+        # Gumbel noise draws without replacement.
+        allowed = (study.home < 0) | (study.home == fold)
+        key = np.where(allowed, study.prevalence + rng.gumbel(size=len(allowed)), -np.inf)
+        size = min(POOL, int(allowed.sum()))
+        return np.sort(np.argpartition(-key, size - 1)[:size])
+    # Single draws of which repeats are passed over have the same distribution.
+    pool = np.zeros(0, np.int64)
+    while len(pool) < POOL:
+        drawn = np.searchsorted(study.shares, rng.random(2 * POOL))
+        drawn = drawn[(study.home[drawn] < 0) | (study.home[drawn] == fold)]
+        joined = np.concatenate([pool, drawn])
+        pool = joined[np.sort(np.unique(joined, return_index=True)[1])][:POOL]
+    return np.sort(pool)
+
+
 def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Ints, Ints]]:
     """Return ASVs and reads of each sample of a subject, drawn from the subject's own stream of random numbers."""
     rng = generator(study.settings.seed, "simulate", "subject", subject)
-    # Gumbel noise draws the pool without replacement by prevalence.
-    allowed = (study.home < 0) | (study.home == study.design["fold"][samples[0]])
-    key = np.where(allowed, study.prevalence + rng.gumbel(size=len(allowed)), -np.inf)
-    size = min(POOL, int(allowed.sum()))
-    pool = np.sort(np.argpartition(-key, size - 1)[:size])
+    pool = _pool(study, study.design["fold"][samples[0]], rng)
+    size, (visitors, begins) = len(pool), study.visitors
     optimum = np.mean(PH_RANGE) + study.traits[pool, 0]
     biome, season, batch = np.split(study.traits[pool, 1:], [len(BIOMES), len(BIOMES + SEASONS)], axis=1)
     usual = study.abundance[pool] + SUBJECT_SD * rng.standard_normal(size)
@@ -258,9 +206,9 @@ def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Int
         median = study.settings.depth * CASE_DEPTH_RATIO ** (0.5 - row["depth_confounded"])
         depth = max(1, round(median * rng.lognormal(0, DEPTH_SD)))
         reads = rng.multinomial(depth, share / share.sum())
-        visitors = np.flatnonzero(study.visited == sample)
-        visits = 1 + rng.poisson(depth * VISITOR_SHARE * rng.lognormal(size=len(visitors)))
-        counts.append((np.concatenate([pool, visitors]), np.concatenate([reads, visits])))
+        visiting = visitors[begins[sample] : begins[sample + 1]]
+        visits = 1 + rng.poisson(depth * VISITOR_SHARE * rng.lognormal(size=len(visiting)))
+        counts.append((np.concatenate([pool, visiting]), np.concatenate([reads, visits])))
     return counts
 
 
@@ -309,36 +257,43 @@ def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
     names = ["ph", *(f"affinity-{name}" for name in BIOMES + SEASONS + BATCHES)]
     traits = ([name, *(f"{x:.5f}" for x in row)] for name, row in zip(study.sequences, study.traits, strict=True))
     _write_tsv(folder / "traits.tsv", ["feature-id", *names], traits)
-    (folder / "tree.nwk").write_text(study.tree.newick(study.sequences), encoding="utf-8")
+    with (folder / "tree.nwk").open("w", encoding="utf-8") as file:
+        file.writelines(study.tree.newick(study.sequences))
     (folder / "truth.json").write_text(json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def write_study(study: Study, folder: Path) -> dict[str, Any]:
+def _look(study: Study, sample: int, reads: Ints, columns: Ints) -> tuple[int, Floats]:
+    """Return a rarefied sample's richness and its ASVs' mean traits, weighted by reads, log reads and presence."""
+    rng = generator(study.settings.seed, "simulate", "oracle", sample)
+    drawn = rng.multivariate_hypergeometric(reads, ORACLE_DEPTH)
+    weights = np.stack([drawn, np.log1p(drawn), drawn > 0])
+    means = (weights @ study.traits[columns]) / weights.sum(1, keepdims=True)
+    return int((drawn > 0).sum()), means.ravel()
+
+
+def write_study(study: Study, folder: Path, samples_at_once: int = SAMPLES_AT_ONCE) -> dict[str, Any]:
     """Write table.biom, tree.nwk, metadata.tsv, traits.tsv and truth.json into a folder that exists.
 
-    Returns the truth: what was written, `SAMPLES_AT_ONCE` samples at a time, and what an oracle that knows
-    the traits reaches at 1,000 reads on folds of unseen subjects.
+    Returns the truth: what was written, so many samples at a time, which changes no byte, and what an oracle that
+    knows the traits reaches at 1,000 reads on folds of unseen subjects.
     """
     settings = asdict(study.settings)
     looks = dict[int, Floats]()
     depths, richness = list[int](), list[int]()
-    parts = []
     prevalence = np.zeros(len(study.sequences), np.int64)
-    for counts in communities(study):
-        parts.append(counts)
-        prevalence += np.bincount(counts.indices, minlength=len(prevalence))
-        for row in counts:
-            depths.append(int(row.sum()))
-            if depths[-1] < ORACLE_DEPTH or len(looks) == ORACLE_SAMPLES:
-                continue
-            # The mean traits of the ASVs, weighted by reads, log reads and presence.
-            rng = generator(settings["seed"], "simulate", "oracle", len(depths) - 1)
-            reads = rng.multivariate_hypergeometric(row.data, ORACLE_DEPTH)
-            weights = np.stack([reads, np.log1p(reads), reads > 0])
-            means = (weights @ study.traits[row.indices]) / weights.sum(1, keepdims=True)
-            looks[len(depths) - 1] = means.ravel()
-            richness.append(int((reads > 0).sum()))
-    write_hdf5(folder / "table.biom", sparse.vstack(parts, "csr"), sample_ids(len(depths)), study.sequences)
+
+    def seen() -> Iterator[sparse.csr_matrix]:
+        for counts in communities(study, samples_at_once):
+            np.add(prevalence, np.bincount(counts.indices, minlength=len(prevalence)), out=prevalence)
+            for start, stop in itertools.pairwise(counts.indptr):
+                reads, columns = counts.data[start:stop], counts.indices[start:stop]
+                depths.append(int(reads.sum()))
+                if depths[-1] >= ORACLE_DEPTH and len(looks) < ORACLE_SAMPLES:
+                    present, looks[len(depths) - 1] = _look(study, len(depths) - 1, reads, columns)
+                    richness.append(present)
+            yield counts
+
+    write_hdf5(folder / "table.biom", seen(), sample_ids(settings["samples"]), study.sequences)
     truth = {name: settings[name] for name in ("samples", "asvs", "subjects")} | {
         "density": float(prevalence.sum() / (len(prevalence) * len(depths))),
         "median_depth": float(np.median(depths)),

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.data.artifact import ZIP_MAGIC, read_artifact
-from aam.data.biom import HDF5_MAGIC, read_hdf5, read_json, write_hdf5
+from aam.data.biom import HDF5_MAGIC, read_hdf5, read_json
+from aam.data.biom_writing import write_hdf5
 from aam.data.classic import read_tsv
 from aam.data.counts import MAX_COUNT, RawTable, checked_table
 from aam.data.fasta import clean, first_not_dna, read_fasta
@@ -180,4 +181,4 @@ def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, 
 def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
     with atomic_file(path) as temporary:
-        write_hdf5(temporary, table.counts, table.sample_ids, table.sequences or table.feature_ids)
+        write_hdf5(temporary, [table.counts], table.sample_ids, table.sequences or table.feature_ids)

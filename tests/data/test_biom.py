@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.data.biom import write_hdf5
+import aam
+from aam.data import biom_writing
+from aam.data.biom_writing import CREATED, write_hdf5
 from aam.errors import InputError
 
 SAMPLES, FEATURES = 500, 90
@@ -27,7 +29,7 @@ def write(path: Path, counts: sparse.csr_matrix) -> Path:
     samples, features = (
         [f"{kind}{number}" for number in range(size)] for size, kind in zip(counts.shape, "sf", strict=True)
     )
-    write_hdf5(path, counts, samples, features)
+    write_hdf5(path, [counts], samples, features)
     return path
 
 
@@ -67,4 +69,25 @@ def test_a_table_may_be_empty(tmp_path):
 
 def test_ids_occur_once(tmp_path):
     with pytest.raises(InputError, match=r"table.biom: Duplicate"):
-        write_hdf5(tmp_path / "table.biom", sparse.csr_matrix(np.eye(2)), ["s", "s"], ["a", "b"])
+        write_hdf5(tmp_path / "table.biom", [sparse.csr_matrix(np.eye(2))], ["s", "s"], ["a", "b"])
+
+
+def test_the_bytes_are_those_of_biom_format(tmp_path, counts):
+    samples, features = (
+        [f"{kind}{number}" for number in range(size)] for size, kind in zip(counts.shape, "sf", strict=True)
+    )
+    table = biom.Table(sparse.csc_matrix(counts).T, features, samples, type="OTU table")
+    with (tmp_path / "biom").open("w+b") as target, h5py.File(target, "w") as file:
+        table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)
+    assert write(tmp_path / "table.biom", counts).read_bytes() == (tmp_path / "biom").read_bytes()
+
+
+def test_parts_change_no_byte_and_leave_nothing_behind(tmp_path, counts, monkeypatch):
+    expected = write(tmp_path / "whole", counts).read_bytes()
+    monkeypatch.setattr(biom_writing, "SLAB", 1_000)
+    parts = [counts[start : start + 37] for start in range(0, SAMPLES, 37)]
+    write_hdf5(
+        tmp_path / "parts", parts, [f"s{row}" for row in range(SAMPLES)], [f"f{column}" for column in range(FEATURES)]
+    )
+    assert (tmp_path / "parts").read_bytes() == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]

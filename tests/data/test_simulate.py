@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -14,18 +15,10 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 from aam.commands.simulate import simulate_study
 from aam.config_commands import SimulateConfig
-from aam.data.simulate import (
-    BATCHES,
-    BIOMES,
-    SEASONS,
-    Study,
-    communities,
-    draw_study,
-    draw_tree,
-    evolve_traits,
-    simulate,
-    write_study,
-)
+from aam.data import biom_writing
+from aam.data import simulate as simulate_module
+from aam.data.simulate import BATCHES, BIOMES, SEASONS, Study, communities, draw_study, simulate, write_study
+from aam.data.simulate_tree import draw_tree, evolve_traits
 from aam.errors import InputError
 
 FILES = ["metadata.tsv", "table.biom", "traits.tsv", "tree.nwk", "truth.json"]
@@ -182,6 +175,54 @@ def test_the_smallest_study(tmp_path, turnover):
     assert len(set(draw_study(settings).sequences)) == 50
 
 
+def digest_of(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for name in FILES:
+        digest.update((folder / name).read_bytes())
+    return digest.hexdigest()
+
+
+def test_a_small_study_is_what_it_was():
+    """Sequences, tree and counts of version 0.1; the files hold the version of aam too."""
+    study = draw_study(SMALL)
+    counts = counts_of(study)
+    values = (counts.data, counts.indices, counts.indptr)
+    digest = hashlib.sha256("".join([*study.sequences, *study.tree.newick(study.sequences)]).encode())
+    for each in values:
+        digest.update(each.astype(np.int64).tobytes())
+    assert digest.hexdigest() == "15398535e9cd36d6d66e64f5b244e5dc160141b3996fc1fae31dc06b0c87bf0d"
+
+
+def test_how_many_samples_are_written_at_once_changes_no_byte(tmp_path, monkeypatch):
+    study = draw_study(SMALL)
+    digests = []
+    for number, (samples, slab) in enumerate(((1, 1), (7, 100), (512, 1 << 22))):
+        monkeypatch.setattr(biom_writing, "SLAB", slab)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_study(study, folder, samples)
+        digests.append(digest_of(folder))
+    assert len(set(digests)) == 1
+
+
+def test_pools_of_many_asvs_follow_the_same_prevalence(monkeypatch):
+    """Repeated single draws and noise on every ASV draw pools of one distribution."""
+    study = draw_study(SimulateConfig(samples=20, asvs=400, asv_turnover=0.5))
+    allowed = (study.home < 0) | (study.home == 0)
+
+    def inclusion(pools: int) -> np.ndarray:
+        drawn = [simulate_module._pool(study, 0, np.random.default_rng(number)) for number in range(pools)]
+        assert all(len(set(pool)) == simulate_module.POOL and (np.diff(pool) > 0).all() for pool in drawn)
+        return np.bincount(np.concatenate(drawn), minlength=400) / pools
+
+    with_noise = inclusion(2_000)
+    monkeypatch.setattr(simulate_module, "MOST_WITH_NOISE", 0)
+    drawn = inclusion(2_000)
+    assert drawn[~allowed].sum() == 0
+    # Four standard errors of a difference of shares.
+    assert (abs(drawn - with_noise) < 4 * np.sqrt(2 * 0.25 / 2_000)).all()
+
+
 # --- what it looks like ------------------------------------------------------------------------------------
 
 
@@ -261,7 +302,7 @@ def test_communities_follow_the_traits(study, counts, column):
 def test_traits_belong_to_clades():
     tree = draw_tree(400, seed=0)
     traits = evolve_traits(tree, 3, seed=0)
-    distance = TreeNode.read([tree.newick([f"t{tip}" for tip in range(400)])]).cophenet()
+    distance = TreeNode.read(["".join(tree.newick([f"t{tip}" for tip in range(400)]))]).cophenet()
     distance = distance.filter([f"t{tip}" for tip in range(400)]).data.copy()
     np.fill_diagonal(distance, np.inf)
     nearest = distance.argmin(1)

@@ -31,7 +31,7 @@ from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig
 from aam.data.artifact import write_artifact
-from aam.data.biom import write_hdf5
+from aam.data.biom_writing import write_hdf5
 from aam.data.distances import read_distances
 from aam.data.fasta import read_fasta
 from aam.data.metadata import read_metadata
@@ -91,7 +91,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     counts = sparse.csr_matrix(rng.poisson(2, (7, 9)))
     features = ["".join(rng.choice(list("ACGT"), 20)) for _ in range(9)]
     samples = [f"s{row}" for row in range(7)]
-    write_hdf5(folder / "a.biom", counts, samples, features)
+    write_hdf5(folder / "a.biom", [counts], samples, features)
     rows, columns = counts.T.nonzero()
     data = [[int(r), int(c), int(counts[c, r])] for r, c in zip(rows, columns, strict=True)]
     text = {"rows": [{"id": f, "metadata": None} for f in features], "columns": [{"id": s} for s in samples]}
