@@ -80,7 +80,7 @@ def read_table(source: Any) -> AmpliconTable:
         return source
     if isinstance(source, (str, os.PathLike)):
         table = aam.data.table.read_table(Path(source), need_sequences=False)
-        return AmpliconTable(table.counts, table.sample_ids, table.feature_ids)
+        return AmpliconTable(table.counts, table.sample_ids, tuple(table.feature_ids))
     if hasattr(source, "matrix_data") and hasattr(source, "ids"):
         return _checked(source.matrix_data.T, source.ids(), source.ids(axis="observation"), "the BIOM table")
     if hasattr(source, "obs_names") and hasattr(source, "var_names"):

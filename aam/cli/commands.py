@@ -54,6 +54,7 @@ COMMANDS = {
     "simulate": Command(
         "SimulateConfig", "commands.simulate:simulate_study", "write a synthetic study with known signal"
     ),
+    "prepare": Command("PrepareConfig", "commands.prepare:prepare", "write a large table so that it is read at once"),
     "unifrac": Command("UnifracConfig", "commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
     "pretrain": Command("PretrainConfig", "commands.train:pretrain", "pretrain an encoder on a table and a tree"),
     "train": Command("FineTuneConfig", "commands.train:train", "fine-tune on metadata columns"),

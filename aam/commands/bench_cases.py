@@ -174,7 +174,7 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
 
     with_tip = np.flatnonzero(tips >= 0)
     counts = table.counts[chosen][:, with_tip].toarray().astype(np.int64)
-    common = {"taxa": [table.feature_ids[column] for column in with_tip], "ids": [str(row) for row in chosen]}
+    common = {"taxa": [table.feature_ids[column] for column in with_tip.tolist()], "ids": [str(row) for row in chosen]}
     common["tree"] = TreeNode.read(str(tree_path), convert_underscores=False)
     for (metric, arguments), engine in itertools.product(SCIKIT_BIO_METRICS.items(), _engines(beta_diversity)):
         options = {**arguments, **common, **({} if engine == "default" else {"engine": engine})}

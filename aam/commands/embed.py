@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,28 +13,42 @@ import numpy.typing as npt
 
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import EmbedConfig
+from aam.data.study import Study
 from aam.engine.run_directory import check_output
 from aam.errors import InputError
-from aam.runtime.files import atomic_file, atomic_folder, write_text
-from aam.training.inference import encode_table, run_model
+from aam.runtime.files import atomic_file, atomic_folder
+from aam.runtime.options import RuntimeConfig
+from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.training.saved_model import SavedModel
 
 log = logging.getLogger("aam")
 
 
-def _write_vectors(folder: Path, name: str, ids: Sequence[str], vectors: npt.NDArray[np.float32], form: str) -> None:
+Parts = Iterable[npt.NDArray[np.float32]]
+
+
+def _write_npy(folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int) -> None:
+    about = {"descr": "<f4", "fortran_order": False, "shape": (len(ids), width)}
+    with atomic_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, about)
+        for vectors in parts:
+            file.write(np.ascontiguousarray(vectors, "<f4").data)
+    with atomic_file(folder / f"{name}.ids.txt") as temporary, temporary.open("w", encoding="utf-8") as texts:
+        texts.writelines(f"{identifier}\n" for identifier in ids)
+
+
+def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int, form: str) -> None:
+    """Write vectors as they come, in parts, in the order of `ids`."""
     if form == "npy":
-        with atomic_file(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
-            np.save(file, vectors, allow_pickle=False)
-        write_text(folder / f"{name}.ids.txt", "".join(f"{identifier}\n" for identifier in ids))
+        _write_npy(folder, name, ids, parts, width)
         return
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
-    writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(vectors.shape[1]))])
-    writer.writerows(
-        [identifier, *(f"{value:.6g}" for value in row)] for identifier, row in zip(ids, vectors, strict=True)
-    )
-    write_text(folder / f"{name}.tsv", text.getvalue())
+    rows = (row for vectors in parts for row in vectors)
+    with atomic_file(folder / f"{name}.tsv") as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, dialect="excel-tab", lineterminator="\n")
+        writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))])
+        writer.writerows(
+            [identifier, *(f"{value:.6g}" for value in row)] for identifier, row in zip(ids, rows, strict=True)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +61,31 @@ class Vectors:
     asvs: npt.NDArray[np.float32]
 
 
-def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
-    """Return the vectors of every sample of a table that reaches the depth, and of every ASV.
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """A model and a table whose samples are embedded part by part; the vectors of the ASVs ``[F, D]`` are there."""
+
+    saved: SavedModel
+    study: Study
+    asvs: AsvVectors
+    runtime: RuntimeConfig
+
+    @property
+    def width(self) -> int:
+        """Return the width of every vector."""
+        return self.asvs.vectors.shape[1]
+
+    def samples(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the vectors of all samples in the order of the table, those of some thousands at a time."""
+        rows = np.arange(len(self.study.table.sample_ids))
+        for start in range(0, len(rows), SAMPLES_OF_PART):
+            some, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
+            predicted = run_model(self.saved.network, self.study, some, device, self.runtime, asvs=self.asvs)
+            yield predicted.samples.astype(np.float32)
+
+
+def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embedding:
+    """Read a table and encode its ASVs.
 
     Raises
     ------
@@ -62,20 +98,32 @@ def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
     study, _ = load_table(models, config)
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
-    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids))
-    rows = np.arange(len(study.table.sample_ids))
-    samples = run_model(saved.network, study, rows, device, config.runtime, asvs=asvs)
-    return Vectors(
-        samples.sample_ids, samples.samples.astype(np.float32), study.table.sequences, asvs.vectors.cpu().numpy()
-    )
+    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids)).placed_on(saved.network.reference)
+    return Embedding(saved, study, asvs, config.runtime)
+
+
+def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
+    """Return the vectors of every sample of a table that reaches the depth, and of every ASV.
+
+    Raises
+    ------
+    InputError
+        Several models, or a bad table.
+    """
+    embedding = open_embedding(models, config)
+    table = embedding.study.table
+    samples = np.concatenate(list(embedding.samples()))
+    return Vectors(table.sample_ids, samples, tuple(table.sequences), embedding.asvs.vectors.cpu().numpy())
 
 
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth, and of every ASV."""
     *_, folder = check_paths(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
     check_output(folder, config.runtime.overwrite)
-    vectors = embed_samples(prepare_models(config.model, config.runtime), config)
+    embedding = open_embedding(prepare_models(config.model, config.runtime), config)
+    table, asvs = embedding.study.table, embedding.asvs.vectors
     with atomic_folder(folder) as new:
-        _write_vectors(new, "samples", vectors.sample_ids, vectors.samples, config.format)
-        _write_vectors(new, "asvs", vectors.sequences, vectors.asvs, config.format)
-    log.info("%s: %d samples and %d ASVs", folder, len(vectors.sample_ids), len(vectors.sequences))
+        _write_vectors(new, "samples", table.sample_ids, embedding.samples(), embedding.width, config.format)
+        parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
+        _write_vectors(new, "asvs", table.sequences, parts, embedding.width, config.format)
+    log.info("%s: %d samples and %d ASVs", folder, len(table.sample_ids), len(table.sequences))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,39 +68,60 @@ def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
     return ids
 
 
-def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str) -> sparse.csr_array:
-    data = _dataset(file, "sample/matrix/data", "iuf", where)
-    positions = _dataset(file, "sample/matrix/indices", "iu", where)
-    if data.size != positions.size:
-        raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
+def _indptr(file: h5py.File, samples: list[str], entries: int, where: str) -> npt.NDArray[np.int64]:
     ends = _dataset(file, "sample/matrix/indptr", "iu", where)
     if ends.size != len(samples) + 1:
         raise InputError(f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}")
     indptr = ends[:].astype(np.int64)
-    if indptr[0] != 0 or indptr[-1] != data.size or (np.diff(indptr) < 0).any():
-        raise InputError(f"{where}: sample/matrix/indptr does not rise from 0 to {data.size}; it is damaged")
-    counts, indices = np.empty(data.size, np.uint32), np.empty(data.size, np.int32)
-    for start in range(0, data.size, SLAB):
-        index = positions[start : start + SLAB]
-        wrong = index[(index < 0) | (index >= len(features))]
+    if indptr[0] != 0 or indptr[-1] != entries or (np.diff(indptr) < 0).any():
+        raise InputError(f"{where}: sample/matrix/indptr does not rise from 0 to {entries}; it is damaged")
+    return np.asarray(indptr)
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A BIOM 2.1 table that is read part by part: its ids, its number of entries, and where each sample begins."""
+
+    file: h5py.File
+    samples: list[str]
+    features: list[str]
+    indptr: npt.NDArray[np.int64]
+    where: str
+
+    def blocks(self, size: int = SLAB) -> Iterator[sparse.csr_array]:
+        """Yield the counts, uint32, of whole samples in order, as many at a time as have about `size` entries.
+
+        Raises `InputError`: an index out of bounds; a count that is not whole.
+        """
+        first, samples = 0, len(self.samples)
+        while first < samples:
+            last = int(np.searchsorted(self.indptr, self.indptr[first] + size, side="right")) - 1
+            last = min(max(last, first + 1), samples)
+            yield self._rows(first, last)
+            first = last
+
+    def _rows(self, first: int, last: int) -> sparse.csr_array:
+        start, stop, where = int(self.indptr[first]), int(self.indptr[last]), self.where
+        index = self.file["sample/matrix/indices"][start:stop]
+        wrong = index[(index < 0) | (index >= len(self.features))]
         if wrong.size:
-            last = len(features) - 1
-            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {last}")
-        indices[start : start + SLAB] = index
+            last_feature = len(self.features) - 1
+            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {last_feature}")
 
-        def place(k: int, start: int = start) -> str:
-            row = int(np.searchsorted(indptr, start + k, side="right")) - 1
-            return f"sample {samples[row]!r}, feature {features[indices[start + k]]!r}"
+        def place(k: int) -> str:
+            row = int(np.searchsorted(self.indptr, start + k, side="right")) - 1
+            return f"sample {self.samples[row]!r}, feature {self.features[index[k]]!r}"
 
-        counts[start : start + SLAB] = whole_counts(data[start : start + SLAB], where, place)
-    return sparse.csr_array((counts, indices, indptr), shape=(len(samples), len(features)))
+        counts = whole_counts(self.file["sample/matrix/data"][start:stop], where, place)
+        ends = self.indptr[first : last + 1] - start
+        return sparse.csr_array((counts, index.astype(np.int32), ends), shape=(last - first, len(self.features)))
 
 
-def read_hdf5(source: Path | bytes, where: str) -> RawTable:
-    """Read a BIOM 2.1 table from a file or from bytes, its sample-major matrix only.
+@contextlib.contextmanager
+def open_hdf5(source: Path | bytes, where: str) -> Iterator[OpenTable]:
+    """Open a BIOM 2.1 table, from a file or from bytes, of which the sample-major matrix only is read.
 
-    Raises `InputError`: a dataset missing, of another type or length, or larger than what is stored; an index
-    out of bounds; a count that is not whole.
+    Raises `InputError`: a dataset missing, of another type or length, or larger than what is stored.
     """
     try:
         with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
@@ -109,11 +133,27 @@ def read_hdf5(source: Path | bytes, where: str) -> RawTable:
             expected = [len(features), len(samples)]
             if shape != expected:
                 raise InputError(f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids")
-            return RawTable(_matrix(file, samples, features, where), samples, features)
+            data = _dataset(file, "sample/matrix/data", "iuf", where)
+            positions = _dataset(file, "sample/matrix/indices", "iu", where)
+            if data.size != positions.size:
+                raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
+            yield OpenTable(file, samples, features, _indptr(file, samples, data.size, where), where)
     except InputError:
         raise
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"{where}: not a readable HDF5 file ({error})") from error
+
+
+def read_hdf5(source: Path | bytes, where: str) -> RawTable:
+    """Read a BIOM 2.1 table from a file or from bytes; `InputError` as `open_hdf5` and `OpenTable.blocks` raise it."""
+    with open_hdf5(source, where) as table:
+        entries, start = int(table.indptr[-1]), 0
+        counts, indices = np.empty(entries, np.uint32), np.empty(entries, np.int32)
+        for block in table.blocks():
+            counts[start : start + block.nnz], indices[start : start + block.nnz] = block.data, block.indices
+            start += block.nnz
+        matrix = sparse.csr_array((counts, indices, table.indptr), shape=(len(table.samples), len(table.features)))
+        return RawTable(matrix, table.samples, table.features)
 
 
 def _brief(value: object) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
@@ -17,6 +16,7 @@ from scipy import sparse
 import aam
 from aam.errors import InputError, shown
 from aam.runtime.deferred_errors import DeferredErrorFile
+from aam.runtime.files import parts_folder
 
 # Constant, so that the same table gives the same bytes on every day.
 CREATED = datetime(1970, 1, 1)
@@ -25,8 +25,8 @@ CREATED = datetime(1970, 1, 1)
 SLAB = 1 << 22
 ID_SLAB = 1 << 16
 
-Counts = sparse.csr_matrix | sparse.csr_array
-Values = npt.NDArray[Any]
+Counts: TypeAlias = sparse.csr_matrix | sparse.csr_array
+Values: TypeAlias = npt.NDArray[Any]
 
 
 class _Entries:
@@ -157,8 +157,8 @@ def write_hdf5(path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], f
     for kind, ids in (("sample", sample_ids), ("feature", feature_ids)):
         if len(set(ids)) < len(ids):
             raise InputError(f"{path}: Duplicate {kind} ids")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}-") as folder:
-        entries = _Entries(Path(folder), parts, len(feature_ids))
+    with parts_folder(path) as folder:
+        entries = _Entries(folder, parts, len(feature_ids))
         if len(entries.starts) - 1 != len(sample_ids):
             raise InputError(f"{path}: {len(entries.starts) - 1} samples have the ids {shown(sample_ids)}")
         with contextlib.closing(DeferredErrorFile(path)) as patient, h5py.File(patient, "w") as file:

@@ -187,12 +187,11 @@ def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
 
 def _laid_out(columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `Batch.asv` and `Batch.counts` of samples, largest first; `columns` are the distinct ASVs."""
-    position = np.empty(columns.max() + 1, np.int64)
-    position[columns] = np.arange(len(columns))
+    order = np.argsort(columns)
     sizes = [len(columns) for columns, _ in rows]
     slot = np.arange(sizes[0]) < np.array(sizes)[:, None]
     asv, counts = np.zeros(slot.shape, np.int64), np.zeros(slot.shape, np.float32)
-    asv[slot] = position[np.concatenate([columns for columns, _ in rows])]
+    asv[slot] = order[np.searchsorted(columns[order], np.concatenate([columns for columns, _ in rows]))]
     counts[slot] = np.concatenate([reads for _, reads in rows])
     return torch.from_numpy(asv), torch.from_numpy(counts)
 

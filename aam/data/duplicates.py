@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from aam.data.split import Split
 from aam.data.table import SampleTable
 from aam.errors import shown
@@ -13,7 +15,8 @@ def duplicates_across_subsets(table: SampleTable, split: Split) -> tuple[str, ..
     same_reads = dict[bytes, list[str]]()
     for row, name in enumerate(table.sample_ids):
         columns, reads = table.row(row)
-        same_reads.setdefault(columns.tobytes() + reads.tobytes(), []).append(name)
+        digest = hashlib.sha256(columns.tobytes() + reads.tobytes()).digest()
+        same_reads.setdefault(digest, []).append(name)
     across = [names for names in same_reads.values() if 0 < len(held_out.intersection(names)) < len(names)]
     if not across:
         return ()

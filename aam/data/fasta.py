@@ -15,6 +15,9 @@ from aam.errors import InputError, Problems
 
 NOT_DNA = re.compile("[^ACGTUNRYSWKMBDHVacgtunryswkmbdhv]")
 
+# Sequences that are cleaned at a time.
+AT_ONCE = 1 << 14
+
 CLEAN = bytes.maketrans(b"URYSWKMBDHV", b"TNNNNNNNNNN")
 
 
@@ -25,9 +28,16 @@ def first_not_dna(sequence: str) -> str:
 
 
 def clean(sequences: Sequence[str]) -> list[str]:
-    """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N."""
-    joined = "\n".join(sequences).upper().encode("ascii").translate(CLEAN).decode("ascii")
-    return joined.split("\n") if sequences else []
+    """Return upper-case DNA of valid sequences: U becomes T, IUPAC letters other than ACGTU become N.
+
+    What is clean already is returned as the object that it is, so that a large table holds it once.
+    """
+    result: list[str] = []
+    for start in range(0, len(sequences), AT_ONCE):
+        some = sequences[start : start + AT_ONCE]
+        joined = "\n".join(some).upper().encode("ascii").translate(CLEAN).decode("ascii")
+        result += [old if old == new else new for old, new in zip(some, joined.split("\n"), strict=True)]
+    return result
 
 
 def _unpacked(blob: bytes, path: Path) -> bytes:

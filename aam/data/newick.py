@@ -19,9 +19,14 @@ from aam.errors import InputError, shown
 
 LABEL = re.compile(r"[^\s'\]]+|'(?:[^']|'')+'")
 
+ANY = re.compile(r".+", re.DOTALL)
+
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 log = logging.getLogger("aam")
+
+# Characters that are looked at together.
+AT_ONCE = 1 << 22
 
 OPEN, CLOSE, COMMA, COLON, END, QUOTE = (ord(letter) for letter in "(),:;'")
 
@@ -48,6 +53,27 @@ def _without_comments(text: str, source: str) -> str:
     return "".join([*pieces, text[kept:]])
 
 
+class _Fields:
+    """The texts before the marks, cut out when asked for: as objects they would take several times the file."""
+
+    def __init__(self, text: str, at: Ints) -> None:
+        self.text, self.starts, self.stops = text, np.r_[0, at[:-1] + 1], at
+
+    def __getitem__(self, place: int) -> str:
+        return self.text[self.starts[place] : self.stops[place]].strip()
+
+    def matching(self, pattern: re.Pattern[str], places: Ints) -> npt.NDArray[np.bool_]:
+        """Return, for all fields, which of those at `places` match a pattern."""
+        result = np.zeros(len(self.stops), bool)
+        matches = (pattern.fullmatch(self[place]) is not None for place in places.tolist())
+        result[places] = np.fromiter(matches, bool, len(places))
+        return result
+
+    def numbers(self, places: Ints) -> npt.NDArray[np.float64]:
+        """Return the fields at `places` as numbers."""
+        return np.fromiter((float(self[place]) for place in places.tolist()), np.float64, len(places))
+
+
 @dataclass(frozen=True)
 class _Marks:
     """The marks ``( ) , : ;`` of a Newick text up to the first ``;`` and the text before each."""
@@ -56,17 +82,28 @@ class _Marks:
     kind: npt.NDArray[Any]
     before: npt.NDArray[Any]
     depth: Ints
-    fields: list[str]
+    fields: _Fields
+
+
+def _positions(text: str, source: str) -> tuple[Ints, npt.NDArray[Any]]:
+    """Return where the marks outside quotes stand, and which they are, from some of the text at a time."""
+    wide, quotes = not text.isascii(), 0
+    at, kind = [], []
+    for start in range(0, len(text), AT_ONCE):
+        part = text[start : start + AT_ONCE].encode("utf-32-le" if wide else "ascii")
+        codes = np.frombuffer(part, np.uint32 if wide else np.uint8)
+        quoted = (quotes + np.cumsum(codes == QUOTE)) % 2
+        marks = np.flatnonzero(np.isin(codes, [OPEN, CLOSE, COMMA, COLON, END]) & (quoted == 0))
+        at.append(marks + start)
+        kind.append(codes[marks])
+        quotes = int(quoted[-1])
+    if quotes:
+        raise InputError(f"{source}: the quote at character {text.rindex(chr(QUOTE)) + 1} is never closed")
+    return np.concatenate([np.zeros(0, np.int64), *at]), np.concatenate([np.zeros(0, np.uint8), *kind])
 
 
 def _marks(text: str, source: str) -> _Marks:
-    wide = not text.isascii()
-    codes = np.frombuffer(text.encode("utf-32-le" if wide else "ascii"), np.uint32 if wide else np.uint8)
-    quoted = np.logical_xor.accumulate(codes == QUOTE)
-    if len(quoted) and quoted[-1]:
-        raise InputError(f"{source}: the quote at character {text.rindex(chr(QUOTE)) + 1} is never closed")
-    at = np.flatnonzero(np.isin(codes, [OPEN, CLOSE, COMMA, COLON, END]) & ~quoted)
-    kind = codes[at]
+    at, kind = _positions(text, source)
     ends = np.flatnonzero(kind == END)
     if not len(ends):
         raise InputError(f"{source}: no ';' at the end; expected one Newick tree. Is the file cut off?")
@@ -75,25 +112,24 @@ def _marks(text: str, source: str) -> _Marks:
     if remainder.strip():
         place = len(text) - len(remainder.lstrip()) + 1
         raise InputError(f"{source}: text after ';' at character {place}, expected a single tree")
-    starts = np.r_[0, at[:-1] + 1].tolist()
     return _Marks(
         at=at,
         kind=kind,
         before=np.r_[COMMA, kind[:-1]],
         depth=np.cumsum((kind == OPEN).astype(np.int64) - (kind == CLOSE)),
-        fields=[text[start:stop].strip() for start, stop in zip(starts, at.tolist(), strict=True)],
+        fields=_Fields(text, at),
     )
 
 
 def _check_grammar(marks: _Marks, source: str) -> None:
     """Raise `InputError` with the first place where each rule of Newick is broken."""
     kind, before, depth = marks.kind, marks.before, marks.depth
-    text = np.fromiter(map(bool, marks.fields), bool, len(marks.fields))
+    text = marks.fields.matching(ANY, np.arange(len(kind)))
     begins = (before == OPEN) | (before == COMMA)
     number = before == COLON
     label = text & ~number
-    is_label = np.array([LABEL.fullmatch(field) is not None for field in marks.fields])
-    is_number = np.array([NUMBER.fullmatch(field) is not None for field in marks.fields])
+    is_label = marks.fields.matching(LABEL, np.flatnonzero(label))
+    is_number = marks.fields.matching(NUMBER, np.flatnonzero(number))
     last_closed = np.flatnonzero(np.r_[0, depth] <= 0)[-1]
     rules = (
         (depth < 0, "a ')' without its '('"),
@@ -117,13 +153,14 @@ def _unquoted(label: str) -> str:
 def _check_content(marks: _Marks, names: list[str], name_at: Ints, source: str) -> None:
     """Raise `InputError` for repeated tips and for lengths that are no lengths."""
     problems = []
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
+    if len(set(names)) < len(names):
+        repeated = [name for name, times in Counter(names).items() if times > 1]
         second = [place for place, name in enumerate(names) if name == repeated[0]][1]
         place = marks.at[name_at[second]] + 1
         problems.append(f"{len(repeated)} tips are repeated ({shown(repeated)}), first before character {place}")
-    lengths = np.flatnonzero(marks.before == COLON).tolist()
-    bad = [place for place in lengths if not 0 <= float(marks.fields[place]) < np.inf]
+    lengths = np.flatnonzero(marks.before == COLON)
+    values = marks.fields.numbers(lengths)
+    bad = lengths[~((values >= 0) & (values < np.inf))].tolist()
     if bad:
         first = f"{marks.fields[bad[0]]} before character {marks.at[bad[0]] + 1}"
         problems.append(f"{len(bad)} branch lengths are negative or infinite, first {first}; expected 0 or more")
@@ -156,7 +193,7 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     names = [_unquoted(marks.fields[place]) for place in label[is_tip].tolist()]
     _check_content(marks, names, label[is_tip], source)
     length = np.full(len(ends), np.nan)
-    length[has_length] = [float(marks.fields[place]) for place in ends[has_length].tolist()]
+    length[has_length] = marks.fields.numbers(ends[has_length])
     length[-1] = np.nan_to_num(length[-1])
 
     # The parent is the next node in post-order that is one level up.
@@ -189,7 +226,9 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
             blob = read_artifact(path, accepted, reason).file("tree.nwk")
         else:
             blob = path.read_bytes()
-        tree = parse_newick(blob.decode("utf-8-sig"), str(path))
+        text = blob.decode("utf-8-sig")
+        del blob
+        tree = parse_newick(text, str(path))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start} is no UTF-8 text; expected a Newick tree") from error
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -29,7 +30,7 @@ class Phylogeny:
         Length of the branch above each node; NaN where the file gives none (the root's is then 0).
     lo, hi : int64 [E]
         The tips below each node are ``tips[lo:hi]``.
-    tips : tuple of str
+    tips : sequence of str
         Names of the tips in post-order.
     """
 
@@ -37,10 +38,30 @@ class Phylogeny:
     length: Floats
     lo: Ints
     hi: Ints
-    tips: tuple[str, ...]
+    tips: Sequence[str]
+
+    @cached_property
+    def tip_nodes(self) -> Ints:
+        """Return the node of each tip, [tips]."""
+        return np.flatnonzero(np.bincount(self.parent[:-1], minlength=len(self.parent)) == 0)
+
+    def above(self, tips: Ints) -> Ints:
+        """Return the nodes, ascending, from some distinct tips up to the root.
+
+        The cost grows with these nodes and with the height of the tree, not with the size of the tree.
+        """
+        seen = np.zeros(len(self.parent), bool)
+        nodes = self.tip_nodes[tips]
+        levels = []
+        while len(nodes):
+            seen[nodes] = True
+            levels.append(nodes)
+            parents = self.parent[nodes]
+            nodes = np.unique(parents[(parents >= 0) & ~seen[parents]])
+        return np.sort(np.concatenate(levels))
 
 
-def make_phylogeny(parent: Ints, length: Floats, tips: tuple[str, ...]) -> Phylogeny:
+def make_phylogeny(parent: Ints, length: Floats, tips: Sequence[str]) -> Phylogeny:
     """Add the tip ranges to post-order arrays."""
     is_tip = np.bincount(parent[:-1], minlength=len(parent)) == 0
     hi = np.cumsum(is_tip)

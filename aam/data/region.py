@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +15,9 @@ from aam.data.tokens import A, C, G, T, Tokens, encode, reverse_complement
 from aam.errors import InputError
 
 POSITIONS = 50
+
+# Sequences that are looked at together.
+AT_ONCE = 1 << 14
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
@@ -39,6 +42,12 @@ SAMPLE_NOTES = {
 def _hashes(sequences: Sequence[str]) -> npt.NDArray[np.uint64]:
     digests = b"".join(hashlib.blake2b(s.encode("ascii"), digest_size=8).digest() for s in sequences)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def _parts(sequences: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the sequences, `AT_ONCE` at a time, so that memory does not grow with the table."""
+    for start in range(0, max(len(sequences), 1), AT_ONCE):
+        yield sequences[start : start + AT_ONCE]
 
 
 def _starts(sequences: Sequence[str]) -> Tokens:
@@ -71,15 +80,21 @@ class RegionProfile:
     @classmethod
     def fit(cls, sequences: Sequence[str]) -> RegionProfile:
         """Return the profile of at least one training sequence (clean DNA)."""
-        starts = _starts(sequences)
-        seen = np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
+        seen = np.zeros((POSITIONS, 4), np.int64)
+        lengths, hashes = [], []
+        for some in _parts(sequences):
+            starts = _starts(some)
+            seen += np.stack([(starts == base).sum(axis=0) for base in (A, C, G, T)], axis=1)
+            lengths += list(map(len, some))
+            hashes.append(_hashes(some))
         total = seen.sum(axis=1, keepdims=True)
         frequencies = np.where(total > 0, seen / np.maximum(total, 1), 0.25)
+        likelihood = np.concatenate([_log_likelihood(_starts(some), frequencies) for some in _parts(sequences)])
         return cls(
-            length_quantiles=np.quantile(list(map(len, sequences)), QUANTILES),
+            length_quantiles=np.quantile(lengths, QUANTILES),
             frequencies=frequencies,
-            log_likelihood=np.array(_log_likelihood(starts, frequencies).mean()),
-            hashes=np.sort(_hashes(sequences)),
+            log_likelihood=np.array(likelihood.mean()),
+            hashes=np.sort(np.concatenate(hashes)),
         )
 
     def compare(self, sequences: Sequence[str]) -> list[str]:
@@ -121,7 +136,10 @@ class RegionProfile:
         """
         flags = self._flags(table.sequences)
         depths = np.maximum(table.depths, 1)
-        share = {name: np.asarray(table.counts @ values.astype(np.int64)) / depths for name, values in flags.items()}
+        share = {name: np.zeros(len(depths)) for name in flags}
+        for rows, counts in table.blocks():
+            for name, values in flags.items():
+                share[name][rows] = np.asarray(counts @ values.astype(np.int64)) / depths[rows]
         notes = []
         for row in range(len(table.sample_ids)):
             reasons = [
@@ -132,6 +150,10 @@ class RegionProfile:
 
     def _flags(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
         """Return which sequences, bool [F] each, have another length, strand or region, or were not seen."""
+        parts = [self._flags_of(some) for some in _parts(sequences)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in SAMPLE_NOTES}
+
+    def _flags_of(self, sequences: Sequence[str]) -> dict[str, npt.NDArray[np.bool_]]:
         lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
         shortest, longest = self.length_quantiles[[0, -1]]
         least = float(self.log_likelihood) - MISFIT

@@ -120,7 +120,7 @@ def study_parts(
         if tree == NO_TREE:
             parts.append(StudyPart(name))
             continue
-        columns = np.unique(table.counts[np.flatnonzero(origin == number)].indices)
+        columns = table.columns_of(np.flatnonzero(origin == number))
         ids = [table.sequences[column] for column in columns]
         phylogeny, tips_of_columns = pruned_tree(Path(tree), ids, config.missing_tips, config.midpoint_root)
         tips = np.full(len(table.sequences), -1, np.int64)
@@ -153,7 +153,7 @@ def load_studies(config: DataConfig, max_bp: int | None, seed: int) -> Study:
     return Study(
         table=table,
         tokens=torch.from_numpy(encode(table.sequences)),
-        lengths=np.array([len(sequence) for sequence in table.sequences], np.int64),
+        lengths=table.lengths,
         depth=depth,
         seed=seed,
         config=config,

@@ -123,12 +123,15 @@ class Study:
     @functools.cached_property
     def richness(self) -> npt.NDArray[np.float64]:
         """ASVs that each sample is expected to keep at the depth, float64 [N] (Hurlbert 1971, with replacement)."""
-        counts = self.table.counts.tocsr()
-        share = np.repeat(self.depth / np.maximum(self.table.depths, 1), np.diff(counts.indptr)) * counts.data
-        kept = sparse.csr_matrix((-np.expm1(-share), counts.indices, counts.indptr), counts.shape)
-        return np.asarray(kept.sum(axis=1)).ravel()
+        richness = np.zeros(len(self.table.sample_ids))
+        for rows, counts in self.table.blocks():
+            depths = np.maximum(self.table.depths[rows], 1)
+            share = np.repeat(self.depth / depths, np.diff(counts.indptr)) * counts.data
+            kept = sparse.csr_matrix((-np.expm1(-share), counts.indices, counts.indptr), counts.shape)
+            richness[rows] = np.asarray(kept.sum(axis=1)).ravel()
+        return richness
 
     def rows(self, sample_ids: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the rows of the table of the samples named."""
-        place = {name: row for row, name in enumerate(self.table.sample_ids)}
+        place = self.table.row_of
         return np.array([place[name] for name in sample_ids], np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from aam.data.biom_writing import write_hdf5
 from aam.data.classic import read_tsv
 from aam.data.counts import MAX_COUNT, RawTable, checked_table
 from aam.data.fasta import clean, first_not_dna, read_fasta
+from aam.data.prepared import Prepared, find_prepared
 from aam.data.text import GZIP_MAGIC, read_bytes
 from aam.errors import InputError, shown
 from aam.runtime.files import atomic_file
@@ -28,29 +29,121 @@ log = logging.getLogger("aam")
 Integers = npt.NDArray[np.integer]
 
 
+# Entries of the matrix that are looked at together.
+ENTRIES = 1 << 20
+
+
 @dataclass(frozen=True, eq=False)
 class SampleTable:
-    """Reads of each ASV in each sample; made by `make_table`, never by hand.
+    """Reads of each ASV in each sample; made by `make_table` or `read_table`, never by hand.
 
-    `counts` [N, F] are of the narrowest unsigned type, without stored zeros, columns of each row ascending.
     Samples and `feature_ids` are called as the file has them; `sequences` are upper-case DNA in ascending
     order, or empty where ids are all that is needed; then `feature_ids` ascend.
+
+    Attributes
+    ----------
+    stored : csr
+        Counts of the narrowest unsigned type, without stored zeros, columns of each row ascending; in memory, or mapped
+        from a prepared file that all processes of a machine share.
+    places : int64 [N], optional
+        The rows of `stored` that the samples are; all of them, in order, where it is not given.
+    prepared : Prepared, optional
+        What was computed of the ASVs when the table was prepared.
     """
 
-    counts: csr_array
+    stored: csr_array
     sample_ids: tuple[str, ...]
-    feature_ids: tuple[str, ...]
-    sequences: tuple[str, ...]
+    feature_ids: Sequence[str]
+    sequences: Sequence[str]
+    places: npt.NDArray[np.int64] | None = None
+    prepared: Prepared | None = None
+
+    @cached_property
+    def counts(self) -> csr_array:
+        """Return the reads [N, F]; a copy where `places` are given, which large tables do without."""
+        return self.stored if self.places is None else self.stored[self.places]
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """Return the row of each sample by its id."""
+        return {name: row for row, name in enumerate(self.sample_ids)}
 
     @cached_property
     def depths(self) -> npt.NDArray[np.int64]:
         """Reads of each sample, [N]."""
-        return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
+        totals = [np.asarray(block.sum(axis=1, dtype=np.int64)) for _, block in self.blocks()]
+        return np.concatenate([np.zeros(0, np.int64), *totals])
 
     def row(self, row: int) -> tuple[Integers, Integers]:
         """Return the columns [S], ascending, and their reads [S] in one sample."""
-        start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
-        return self.counts.indices[start:stop], self.counts.data[start:stop]
+        at = row if self.places is None else int(self.places[row])
+        start, stop = self.stored.indptr[at], self.stored.indptr[at + 1]
+        return self.stored.indices[start:stop], self.stored.data[start:stop]
+
+    def blocks(self, rows: npt.NDArray[np.int64] | None = None) -> Iterator[tuple[slice, csr_array]]:
+        """Yield the counts of all samples, or of those at `rows`, some at a time, and which these are."""
+        rows = np.arange(len(self.sample_ids)) if rows is None else rows
+        at = rows if self.places is None else self.places[rows]
+        size = max(1, ENTRIES * self.stored.shape[0] // max(self.stored.nnz, 1))
+        for start in range(0, len(at), size):
+            yield slice(start, min(start + size, len(at))), self.stored[at[start : start + size]]
+
+    def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the columns, ascending, of which some of the samples at `rows` have reads."""
+        present = np.zeros(self.stored.shape[1], bool)
+        for _, block in self.blocks(rows):
+            present[block.indices] = True
+        return np.flatnonzero(present)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Nucleotides of each ASV, [F]."""
+        if self.prepared is not None:
+            return self.prepared.lengths
+        return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of a table in the order of their sequences, or of their ids without sequences, identical ones merged.
+
+    `target` int32 tells for each feature of the file which column it is.
+    """
+
+    feature_ids: Sequence[str]
+    sequences: Sequence[str]
+    target: npt.NDArray[np.int32]
+
+    @property
+    def merging(self) -> bool:
+        """Return whether several features are one column."""
+        return len(self.feature_ids) < len(self.target)
+
+    def order(self, counts: csr_array) -> csr_array:
+        """Return the counts of some samples with these columns; `InputError` where sums of reads are too large."""
+        data = counts.data.astype(np.uint64 if self.merging else counts.dtype)
+        columns = self.target[counts.indices]
+        # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
+        merged = csr_array(
+            (data, columns, counts.indptr.astype(np.int32)), shape=(counts.shape[0], len(self.feature_ids))
+        )
+        merged.sum_duplicates()
+        largest = int(merged.data.max(initial=0))
+        if largest > MAX_COUNT:
+            raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
+        return merged
+
+
+def make_columns(feature_ids: Sequence[str], sequences: Sequence[str] = ()) -> Columns:
+    """Return the columns of features; those of one sequence become one, under the smallest of their ids."""
+    names = np.array(sequences or feature_ids, dtype=object)
+    keys, first, target = np.unique(names, return_index=True, return_inverse=True)
+    smallest = [feature_ids[place] for place in first.tolist()]
+    if len(keys) < len(target):
+        log.info("merged %d ASVs of the same sequence as another", len(target) - len(keys))
+        for column, name in zip(target.tolist(), feature_ids, strict=True):
+            smallest[column] = min(name, smallest[column])
+    return Columns(tuple(smallest), tuple(keys) if sequences else (), target.astype(np.int32))
 
 
 def make_table(
@@ -61,29 +154,14 @@ def make_table(
     `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. Columns of one sequence (clean
     DNA) become one, under the smallest of their ids; `InputError` where the sum of reads exceeds 2^32 - 1.
     """
-    keys, target = np.unique(np.array(sequences or feature_ids, dtype=object), return_inverse=True)
-    merging = len(keys) < len(target)
-    data = counts.data.astype(np.uint64 if merging else counts.dtype)
-    columns = target.astype(np.int32)[counts.indices]
-    merged = csr_array((data, columns, counts.indptr.copy()), shape=(counts.shape[0], len(keys)))
-    merged.sum_duplicates()
-    if merging:
-        log.info("merged %d ASVs of the same sequence as another", len(target) - len(keys))
-    smallest_id: dict[int, str] = {}
-    for column, name in zip(target.tolist(), feature_ids, strict=True):
-        smallest_id[column] = min(name, smallest_id.get(column, name))
-    largest = int(merged.data.max(initial=0))
-    if largest > MAX_COUNT:
-        raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
-    return SampleTable(
-        counts=merged.astype(np.min_scalar_type(largest)),
-        sample_ids=tuple(sample_ids),
-        feature_ids=tuple(smallest_id[column] for column in range(len(keys))),
-        sequences=tuple(keys) if sequences else (),
-    )
+    columns = make_columns(feature_ids, sequences)
+    merged = columns.order(counts)
+    stored = merged.astype(np.min_scalar_type(int(merged.data.max(initial=0))))
+    return SampleTable(stored, tuple(sample_ids), columns.feature_ids, columns.sequences)
 
 
-def _read_raw(path: Path) -> RawTable:
+def read_raw(path: Path) -> RawTable:
+    """Return a table as its file holds it, unchecked; `InputError` where the file cannot be read as one."""
     head = read_bytes(path, 4096)
     if head.startswith(HDF5_MAGIC):
         return read_hdf5(path, str(path))
@@ -99,25 +177,31 @@ def _read_raw(path: Path) -> RawTable:
     return reader(read_bytes(path), str(path))
 
 
-def _sequences(raw: RawTable, path: Path, fasta: Path | None) -> list[str]:
+def sequences_of(feature_ids: Sequence[str], path: Path, fasta: Path | None) -> list[str]:
+    """Return the clean sequences of the features of the table `path`: those of a FASTA file, or their ids.
+
+    Raises `InputError`: a feature has no sequence, or its id is none.
+    """
     if fasta is not None:
-        sequence_of = read_fasta(fasta, raw.feature_ids)
-        if missing := [name for name in raw.feature_ids if name not in sequence_of]:
+        sequence_of = read_fasta(fasta, feature_ids)
+        if missing := [name for name in feature_ids if name not in sequence_of]:
             raise InputError(
-                f"{fasta}: no sequence for {len(missing)} of the {len(raw.feature_ids)} features of {path}: "
+                f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of {path}: "
                 f"{shown(missing)}; pass the --sequences that belong to this table"
             )
-        return [sequence_of[name] for name in raw.feature_ids]
-    if wrong := [name for name in raw.feature_ids if first_not_dna(name)]:
+        return [sequence_of[name] for name in feature_ids]
+    if wrong := [name for name in feature_ids if first_not_dna(name)]:
         raise InputError(
-            f"{path}: {len(wrong)} of {len(raw.feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
+            f"{path}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
             f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza"
         )
-    return clean(raw.feature_ids)
+    return clean(feature_ids)
 
 
 def read_table(path: Path, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
     """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or classic TSV, recognized by its content.
+
+    A table that `aam prepare` wrote is mapped into memory, also where it lies beside the table that was asked for.
 
     `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences. Without
     `need_sequences` feature ids are tips of a tree and nothing else.
@@ -125,8 +209,11 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
     repeated, or a feature has no sequence.
     """
-    raw = checked_table(_read_raw(path), str(path))
-    sequences_of_features = _sequences(raw, path, sequences) if need_sequences else ()
+    if (prepared := find_prepared(path, sequences, by_ids=not need_sequences)) is not None:
+        of_features = prepared.sequences if need_sequences else ()
+        return SampleTable(prepared.counts, prepared.sample_ids, prepared.feature_ids, of_features, None, prepared)
+    raw = checked_table(read_raw(path), str(path))
+    sequences_of_features = sequences_of(raw.feature_ids, path, sequences) if need_sequences else ()
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
     except InputError as error:
@@ -135,8 +222,9 @@ def read_table(path: Path, sequences: Path | None = None, need_sequences: bool =
 
 def check_length(table: SampleTable, max_bp: int) -> None:
     """Raise `InputError` when an ASV is longer than `max_bp` nucleotides."""
-    if long := [len(sequence) for sequence in table.sequences if len(sequence) > max_bp]:
-        longest = max(long)
+    long = table.lengths[table.lengths > max_bp]
+    if len(long):
+        longest = int(long.max())
         raise InputError(
             f"{len(long)} of {len(table.sequences)} ASVs are longer than --max-bp {max_bp}, the longest has "
             f"{longest} nucleotides; pass --trim to cut them to {max_bp}, or --max-bp {longest}"
@@ -145,7 +233,7 @@ def check_length(table: SampleTable, max_bp: int) -> None:
 
 def trim(table: SampleTable, max_bp: int) -> SampleTable:
     """Cut ASVs to `max_bp` nucleotides; those that become identical are merged and their reads added."""
-    if all(len(sequence) <= max_bp for sequence in table.sequences):
+    if not (table.lengths > max_bp).any():
         return table
     cut = [sequence[:max_bp] for sequence in table.sequences]
     return make_table(table.counts, table.sample_ids, table.feature_ids, cut)
@@ -153,11 +241,13 @@ def trim(table: SampleTable, max_bp: int) -> SampleTable:
 
 def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
     """Return the samples `ids` in that order, with all columns; `InputError` names those the table does not have."""
-    rows = {name: row for row, name in enumerate(table.sample_ids)}
+    rows = table.row_of
     if missing := [name for name in ids if name not in rows]:
         raise InputError(f"{len(missing)} samples are not in the table: {shown(missing)}")
     chosen = np.array([rows[name] for name in ids], dtype=np.int64)
-    return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
+    if np.array_equal(chosen, np.arange(len(rows))):
+        return table
+    return replace(table, places=chosen if table.places is None else table.places[chosen], sample_ids=tuple(ids))
 
 
 def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:

@@ -29,6 +29,8 @@ Counts: TypeAlias = npt.NDArray[Any] | sparse.csr_matrix | sparse.csr_array
 RARE = 0.05
 # Rare branches above more tips than these count as common, so that the matrix of tips and branches stays small.
 RARE_TIPS = 256
+# Trees of as many branches are climbed from the tips of a batch; smaller ones are searched as a whole, which is faster.
+LARGE_TREE = 1 << 17
 # Samples on which the share of samples with a branch is estimated.
 ESTIMATED_ON = 256
 # Common branches that are multiplied together, and fewer of the longest; see `exact_in_single`.
@@ -57,13 +59,29 @@ class Branches:
 
     def above(self, tips: Ints) -> Branches:
         """Return the branches above some of the tips (sorted, distinct)."""
-        kept, lo, hi = present_ranges(self.lo, self.hi, tips, self.tips)
-        # Branches above the same tips are neighbours now: those between them lost all theirs.
-        first = np.ones(len(lo), bool)
-        first[1:] = (lo[1:] != lo[:-1]) | (hi[1:] != hi[:-1])
-        starts = np.flatnonzero(first)
-        length = np.add.reduceat(self.length[kept], starts) if len(starts) else np.zeros(0)
-        return Branches(lo[starts], hi[starts], length, len(tips))
+        return _merged(*present_ranges(self.lo, self.hi, tips, self.tips), self.length, len(tips))
+
+
+def _merged(kept: Ints, lo: Ints, hi: Ints, length: Floats, tips: int) -> Branches:
+    """Return the branches `kept` of all those of `length`, above the `tips` ``lo:hi``, one for each such range."""
+    # Branches above the same tips are neighbours now: those between them lost all theirs.
+    first = np.ones(len(lo), bool)
+    first[1:] = (lo[1:] != lo[:-1]) | (hi[1:] != hi[:-1])
+    starts = np.flatnonzero(first)
+    merged = np.add.reduceat(length[kept], starts) if len(starts) else np.zeros(0)
+    return Branches(lo[starts], hi[starts], merged, tips)
+
+
+def branches_above(phylogeny: Phylogeny, tips: Ints, root_length: RootLength) -> Branches:
+    """Return the branches above some tips (sorted, distinct), at a cost that does not grow with a large tree."""
+    end = len(phylogeny.parent) - (root_length == "exclude")
+    if end < LARGE_TREE:
+        tree = Branches(phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips))
+        return tree.above(tips)
+    kept = phylogeny.above(tips)
+    kept = kept[kept < end]
+    lo, hi = (np.searchsorted(tips, ends[kept]) for ends in (phylogeny.lo, phylogeny.hi))
+    return _merged(kept, lo, hi, phylogeny.length, len(tips))
 
 
 def on_tree(
@@ -78,15 +96,14 @@ def on_tree(
             "the counts hold values that are negative, not finite or not whole, expected reads; pass a table "
             "of counts instead of relative abundances or transformed values"
         )
-    shape = (table.shape[0], len(phylogeny.tips))
-    counts_by_tip = sparse.csr_matrix((data.astype(np.int64), (table.row[kept], tips[table.col[kept]])), shape=shape)
-    end = len(phylogeny.parent) - (root_length == "exclude")
-    branches = Branches(phylogeny.lo[:end], phylogeny.hi[:end], phylogeny.length[:end], len(phylogeny.tips))
-    present = np.unique(counts_by_tip.indices).astype(np.int64)
-    counts_by_tip = counts_by_tip[:, present]
+    of_tip = tips[table.col[kept]]
+    present = np.unique(of_tip).astype(np.int64)
+    shape = (table.shape[0], len(present))
+    columns = np.searchsorted(present, of_tip)
+    counts_by_tip = sparse.csr_matrix((data.astype(np.int64), (table.row[kept], columns)), shape=shape)
     if counts_by_tip.shape[0] and counts_by_tip.sum(axis=1).max() < 2**31:
         counts_by_tip = counts_by_tip.astype(np.int32)
-    return branches.above(present), counts_by_tip
+    return branches_above(phylogeny, present, root_length), counts_by_tip
 
 
 @dataclass(frozen=True)

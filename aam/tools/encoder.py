@@ -85,9 +85,11 @@ def select_features(table: SampleTable, kept: np.ndarray) -> SampleTable:
     columns = np.flatnonzero(kept)
     return replace(
         table,
-        counts=csr_array(table.counts.tocsc()[:, columns].tocsr()),
-        feature_ids=tuple(table.feature_ids[column] for column in columns),
-        sequences=tuple(table.sequences[column] for column in columns),
+        stored=csr_array(table.counts.tocsc()[:, columns].tocsr()),
+        places=None,
+        prepared=None,
+        feature_ids=tuple(table.feature_ids[column] for column in columns.tolist()),
+        sequences=tuple(table.sequences[column] for column in columns.tolist()),
     )
 
 

@@ -154,8 +154,7 @@ def evaluate_encoder(
 ) -> EncoderQuality:
     """Return how good an encoder is: held-out distances, and masked bases of ASVs that it has not seen."""
     rows = study.rows(split.held_out[:MAX_SAMPLES])
-    columns = (study.table.counts[at].indices.astype(np.int64) for at in (study.rows(split.not_held_out), rows))
-    seen, of_held_out = map(np.unique, columns)
+    seen, of_held_out = (study.table.columns_of(at) for at in (study.rows(split.not_held_out), rows))
     new = np.setdiff1d(of_held_out, seen)
     tables: list[Table] = []
     warnings: list[str] = []

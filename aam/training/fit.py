@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from aam.data.region import RegionProfile
 from aam.data.split import Split
 from aam.data.split_file import write_split
 from aam.data.study import Study
+from aam.data.texts import Selected
 from aam.engine.fit import fit
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import CHECKPOINTS
@@ -49,8 +48,7 @@ def save(
     `split` holds the samples whose labels are used. The checkpoints are removed.
     """
     config, study = prepared.config, built.study
-    seen_asvs = np.unique(study.table.counts[built.rows["train"]].indices)
-    profile = RegionProfile.fit([study.table.sequences[column] for column in seen_asvs])
+    profile = RegionProfile.fit(Selected(study.table.sequences, study.table.columns_of(built.rows["train"])))
     notes = {
         "seen_samples": sorted(built.seen_samples),
         "labelled_samples": sorted(built.labelled_samples),

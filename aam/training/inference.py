@@ -16,7 +16,7 @@ from aam.data.loader import Loader
 from aam.data.study import EVALUATION, Study
 from aam.evaluation.conformal import Conformal
 from aam.evaluation.metrics import classification_metrics, regression_metrics
-from aam.evaluation.predictions import PredictionTable
+from aam.evaluation.predictions import PredictionTable, joined
 from aam.model.aam import Aam, Outputs
 from aam.runtime.distributed import World
 from aam.runtime.options import RuntimeConfig
@@ -32,6 +32,8 @@ Rows = npt.NDArray[np.int64]
 
 ASVS_AT_ONCE = 1024
 SAMPLES_AT_ONCE = 128
+# What is known of them before it is averaged, each tree of a forest included, is held at once.
+SAMPLES_OF_PART = 64 * SAMPLES_AT_ONCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,12 +245,31 @@ def predict_rows(
     """Predict samples of `study` from `passes` rarefactions each; every ASV is encoded once, unless `asvs` are given.
 
     Numbers are means over the rarefactions, spreads their standard deviation, probabilities their mean; intervals are
-    added where the model holds fitted ones.
+    added where the model holds fitted ones. Of large tables some samples are predicted at a time.
     """
     study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     study = study.placed_on(saved.network.reference)
-    rows = study.rows(sample_ids)
     asvs = encode_table(saved.network, study, device, config) if asvs is None else asvs
+    parts = []
+    for start in range(0, max(len(sample_ids), 1), SAMPLES_OF_PART):
+        some = sample_ids[start : start + SAMPLES_OF_PART]
+        parts.append(_predict_part(saved, study, some, config, device, asvs, passes))
+    table = replace(parts[0] if len(parts) == 1 else joined(parts), folds=(fold,) * len(sample_ids))
+    for name, fitted in saved.notes.get("intervals", {}).items():
+        table = table.with_limits(name, Conformal.from_json(fitted).limits(table.values[name]))
+    return table
+
+
+def _predict_part(
+    saved: SavedModel,
+    study: Study,
+    sample_ids: Sequence[str],
+    config: RuntimeConfig,
+    device: torch.device,
+    asvs: AsvVectors,
+    passes: int,
+) -> PredictionTable:
+    rows = study.rows(sample_ids)
     draw_numbers = [EVALUATION - 1 - number for number in range(passes)]
     rarefactions = [run_model(saved.network, study, rows, device, config, draw, asvs) for draw in draw_numbers]
     if saved.members is not None:
@@ -264,7 +285,7 @@ def predict_rows(
     ]
     numeric = [spec.name for spec in saved.targets.numeric]
     classes = [spec.name for spec in saved.targets.classes]
-    table = PredictionTable(
+    return PredictionTable(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
         values={name: numbers.mean(axis=0)[:, column] for column, name in enumerate(numeric)},
@@ -274,13 +295,10 @@ def predict_rows(
             for column, name in enumerate(classes)
         },
         notes=("",) * len(sample_ids),
-        folds=(fold,) * len(sample_ids),
+        folds=("",) * len(sample_ids),
         quantiles={
             spec.name: np.stack([values[:, column] for values in quantiles], axis=1)
             for column, spec in enumerate(saved.targets.numeric)
             if spec.quantiles
         },
     )
-    for name, fitted in saved.notes.get("intervals", {}).items():
-        table = table.with_limits(name, Conformal.from_json(fitted).limits(table.values[name]))
-    return table

@@ -384,3 +384,19 @@ def test_real_studies_equal_scikit_bio(bench_data, study, tree_name, table_name)
     for metric in RIVALS:
         distances = unifrac_matrix(tree, tips, counts[rows], UnifracOptions(metric))
         np.testing.assert_allclose(distances, scikit_bio(text, dense, metric, list(taxa)), atol=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["unifrac", "weighted", "weighted-normalized", "generalized"])
+@pytest.mark.parametrize("root_length", ["include", "exclude"])
+def test_a_large_tree_is_climbed_and_gives_the_same(metric, root_length, monkeypatch):
+    """Bit for bit: above the tips of a batch stand the same branches, however they are found."""
+    for seed in range(5):
+        _, tree, tips, counts = case(seed, samples=4, features=200)
+        counts[:, 50:] = 0
+        options = UnifracOptions(metric, root_length=root_length, double=True)
+        searched = batch_unifrac(tree, tips, counts, options), faith_pd(tree, tips, counts, root_length)
+        monkeypatch.setattr(unifrac_blocks, "LARGE_TREE", 0)
+        climbed = batch_unifrac(tree, tips, counts, options), faith_pd(tree, tips, counts, root_length)
+        monkeypatch.undo()
+        for one, other in zip(searched, climbed, strict=True):
+            np.testing.assert_array_equal(one, other)

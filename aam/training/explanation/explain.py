@@ -55,7 +55,7 @@ def _member_scores(members: Members, study: Study, rows: Rows, draw: int, varian
     """Return what the members say of the samples in one rarefaction, and of their variants."""
     features = read_features(study, rows, [presence(study, rows, draw)], members.vocabulary)[0]
     place = np.full(len(study.table.sequences), -1, np.int64)
-    columns, places = members.vocabulary.columns(study)
+    columns, places = members.vocabulary.columns(study.table.sequences)
     place[columns] = places
     flips = variants.changes_presence
     flipped = variants.at(flips)

@@ -15,8 +15,8 @@ from aam.data.targets import Targets, TargetSpec
 from aam.training.members.blend import blend_power, blend_weights, temper
 from aam.training.members.forest import ForestMember, fit_forest
 from aam.training.members.kernel import KernelMember, fit_kernel
-from aam.training.members.presence import Vocabulary, common_columns, make_vocabulary, presence, read_features
-from aam.training.members.truth import Truth, inner_folds, make_truth
+from aam.training.members.presence import Vocabulary, common_columns, make_vocabulary, presence, read_present
+from aam.training.members.truth import Truth, inner_folds, learned_places, make_truth
 
 log = logging.getLogger("aam")
 
@@ -28,6 +28,10 @@ Member = KernelMember | ForestMember
 NAMES = ("presence", "kernel", "forest")
 
 DRAWS = 6
+
+# Of more training samples so many are learned from, drawn at random: what each rarefaction's members learn from is
+# limited further (see `learned_places`), and memory would grow with the study.
+MOST_SAMPLES = 40_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +75,7 @@ class Members:
     def raw(self, study: Study, rows: Rows, rarefactions: Sequence[int]) -> list[dict[str, list[Floats]]]:
         """Return for each target and member what it says of the samples at `rows` in each of `rarefactions`."""
         drawn = [presence(study, rows, draw) for draw in rarefactions]
-        features = read_features(study, rows, drawn, self.vocabulary)
+        features = read_present(study, rows, drawn, self.vocabulary)
         return [{name: [m.raw(one) for one in features] for name, m in f.members.items()} for f in self.fitted]
 
     def scores(self, study: Study, rows: Rows, rarefactions: Sequence[int]) -> list[dict[str, Floats]]:
@@ -143,9 +147,11 @@ def fit_members(
     names : sequence of str
         Members, of `NAMES`.
     """
+    kept = learned_places(len(rows), DRAWS, MOST_SAMPLES)
+    rows, groups = rows[kept], None if groups is None else [groups[place] for place in kept.tolist()]
     drawn = [presence(study, rows, draw) for draw in range(DRAWS)]
     vocabulary = make_vocabulary(study, rows, common_columns(drawn))
-    features = read_features(study, rows, drawn, vocabulary)
+    features = read_present(study, rows, drawn, vocabulary)
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     group_of = ids if groups is None else list(groups)
     fitted = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy import sparse
 
 from aam.data.draw import draw_rows
 from aam.data.study import Study
+from aam.data.texts import Selected
 from aam.data.tokens import PAD, N
 from aam.runtime.rng import splitmix64
 
@@ -69,10 +70,10 @@ def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:
     return sparse.csr_matrix((values, (row, hashed & (BUCKETS - 1))), shape=(asvs, BUCKETS))
 
 
-def sketch_of(study: Study, at_once: int = 4096) -> sparse.csr_matrix:
-    """Return the 8-mer sketch of every ASV of a study, float64 ``[F, BUCKETS]``."""
+def sketch_of(study: Study, columns: Rows, at_once: int = 4096) -> sparse.csr_matrix:
+    """Return the 8-mer sketch of some ASVs of a study, float64 ``[U, BUCKETS]``."""
     tokens = study.tokens.numpy()
-    parts = [kmer_sketch(tokens[start : start + at_once]) for start in range(0, max(len(tokens), 1), at_once)]
+    parts = [kmer_sketch(tokens[columns[start : start + at_once]]) for start in range(0, max(len(columns), 1), at_once)]
     return sparse.vstack(parts, format="csr")
 
 
@@ -96,16 +97,19 @@ class Vocabulary:
     levels: tuple[int, ...] = ()
     numbers: int = 0
 
-    def columns(self, study: Study) -> tuple[Rows, Rows]:
-        """Return the columns of a study's table whose ASVs are known, and their places in the vocabulary."""
+    def columns(self, sequences: Iterable[str]) -> tuple[Rows, Rows]:
+        """Return which of some ASVs are known, and their places in the vocabulary."""
         place = {sequence: index for index, sequence in enumerate(self.sequences)}
-        pairs = [(column, place[s]) for column, s in enumerate(study.table.sequences) if s in place]
+        pairs = [(column, place[s]) for column, s in enumerate(sequences) if s in place]
         columns, places = np.array(pairs, np.int64).reshape(-1, 2).T
         return columns, places
 
-    def select(self, study: Study, draw: sparse.csr_matrix) -> sparse.csr_matrix:
-        """Return the presence ``[n, V]`` of the known ASVs, in the order of the vocabulary, in a draw ``[n, F]``."""
-        columns, places = self.columns(study)
+    def select(self, known: tuple[Rows, Rows], draw: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return the presence ``[n, V]`` of the known ASVs, in the order of the vocabulary, in a draw ``[n, U]``.
+
+        `known` is what `columns` returns for the ASVs of the draw.
+        """
+        columns, places = known
         ones = (np.ones(len(columns)), (columns, places))
         return (draw @ sparse.csr_matrix(ones, shape=(draw.shape[1], len(self.sequences)))).sign()
 
@@ -134,11 +138,11 @@ class Features:
     Attributes
     ----------
     all_asvs : float64 [n, F]
-        Presence of every ASV of the table.
+        Presence of every ASV of the table, or of all that occur.
     known_asvs : float64 [n, V]
         Presence of those of the vocabulary.
     sketch : float64 [F, BUCKETS]
-        8-mers of every ASV of the table.
+        8-mers of these ASVs.
     covariates : float64 [n, P]
     """
 
@@ -156,5 +160,26 @@ def read_features(
     study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary
 ) -> tuple[Features, ...]:
     """Return what members read of the samples at `rows`, whose `rarefactions` ``[n, F]`` are given."""
-    sketch, covariates = sketch_of(study), vocabulary.covariates(study, rows)
-    return tuple(Features(draw, vocabulary.select(study, draw), sketch, covariates) for draw in rarefactions)
+    return _features(study, rows, rarefactions, vocabulary, np.arange(len(study.table.sequences)))
+
+
+def read_present(
+    study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary
+) -> tuple[Features, ...]:
+    """Return what `read_features` does, of the ASVs that occur in the rarefactions only: large tables have more."""
+    columns = np.unique(np.concatenate([np.unique(draw.indices) for draw in rarefactions])).astype(np.int64)
+    compact = [
+        sparse.csr_matrix(
+            (draw.data, np.searchsorted(columns, draw.indices), draw.indptr), shape=(draw.shape[0], len(columns))
+        )
+        for draw in rarefactions
+    ]
+    return _features(study, rows, compact, vocabulary, columns)
+
+
+def _features(
+    study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary, columns: Rows
+) -> tuple[Features, ...]:
+    sketch, covariates = sketch_of(study, columns), vocabulary.covariates(study, rows)
+    known = vocabulary.columns(Selected(study.table.sequences, columns))
+    return tuple(Features(draw, vocabulary.select(known, draw), sketch, covariates) for draw in rarefactions)

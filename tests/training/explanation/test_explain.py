@@ -88,7 +88,7 @@ def effects(study, saved):
 
 def place_of(study, members) -> np.ndarray:
     place = np.full(len(study.table.sequences), -1)
-    columns, places = members.vocabulary.columns(study)
+    columns, places = members.vocabulary.columns(study.table.sequences)
     place[columns] = places
     return place
 

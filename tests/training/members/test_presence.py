@@ -20,6 +20,7 @@ from aam.training.members.presence import (
     make_vocabulary,
     presence,
     read_features,
+    read_present,
 )
 
 ROWS = np.arange(9)
@@ -85,12 +86,27 @@ def test_the_vocabulary_finds_its_asvs_in_a_table_of_other_columns(study_of, tin
     other = study_of(given["counts"][:, order], names, depth=40)
     vocabulary = Vocabulary(tuple(given["sequences"][3:15]))
     for one in (study, other):
-        present = vocabulary.select(one, presence(one, ROWS, 0)).toarray()
+        known = vocabulary.columns(one.table.sequences)
+        present = vocabulary.select(known, presence(one, ROWS, 0)).toarray()
         for place, sequence in enumerate(vocabulary.sequences):
             expected = np.zeros(9)
             if sequence in one.table.sequences:
                 expected = presence(one, ROWS, 0).toarray()[:, one.table.sequences.index(sequence)]
             np.testing.assert_array_equal(present[:, place], expected)
+
+
+def test_features_of_the_asvs_that_occur_give_what_those_of_all_give(study):
+    drawn = [presence(study, ROWS[:3], draw) for draw in range(2)]
+    vocabulary = make_vocabulary(study, ROWS, np.arange(len(study.table.sequences)))
+    pairs = zip(
+        read_features(study, ROWS[:3], drawn, vocabulary), read_present(study, ROWS[:3], drawn, vocabulary), strict=True
+    )
+    for every, present in pairs:
+        assert present.all_asvs.shape[1] < every.all_asvs.shape[1]
+        np.testing.assert_array_equal(present.known_asvs.toarray(), every.known_asvs.toarray())
+        np.testing.assert_array_equal(
+            (present.all_asvs @ present.sketch).toarray(), (every.all_asvs @ every.sketch).toarray()
+        )
 
 
 def test_covariates_are_one_column_for_each_category_and_number(study):
