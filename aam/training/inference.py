@@ -24,7 +24,7 @@ from aam.runtime.precision import autocast
 from aam.runtime.routing import routed
 from aam.runtime.timing import stage
 from aam.training.members.members import Members
-from aam.training.members.network import blend_draws, per_target
+from aam.training.members.network import NETWORK, blend_draws, per_target
 from aam.training.saved_model import SavedModel
 
 Array = npt.NDArray[np.float64]
@@ -232,6 +232,22 @@ def _with_members(
     return blended_predictions
 
 
+def reads_network(saved: SavedModel) -> bool:
+    """Return whether the network has a weight in some prediction: where it has none, no ASV needs to be encoded."""
+    if saved.members is None:
+        return True
+    return any(fitted.weights.get(NETWORK, 0.0) > 0 for fitted in saved.members.fitted)
+
+
+def _silent(saved: SavedModel, sample_ids: Sequence[str]) -> Predicted:
+    """Return zeros in place of what a network without weight would say."""
+    number = len(sample_ids)
+    target = np.zeros((number, len(saved.targets.numeric)))
+    probabilities = tuple(np.zeros((number, len(spec.labels))) for spec in saved.targets.classes)
+    empty, quantiles = np.zeros((number, 0)), np.zeros((number, 0, target.shape[1]))
+    return Predicted(tuple(sample_ids), target, probabilities, empty, empty, quantiles, empty.astype(np.float32))
+
+
 def predict_rows(
     saved: SavedModel,
     study: Study,
@@ -249,7 +265,8 @@ def predict_rows(
     """
     study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     study = study.placed_on(saved.network.reference)
-    asvs = encode_table(saved.network, study, device, config) if asvs is None else asvs
+    if asvs is None and reads_network(saved):
+        asvs = encode_table(saved.network, study, device, config)
     parts = []
     for start in range(0, max(len(sample_ids), 1), SAMPLES_OF_PART):
         some = sample_ids[start : start + SAMPLES_OF_PART]
@@ -266,12 +283,15 @@ def _predict_part(
     sample_ids: Sequence[str],
     config: RuntimeConfig,
     device: torch.device,
-    asvs: AsvVectors,
+    asvs: AsvVectors | None,
     passes: int,
 ) -> PredictionTable:
     rows = study.rows(sample_ids)
     draw_numbers = [EVALUATION - 1 - number for number in range(passes)]
-    rarefactions = [run_model(saved.network, study, rows, device, config, draw, asvs) for draw in draw_numbers]
+    if reads_network(saved):
+        rarefactions = [run_model(saved.network, study, rows, device, config, draw, asvs) for draw in draw_numbers]
+    else:
+        rarefactions = [_silent(saved, sample_ids)] * passes
     if saved.members is not None:
         rarefactions = _with_members(saved.members, study, rows, draw_numbers, rarefactions)
 

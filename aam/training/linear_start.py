@@ -23,6 +23,7 @@ from aam.model.aam import Aam
 from aam.model.heads import Readout, TargetHead
 from aam.training.inference import AsvVectors, run_model
 from aam.training.losses import class_weights
+from aam.training.members.truth import learned_places
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -31,6 +32,8 @@ Linear = tuple[Array, Array]
 Model = TypeVar("Model", Ridge, LogisticRegression)
 
 RAREFACTIONS = 2
+# Training samples that a linear model is fitted on: its few hundred weights need no more, and memory would grow.
+MOST_SAMPLES = 40_000
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
 # Without held-out samples to choose the penalty.
 DEFAULT_PENALTY = 1e2
@@ -146,9 +149,11 @@ def fit_heads(
 ) -> None:
     """Fit the linear part of every target head on the vectors of the training samples, weighted as the loss is.
 
-    `rows` are those of the training and of the validation samples; the latter only choose the penalty.
+    `rows` are those of the training and of the validation samples; the latter only choose the penalty. Of more than
+    `MOST_SAMPLES` training samples so many are used, drawn at random.
     """
     train, validation = rows
+    train = train[learned_places(len(train), 0, MOST_SAMPLES)]
     runtime = config.runtime
     sample_weight = np.ones(len(train)) if study.weight is None else study.weight[train].astype(float)
     sample_weight = np.tile(sample_weight, RAREFACTIONS)

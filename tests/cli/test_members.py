@@ -116,3 +116,19 @@ def test_options_that_members_contradict_are_refused(study: Path, tmp_path: Path
     stderr = capsys.readouterr().err
     assert "each once at most" in stderr
     assert "no blend" in stderr
+
+
+def test_a_network_without_weight_is_not_run(study: Path, run: Path, tmp_path: Path, monkeypatch) -> None:
+    """And its absence changes no digit: what it would say is multiplied by 0."""
+    saved = load_model(run / "model", CPU)
+    weights = [dataclasses.replace(each, weights={**each.weights, "deep": 0.0}) for each in saved.members.fitted]
+    saved = dataclasses.replace(saved, members=dataclasses.replace(saved.members, fitted=tuple(weights)))
+    save_model(tmp_path / "model", saved)
+    words = f"predict --table {study}/table.biom --threads 1 --model {tmp_path}/model --output {tmp_path}"
+    monkeypatch.setattr("aam.training.inference.reads_network", lambda saved: True)
+    assert main(f"{words}/run.tsv".split()) == 0
+    monkeypatch.undo()
+    monkeypatch.setattr("aam.training.inference.encode_table", None)
+    monkeypatch.setattr("aam.training.inference.run_model", None)
+    assert main(f"{words}/without.tsv".split()) == 0
+    assert (tmp_path / "run.tsv").read_bytes() == (tmp_path / "without.tsv").read_bytes()
