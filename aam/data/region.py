@@ -165,8 +165,13 @@ class RegionProfile:
             "length": (lengths < shortest) | (lengths > longest),
             "reversed": ~fits & other_fits,
             "elsewhere": ~fits & ~other_fits,
-            "unseen": ~np.isin(_hashes(sequences), self.hashes),
+            "unseen": ~self._seen(_hashes(sequences)),
         }
+
+    def _seen(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Return which hashes are those of training ASVs; np.isin would sort these again for each part of a table."""
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return np.asarray(self.hashes[places] == hashes)
 
     def to_arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the profile as named arrays, for safetensors, not every version of which writes uint64."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from aam.data.batch import Batch
@@ -85,7 +86,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     is_new = state is None and bool(targets.specs) and not continues
     asvs = prepared.frozen_asvs(network, study)
     if is_new and asvs is None:
-        asvs = encode_table(network, study, device, config.runtime)
+        asvs = encode_table(network, study, device, config.runtime, np.concatenate([rows["train"], rows["validation"]]))
     if is_new and asvs is not None:
         fit_heads(network, study, (rows["train"], rows["validation"]), asvs, device, config)
     if config.targets.freeze_base:

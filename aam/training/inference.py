@@ -49,11 +49,20 @@ class AsvVectors:
         return self.vectors[batch.column]
 
 
-def encode_table(model: Aam, study: Study, device: torch.device, config: RuntimeConfig) -> AsvVectors:
-    """Return the vectors of all ASVs of the table, encoded once each, in order of length so that padding is rare."""
+def encode_table(
+    model: Aam, study: Study, device: torch.device, config: RuntimeConfig, rows: Rows | None = None
+) -> AsvVectors:
+    """Return the vectors of all ASVs of the table, encoded once each, in order of length so that padding is rare.
+
+    With `rows` only those of the ASVs of some samples are encoded, and the others are undefined.
+    """
     order = torch.from_numpy(np.argsort(study.lengths, kind="stable"))
+    if rows is not None:
+        is_asked = np.zeros(len(order), bool)
+        is_asked[study.table.columns_of(rows)] = True
+        order = order[torch.from_numpy(is_asked)[order]]
     lengths = torch.from_numpy(study.lengths)[order]
-    vectors = torch.empty(len(order), model.asv.position.shape[1], device=device)
+    vectors = torch.empty(len(study.lengths), model.asv.position.shape[1], device=device)
     at_once = config.asv_chunk_size or ASVS_AT_ONCE
     model.eval()
     with torch.inference_mode(), autocast(config, device), routed(device):
@@ -199,11 +208,11 @@ def run_model(
     rarefaction : int
         Number of the rarefaction; the fixed one of evaluation unless given.
     asvs : AsvVectors, optional
-        Vectors of all ASVs of the table; encoded here unless given.
+        Vectors of all ASVs of the table; unless given, those of these samples' ASVs are computed here.
     compared : bool
         Keep the vectors whose distances are predicted too; on a reference tree they are wide.
     """
-    asvs = encode_table(model, study, device, config) if asvs is None else asvs
+    asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
     placed = study.placed_on(model.reference)
     loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, tokens=False, distances=False)
     model.eval()
@@ -258,15 +267,16 @@ def predict_rows(
     fold: str = "",
     asvs: AsvVectors | None = None,
 ) -> PredictionTable:
-    """Predict samples of `study` from `passes` rarefactions each; every ASV is encoded once, unless `asvs` are given.
+    """Predict samples of `study` from `passes` rarefactions each.
 
     Numbers are means over the rarefactions, spreads their standard deviation, probabilities their mean; intervals are
-    added where the model holds fitted ones. Of large tables some samples are predicted at a time.
+    added where the model holds fitted ones. Each of their ASVs is encoded once, unless `asvs` are given. Of large
+    tables some samples are predicted at a time.
     """
     study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     study = study.placed_on(saved.network.reference)
     if asvs is None and reads_network(saved):
-        asvs = encode_table(saved.network, study, device, config)
+        asvs = encode_table(saved.network, study, device, config, study.rows(sample_ids))
     parts = []
     for start in range(0, max(len(sample_ids), 1), SAMPLES_OF_PART):
         some = sample_ids[start : start + SAMPLES_OF_PART]

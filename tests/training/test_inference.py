@@ -72,6 +72,19 @@ def test_the_table_is_encoded_in_any_chunks(study, model_of):
         torch.testing.assert_close(vectors.select(batch), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_only_the_asvs_of_some_samples_are_encoded_where_only_these_are_read(study, model_of, monkeypatch):
+    model, rows, encoded = model_of(), np.array([2, 5]), []
+    forward = model.asv.forward
+    monkeypatch.setattr(
+        model.asv, "forward", lambda tokens, *more: encoded.append(len(tokens)) or forward(tokens, *more)
+    )
+    some = encode_table(model, study, CPU, PLAIN, rows)
+    columns = study.table.columns_of(rows)
+    assert sum(encoded) == len(columns) < len(study.lengths)
+    expected = encode_table(model, study, CPU, PLAIN).vectors[columns]
+    torch.testing.assert_close(some.vectors[columns], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
     model, copy, encoded = model_of(), model_of(), EncodedAsvs()
     copy.load_state_dict(model.state_dict())

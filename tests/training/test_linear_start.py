@@ -15,6 +15,7 @@ from aam.model.heads import HeadConfig
 from aam.runtime.options import RuntimeConfig
 from aam.training.inference import encode_table, run_model
 from aam.training.linear_start import fit_heads, pinball_ridge
+from aam.training.members.truth import learned_places
 
 CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
 TRAIN, HELD = np.arange(60), np.arange(60, 90)
@@ -48,6 +49,17 @@ def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_
     assert abs(predicted.target[:, 1].mean() - target[HELD, 1].mean()) < 1
     assert (predicted.probabilities[0].argmax(axis=1) == label[HELD, 0]).mean() > 0.8
     assert (predicted.probabilities[1].argmax(axis=1) == label[HELD, 1]).mean() > 0.7
+
+
+def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
+    """The heads are those of a study that has no other training samples."""
+    study = dataclasses.replace(study, target=np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32))
+    monkeypatch.setattr("aam.training.linear_start.MOST_SAMPLES", 20)
+    part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
+    fitted(part, study)
+    kept = TRAIN[learned_places(60, 0, 20)]
+    fit_heads(whole, study, (kept, HELD), encode_table(whole, study, CPU, PLAIN), CPU, CONFIG)
+    torch.testing.assert_close(part.target.linear.weight, whole.target.linear.weight, rtol=0, atol=0)
 
 
 def test_noise_is_answered_with_the_mean(study, model_of):

@@ -29,9 +29,9 @@ NAMES = ("presence", "kernel", "forest")
 
 DRAWS = 6
 
-# Of more training samples so many are learned from, drawn at random: what each rarefaction's members learn from is
-# limited further (see `learned_places`), and memory would grow with the study.
-MOST_SAMPLES = 40_000
+# Of more training samples so many are learned from, drawn at random: as many as a forest learns from in one
+# rarefaction. The 8-mers of the ASVs of all 300,000 samples of a study would take 5 GB.
+MOST_SAMPLES = 20_000
 
 
 @dataclass(frozen=True, eq=False)

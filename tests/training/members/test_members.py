@@ -103,6 +103,16 @@ def test_no_held_out_label_is_seen(study, members):
         np.testing.assert_array_equal(values, others[name])
 
 
+def test_large_studies_are_learned_from_in_part(study, monkeypatch):
+    monkeypatch.setattr("aam.training.members.members.MOST_SAMPLES", 60)
+    some = fit_members(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("presence",))
+    for fitted in some.fitted:
+        assert 0 < len(fitted.rows) <= 60
+        assert set(fitted.rows) < set(TRAIN)
+        assert fitted.held_out.shape[1] == len(fitted.rows)
+    assert scores(study, some.predict(study, TEST, [-2, -3]))[0] > 0.7
+
+
 def test_members_survive_on_disk(study, members, tmp_path):
     tensors, description = to_tensors(members)
     safetensors.numpy.save_file(tensors, tmp_path / "members.safetensors")
