@@ -30,6 +30,9 @@ HIPBLASLT = "TORCH_BLAS_PREFER_HIPBLASLT"
 
 AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
+# A thread that waits for the others spins unless told not to: beside other work it keeps them from the core they need.
+WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
+
 # Caches of compiled kernels, and the folder of each below that of a job.
 CACHES = {
     "MIOPEN_USER_DB_PATH": "miopen", "MIOPEN_CUSTOM_CACHE_DIR": "miopen", "TRITON_CACHE_DIR": "triton",
@@ -121,6 +124,7 @@ def _job_folder() -> Path | None:
 
 def prepare_environment(expandable: bool = False) -> None:
     """Apply `required_changes` to this process, and log them; `expandable` asks for expandable segments."""
+    os.environ.setdefault(*WAITING)
     hip = hip_version()
     if expandable:
         name = ALLOCATOR[2 if hip is None else 1]

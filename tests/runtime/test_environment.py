@@ -68,6 +68,15 @@ print(os.environ["TRITON_CACHE_DIR"])
     assert re.search(r"/job/aam-cache-\d+-7/triton$", printed.strip())
 
 
+def test_threads_that_wait_do_not_spin_unless_asked_to(plain_python):
+    run = (
+        "import os; from aam.runtime.environment import prepare_environment; {}"
+        "prepare_environment(); print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    assert plain_python(run.format("os.environ.pop('OMP_WAIT_POLICY', None); ")).strip() == "PASSIVE"
+    assert plain_python(run.format("os.environ['OMP_WAIT_POLICY'] = 'active'; ")).strip() == "active"
+
+
 def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
     for name in environment.ALLOCATOR:
         monkeypatch.delenv(name, raising=False)
