@@ -36,6 +36,7 @@ from aam.data.distances import read_distances
 from aam.data.fasta import read_fasta
 from aam.data.metadata import read_metadata
 from aam.data.newick import read_tree
+from aam.data.prepare import write_prepared
 from aam.data.region import RegionProfile
 from aam.data.split_file import read_split
 from aam.data.table import read_table
@@ -81,6 +82,7 @@ READERS: dict[str, Reader] = {
     "distances.tsv": read_distances, "distances.qza": read_distances, "split.tsv": read_split,
     "predictions.tsv": read_predictions, "toml": lambda p: read_config(p, PretrainConfig()),
     "run.json": lambda p: read_config(p, PretrainConfig()), "checkpoint": load, "model": _model,
+    "prepared": _table,
 }  # fmt: skip
 
 
@@ -92,6 +94,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     features = ["".join(rng.choice(list("ACGT"), 20)) for _ in range(9)]
     samples = [f"s{row}" for row in range(7)]
     write_hdf5(folder / "a.biom", [counts], samples, features)
+    write_prepared(folder / "a.prepared", folder / "a.biom")
     rows, columns = counts.T.nonzero()
     data = [[int(r), int(c), int(counts[c, r])] for r, c in zip(rows, columns, strict=True)]
     text = {"rows": [{"id": f, "metadata": None} for f in features], "columns": [{"id": s} for s in samples]}
