@@ -60,6 +60,8 @@ class Site:
             "AAM_SITE": str(HERE / "site.toml"),
             **cluster.environment,
         }
+        # It chooses the kernels of NumPy's products: jobs and the processes they are compared with must have the same.
+        self.variables |= {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")}
 
     def login(self, *words: object, status: int | None = 0, cwd: Path = ROOT, **variables: str):
         """Run a command as on a login node."""

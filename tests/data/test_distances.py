@@ -156,6 +156,17 @@ def test_values_that_are_no_distances(tmp_path, values, messages):
         assert message in problem
 
 
+def test_a_type_of_number_that_numpy_lacks(tmp_path):
+    """As damage of a few bits leaves it; found by fuzzing."""
+    odd = h5py.h5t.IEEE_F32LE.copy()
+    odd.set_ebias(1 << 20)
+    with h5py.File(tmp_path / "D.h5", "w") as file:
+        file.create_dataset("order", data=IDS, dtype=h5py.string_dtype())
+        h5py.h5d.create(file.id, b"matrix", odd, h5py.h5s.create_simple((len(IDS), len(IDS))))
+    with pytest.raises(InputError, match=r"D\.h5: not a readable HDF5 file of distances"):
+        read_distances(tmp_path / "D.h5")
+
+
 def test_rounding_between_the_halves_is_tolerated(tmp_path):
     write_h5(tmp_path / "D.h5", IDS, changed((0, 1, 0.1 + 5e-7)))
     assert read_distances(tmp_path / "D.h5").ids == IDS
