@@ -151,6 +151,8 @@ def _read_h5(path: Path) -> DistanceMatrix:
                 raise InputError(f"{path}: 'matrix' stores {stored} of {size} bytes; is it damaged?")
             names = [name.decode() if isinstance(name, bytes) else str(name) for name in order[()]]
             return _checked(names, matrix[()], path)
+    except InputError:
+        raise
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"{path}: not a readable HDF5 file of distances ({error})") from error
 
