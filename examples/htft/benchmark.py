@@ -77,8 +77,14 @@ def measure(config: BenchmarkConfig, ranks: int) -> dict[str, Any]:
 def benchmark(config: BenchmarkConfig) -> None:
     """Measure both kinds in turn, print them, and write the profile; a process that was started for it measures."""
     check_command(config)
-    if config.steps % LOG_STEPS:
-        raise InputError(f"--steps {config.steps} is not a multiple of {LOG_STEPS}, after which two processes meet")
+    checks = {
+        f"--steps {config.steps} is not a multiple of {LOG_STEPS}, after which two processes meet": (
+            config.steps % LOG_STEPS > 0
+        ),
+        f"--units is {' '.join(map(str, config.units))}, expected 2 numbers": len(config.units) != 2,
+    }
+    if problems := [problem for problem, holds in checks.items() if holds]:
+        raise InputError(*problems)
     if place := rank_of(os.environ):
         print(json.dumps(time_steps(config, place.size)))
         return

@@ -121,7 +121,7 @@ class BenchmarkConfig(ObservedConfig):
     """Measure steps of both stages, in one process and in two."""
 
     profile: Path = option(Path("profiles/latest.json"), "JSON to write; an earlier one is replaced.")
-    units: tuple[int, ...] = option((1024, 1024), "Units of the two stages.", ge=1)
+    units: tuple[int, ...] = option((2048, 2048), "Units of the two stages.", ge=1)
     steps: int = option(100, "Steps of each measurement.", ge=20)
     repeats: int = option(3, "Measurements of each kind, in turn.", ge=1)
     threads: int = option(1, "CPU threads of a process.", ge=1)

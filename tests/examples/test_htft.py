@@ -376,8 +376,11 @@ def test_two_ranks_are_one_and_go_on_with_one_and_with_four(kind, run_ranks, tmp
 
 
 def test_steps_of_the_benchmark_end_where_processes_meet(tmp_path, capsys):
-    assert main(["benchmark", "--steps", "25", "--profile", str(tmp_path / "profile.json")], PROGRAM) == 2
-    assert "--steps 25 is not a multiple of 10" in capsys.readouterr().err
+    words = ["benchmark", "--steps", "25", "--units", "64", "--profile", str(tmp_path / "profile.json")]
+    assert main(words, PROGRAM) == 2
+    shown = capsys.readouterr().err
+    assert "--steps 25 is not a multiple of 10" in shown
+    assert "--units is 64, expected 2 numbers" in shown
     assert not (tmp_path / "profile.json").exists()
 
 
