@@ -163,7 +163,7 @@ def _assembled(about: Mapping[str, str], arrays: Arrays) -> Prepared:
 
 def _mismatch(path: Path, about: Mapping[str, str], source: Path, sequences: Path | None, by_ids: bool) -> str:
     """Return why a prepared table does not stand for its source as it is asked for; empty text where it does."""
-    if source.is_file() and not _is_same(source, about):
+    if source != path and source.is_file() and not _is_same(source, about):
         return f"{path}: prepared from another {source.name} (its checksum differs)"
     if sequences is not None and file_digest(sequences) != about["sequences_sha256"]:
         return f"{path}: prepared with other --sequences than {sequences} (the checksum differs)"
@@ -200,7 +200,7 @@ def find_prepared(path: Path, sequences: Path | None = None, by_ids: bool = Fals
         return None
     try:
         about = _read_header(file)[0]
-        source = path if not is_own else path.with_name(about["source"])
+        source = file.with_name(file.name.removesuffix(SUFFIX))
         if not is_own and sequences is None and about["sequences_sha256"]:
             raise InputError(f"{file}: prepared with --sequences, which are not given")
         if problem := _mismatch(file, about, source, sequences, by_ids):

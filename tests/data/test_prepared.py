@@ -202,6 +202,16 @@ def test_a_changed_table_is_noticed(tmp_path, caplog):
     assert_same(read_table(prepared(path, overwrite=True)), table)
 
 
+@pytest.mark.parametrize("name", ["mine.prepared", "mine.safetensors"])
+def test_a_table_that_happens_to_lie_beside_a_prepared_one_is_no_source_of_it(tmp_path, name):
+    for folder, features in (("a", ["ACGTACGT", "ACGTACGA"]), ("b", ["TTTTACGT"])):
+        (tmp_path / folder).mkdir()
+        rows = "".join(f"{feature}\t3\n" for feature in features)
+        (tmp_path / folder / "table.tsv").write_text(f"#OTU ID\ts1\n{rows}")
+    write_prepared(tmp_path / "b" / name, tmp_path / "a" / "table.tsv")
+    assert len(read_table(tmp_path / "b" / name).feature_ids) == 2
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
