@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,13 +47,27 @@ FASTTREE = ("fasttree", "-nt", "-fastest", "-nosupport", "-quiet")
 
 SIZES = ("--embedding-dim", "96", "--attention-layers", "2", "--max-bp", "250")
 
-# Masked bases first, on every ASV; then distances and counts, with the vectors of all ASVs computed once.
+# Masked bases first, in random sets of ASVs: samples would show common ASVs a hundred times as often as rare ones.
+ASVS_OF_A_SET = 128
+
+# Then distances and counts of samples, with the vectors of all ASVs computed once.
 COMMON = ("--validation-size", "0.05", "--threads", "1")
 BASES = (
-    "--epochs", "1", "--penalty", "0", "--count-penalty", "0", "--nuc-mask-asvs", "1", "--nuc-mask-ratio", "0.2",
-    "--batch-size", "8", "--lr", "1.5e-3", *COMMON,
+    "--epochs", "25", "--penalty", "0", "--count-penalty", "0", "--nuc-mask-asvs", "1", "--nuc-mask-ratio", "0.2",
+    "--rarefy-depth", str(ASVS_OF_A_SET), "--batch-size", "1", "--lr", "3e-3", *COMMON,
 )  # fmt: skip
-DISTANCES = ("--epochs", "1", "--nuc-penalty", "0", "--freeze-asvs", "--batch-size", "48", *COMMON)
+DISTANCES = (
+    "--rarefy-depth",
+    str(DEPTH),
+    "--epochs",
+    "1",
+    "--nuc-penalty",
+    "0",
+    "--freeze-asvs",
+    "--batch-size",
+    "48",
+    *COMMON,
+)
 
 
 @dataclass(frozen=True)
@@ -120,44 +134,59 @@ def make_tree(sequences: Sequence[str], folder: Path) -> Path:
     return tree
 
 
+def random_sets(sequences: Collection[str]) -> SampleTable:
+    """Return a table whose samples are random sets of `ASVS_OF_A_SET` ASVs of like length, one read of each.
+
+    ASVs that do not fill a set are in none.
+    """
+    names = sorted(sequences)
+    order = np.random.default_rng(0).permutation(len(names))
+    order = order[np.argsort([len(names[column]) for column in order.tolist()], kind="stable")]
+    sets = len(order) // ASVS_OF_A_SET
+    columns = order[: sets * ASVS_OF_A_SET]
+    starts = np.arange(0, len(columns) + 1, ASVS_OF_A_SET)
+    counts = csr_array((np.ones(len(columns), np.uint8), columns, starts), shape=(sets, len(names)))
+    counts.sort_indices()
+    return SampleTable(counts, tuple(f"set-{number}" for number in range(sets)), names, names)
+
+
 def prepare(data: Path, output: Path) -> None:
-    """Write the tables of one region (``all/NAME.biom``), and of their ASVs on a tree (``tree/NAME.biom``)."""
+    """Write random sets of the ASVs of one region (``asvs/sets.biom``), and tables of those on a tree (``tree/``)."""
     tables = {source.name: read_table(data / source.folder / "table.biom") for source in SOURCES}
     profile = RegionProfile.fit(tables[SOURCES[0].name].sequences)
     for source in SOURCES:
         fits = profile.fitting(tables[source.name].sequences)
         tables[source.name] = select_features(tables[source.name], fits)
         log.info("%s: %d of %d ASVs are of the region", source.name, fits.sum(), len(fits))
-    for folder in ("all", "tree"):
+    for folder in ("asvs", "tree"):
         (output / folder).mkdir(parents=True, exist_ok=True)
+    of_region = {sequence for table in tables.values() for sequence in table.sequences}
+    write_biom(random_sets(of_region), output / "asvs" / "sets.biom")
     on_tree = set(prevalent([tables[source.name] for source in SOURCES if not source.has_tree]))
     tree = make_tree(sorted(on_tree), output)
     for source in SOURCES:
         table = tables[source.name]
         path = data / source.folder / "tree.nwk" if source.has_tree else tree
         tips = set(read_tree(path, midpoint=not source.has_tree).tips)
-        write_biom(table, output / "all" / f"{source.name}.biom")
         kept = np.array([sequence in tips for sequence in table.sequences])
         write_biom(select_features(table, kept), output / "tree" / f"{source.name}.biom")
 
 
 def _pretrain(output: Path, name: str, *options: str) -> None:
     """Run `aam pretrain`, which goes on where it was stopped."""
-    words = ["pretrain", "--resume-from", "auto", "--rarefy-depth", str(DEPTH), *options]
+    words = ["pretrain", "--resume-from", "auto", *options]
     if status := main([*words, "--output-dir", str(output / name)]):
         raise SystemExit(status)
 
 
 def train(data: Path, output: Path) -> None:
     """Pretrain on the tables of `prepare`: masked bases, then distances and counts from that encoder."""
-    tables = {
-        folder: [str(output / folder / f"{source.name}.biom") for source in SOURCES] for folder in ("all", "tree")
-    }
+    tables = [str(output / "tree" / f"{source.name}.biom") for source in SOURCES]
     trees = [str(data / source.folder / "tree.nwk" if source.has_tree else output / "tree.nwk") for source in SOURCES]
-    _pretrain(output, "bases", "--table", *tables["all"], *SIZES, *BASES)
+    _pretrain(output, "bases", "--table", str(output / "asvs" / "sets.biom"), *SIZES, *BASES)
     encoder = ("--pretrained-encoder", str(output / "bases" / "model"))
     _pretrain(
-        output, "distances", "--table", *tables["tree"], "--tree", *trees, "--midpoint-root", *encoder, *DISTANCES,
+        output, "distances", "--table", *tables, "--tree", *trees, "--midpoint-root", *encoder, *DISTANCES,
         "--reference-tree", str(output / "tree.nwk"),
     )  # fmt: skip
 
