@@ -18,9 +18,10 @@ from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
 from aam.data.unifrac import faith_pd, inner, samples_without_tips
 from aam.data.unifrac_blocks import Tile
-from aam.data.unifrac_kernels import Multiply, UnifracOptions
+from aam.data.unifrac_kernels import UnifracOptions
 from aam.data.unifrac_stripes import parse_stripe, read_stripes, stripe_tiles, write_stripe
 from aam.data.unifrac_tiles import unifrac_tiles
+from aam.data.unifrac_visits import Multiply
 from aam.errors import InputError, shown
 from aam.options import given, to_dict
 from aam.runtime.files import check_writable, file_digest

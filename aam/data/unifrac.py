@@ -11,7 +11,8 @@ from scipy import sparse
 from aam.config import RootLength
 from aam.data.phylogeny import Bools, Floats, Ints, Phylogeny
 from aam.data.unifrac_blocks import Block, Counts, Matrix, Reads, local_block, on_tree
-from aam.data.unifrac_kernels import Multiply, UnifracOptions, between, make_input
+from aam.data.unifrac_kernels import UnifracOptions, between, make_input
+from aam.data.unifrac_visits import Multiply
 
 # Samples whose presence is held at a time for Faith PD.
 SAMPLES = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from aam.data.unifrac_blocks import Matrix
-from aam.data.unifrac_kernels import Multiply
+from aam.data.unifrac_visits import Multiply
 
 
 def multiply_on(device: torch.device) -> Multiply:

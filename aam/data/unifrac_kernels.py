@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from aam.config import RootLength, UnifracMetric
-from aam.data.phylogeny import Floats, Ints
+from aam.data import unifrac_visits
+from aam.data.phylogeny import Floats
+from aam.data.unifrac_adjusted import Form, variance_adjusted
 from aam.data.unifrac_blocks import Block, Layout, Matrix, groups
-
-# Returns ``a.T @ b`` for a [K, I] and b [K, J].
-Multiply: TypeAlias = Callable[[Matrix, Matrix], Matrix]
-
-# Branches taken at once in the weighted forms, so that they stay in the processor's cache, and those of them that are
-# added up in float32 before float64 takes over.
-BRANCHES = 128
-ADDED = 32
-# Pairs of samples with a rare branch in common that are looked at together.
-PAIRS = 1 << 20
+from aam.data.unifrac_visits import MetricInput, Multiply, add_rows, added, power, rare_pairs, ratio, rows_of
 
 
 @dataclass(frozen=True)
@@ -55,36 +47,11 @@ class UnifracOptions:
     variance_adjusted: bool = False
 
 
-@dataclass(frozen=True)
-class MetricInput:
-    """What a metric reads of a block of samples.
-
-    Attributes
-    ----------
-    common : [C, B]
-        Presence (bool) for ``unifrac``, shares of reads times lengths for the weighted forms, shares for
-        ``generalized``, reads for variance-adjusted forms.
-    rare : csr float64 [B, R]
-        The same of the rare branches, presence as 1; for variance-adjusted forms of all branches.
-    height : float64 [B]
-        Sum over branches of the length times presence, share, or share to the power alpha.
-    total : int [B]
-    """
-
-    common: npt.NDArray[Any]
-    rare: sparse.csr_matrix
-    height: Floats
-    total: npt.NDArray[Any]
-
-
 def make_input(layout: Layout, block: Block, options: UnifracOptions, dtype: npt.DTypeLike) -> MetricInput:
-    """Return what the metric of `options` reads of a block; shares are of type `dtype`."""
+    """Return what the metric of `options` reads of a block; shares and reads are of type `dtype`."""
     rare = block.rare.astype(np.float64)
     if options.variance_adjusted:
-        # All branches are common; those of each sample are listed beside.
-        reads_of = sparse.csr_matrix(block.common.T.astype(np.float64))
-        # In float64: in float32 it took a sixth less time and was off by 1.4e-6.
-        return MetricInput(block.common.astype(np.float64), reads_of, np.zeros(len(block.total)), block.total)
+        return MetricInput(block.common.astype(dtype), rare, np.zeros(len(block.total)), block.total)
     if options.metric == "unifrac":
         common = block.common > 0
         rare.data[:] = 1.0
@@ -95,8 +62,8 @@ def make_input(layout: Layout, block: Block, options: UnifracOptions, dtype: npt
     rare.data /= np.repeat(reads, np.diff(rare.indptr))
     share = block.common / reads
     if options.metric == "generalized" and options.alpha != 1:
-        height = np.einsum("e,eb->b", layout.length, _power(share, options.alpha))
-        height += _with_data(rare, _power(rare.data, options.alpha)) @ layout.rare_length
+        height = np.einsum("e,eb->b", layout.length, power(share, options.alpha))
+        height += _with_data(rare, power(rare.data, options.alpha)) @ layout.rare_length
         return MetricInput(share.astype(dtype, copy=False), rare, height, block.total)
     share *= layout.length[:, None]
     rare.data *= layout.rare_length[rare.indices]
@@ -111,7 +78,7 @@ def between(
 ) -> npt.NDArray[np.float64]:
     """Return the distances [I, J] between the samples of two blocks, before rounding to the asked type."""
     if options.variance_adjusted:
-        result = _variance_adjusted(layout, left, right, options)
+        result = variance_adjusted(layout, left, right, Form(options.metric, options.alpha), multiply)
     elif options.metric == "unifrac":
         result = _unweighted(layout, left, right, multiply)
     elif options.metric == "generalized" and options.alpha != 1:
@@ -124,24 +91,9 @@ def between(
     return np.maximum(result, 0.0, out=result)
 
 
-def _ratio(part: Floats, total: Floats) -> Floats:
-    """Return ``part / total`` with 0 / 0 = 0."""
-    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
-
-
 def _with_data(matrix: sparse.csr_matrix, data: Floats) -> sparse.csr_matrix:
     """Return a matrix with other values at the same places."""
     return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-
-
-def _power(values: npt.NDArray[Any], alpha: float, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """Return ``values ** alpha`` with 0 ** 0 = 0; a square root where that is meant, for it is much faster."""
-    out = np.zeros_like(values) if out is None else out
-    if alpha == 0.5:
-        np.sqrt(values, out=out)
-    else:
-        np.power(values, values.dtype.type(alpha), out=out, where=values > 0)
-    return out
 
 
 def _add_product(sums: Floats, left: Matrix, right: Matrix, multiply: Multiply) -> None:
@@ -162,65 +114,20 @@ def _unweighted(layout: Layout, left: MetricInput, right: MetricInput, multiply:
         weighted = _with_data(left.rare, layout.rare_length[left.rare.indices])
         shared += (weighted @ right.rare.T).toarray()
     union = left.height[:, None] + right.height - shared
-    return _ratio(union - shared, union)
-
-
-def _rare_pairs(left: MetricInput, right: MetricInput) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
-    """Yield the pairs of samples that share a rare branch: cell of [I, J] flattened, branch, value of each sample."""
-    columns = right.rare.tocsc()
-    times = np.diff(columns.indptr)[left.rare.indices].astype(np.int64)
-    ends = np.cumsum(times)
-    sample = np.repeat(np.arange(left.rare.shape[0]), np.diff(left.rare.indptr))
-    start = 0
-    while start < len(ends):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + PAIRS, side="right")))
-        entry = np.repeat(np.arange(start, stop), times[start:stop])
-        branch = left.rare.indices[entry]
-        place = np.arange(len(entry)) - (ends - times)[entry] + before + columns.indptr[branch]
-        cell = sample[entry] * len(right.total) + columns.indices[place]
-        yield cell, branch, left.rare.data[entry], columns.data[place]
-        start = stop
-
-
-def _added(sums: Floats, cell: Ints, values: Floats) -> None:
-    """Add values to cells of `sums` [I, J], of which some occur several times."""
-    sums += np.bincount(cell, values, sums.size).reshape(sums.shape)
-
-
-def _rows_of(left: MetricInput, right: MetricInput) -> Iterator[tuple[int, Ints, Matrix, Matrix]]:
-    """Yield a sample of the left, some of its common branches, its values there and those of the right [rows, J].
-
-    Only the branches of the sample are visited. The values of the right stand in a buffer that may be changed.
-    """
-    mine = np.ascontiguousarray(left.common.T)
-    buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
-    for sample, values in enumerate(mine):
-        rows = np.flatnonzero(values)
-        for start in range(0, len(rows), BRANCHES):
-            part = rows[start : start + BRANCHES]
-            # The mode skips a copy that take would make to stay whole on an error.
-            theirs = right.common.take(part, axis=0, out=buffer[: len(part)], mode="clip")
-            yield sample, part, values[part, None], theirs
-
-
-def _add_rows(sums: Floats, rows: Matrix) -> None:
-    """Add the rows [K, J] to `sums` [J], a few of them in their own type before float64 takes over."""
-    for start in range(0, len(rows), ADDED):
-        sums += rows[start : start + ADDED].sum(axis=0)
+    return ratio(union - shared, union)
 
 
 def _weighted(left: MetricInput, right: MetricInput, normalized: bool) -> Floats:
     """``sum l |p - q|`` as ``sum l (p + q) - 2 sum l min(p, q)``, and divided by ``sum l (p + q)``."""
     overlap = np.zeros((len(left.total), len(right.total)))
-    for sample, _, mine, theirs in _rows_of(left, right):
+    for sample, _, mine, theirs in rows_of(left, right):
         np.minimum(theirs, mine, out=theirs)
-        _add_rows(overlap[sample], theirs)
-    for cell, _, mine, theirs in _rare_pairs(left, right):
-        _added(overlap, cell, np.minimum(mine, theirs))
+        add_rows(overlap[sample], theirs)
+    for cell, _, mine, theirs in rare_pairs(left, right):
+        added(overlap, cell, np.minimum(mine, theirs))
     both = left.height[:, None] + right.height
     apart = both - 2 * overlap
-    return _ratio(apart, both) if normalized else apart
+    return ratio(apart, both) if normalized else apart
 
 
 def _generalized(layout: Layout, left: MetricInput, right: MetricInput, alpha: float, multiply: Multiply) -> Floats:
@@ -232,74 +139,24 @@ def _generalized(layout: Layout, left: MetricInput, right: MetricInput, alpha: f
     length = layout.length.astype(right.common.dtype)[:, None]
     weights = left.height[:, None] + right.height
     # What the samples alone add for the branches of the left, which the loop below visits.
-    alone = [length * _power(each.common, alpha) for each in (left, right)]
+    alone = [length * power(each.common, alpha) for each in (left, right)]
     of_right = np.zeros_like(weights)
     _add_product(of_right, (left.common > 0).astype(length.dtype), alone[1], multiply)
     weights -= of_right + alone[0].sum(axis=0, dtype=np.float64)[:, None]
     overlap = np.zeros_like(weights)
-    buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
-    for sample, part, mine, theirs in _rows_of(left, right):
+    buffer = np.empty((unifrac_visits.BRANCHES, right.common.shape[1]), right.common.dtype)
+    for sample, part, mine, theirs in rows_of(left, right):
         both = np.add(theirs, mine, out=buffer[: len(part)])
         np.minimum(theirs, mine, out=theirs)
         theirs /= both
-        weight = _power(both, alpha, out=both)
+        weight = power(both, alpha, out=both)
         weight *= length[part]
-        _add_rows(weights[sample], weight)
+        add_rows(weights[sample], weight)
         theirs *= weight
-        _add_rows(overlap[sample], theirs)
-    for cell, branch, mine, theirs in _rare_pairs(left, right):
+        add_rows(overlap[sample], theirs)
+    for cell, branch, mine, theirs in rare_pairs(left, right):
         both, lengths = mine + theirs, layout.rare_length[branch]
-        weight = lengths * _power(both, alpha)
-        _added(weights, cell, weight - lengths * (_power(mine, alpha) + _power(theirs, alpha)))
-        _added(overlap, cell, weight * np.minimum(mine, theirs) / both)
-    return _ratio(weights - 2 * overlap, weights)
-
-
-def _adjusted(
-    length: Matrix, reads: Matrix, totals: Floats, share: Matrix, options: UnifracOptions
-) -> npt.NDArray[np.float64]:
-    """Return ``l s`` over the standard deviation ``sqrt(n (m - n))`` of n reads out of m; 0 where that is 0.
-
-    `share` s is the sum of two shares. For ``unifrac`` it is replaced by 1 where there are reads; for ``generalized``
-    the quotient is raised to the power alpha before it is multiplied by the length, as unifrac-binaries does.
-    """
-    deviation = totals - reads
-    deviation *= reads
-    np.sqrt(deviation, out=deviation)
-    counted = (reads > 0) if options.metric == "unifrac" else share
-    quotient = np.divide(counted, deviation, out=np.zeros_like(reads), where=deviation > 0)
-    if options.metric == "generalized":
-        _power(quotient, options.alpha, out=quotient)
-    quotient *= length
-    return quotient
-
-
-def _variance_adjusted(layout: Layout, left: MetricInput, right: MetricInput, options: UnifracOptions) -> Floats:
-    """Return the variance-adjusted distance of `options` (Chang et al. 2011).
-
-    A branch adds what `_adjusted` returns to the denominator, and ``|p - q| / (p + q)`` of it to the numerator. Where
-    the left sample has no reads it adds the same to both, which depends on that sample by its number of reads only.
-    """
-    above = np.zeros((len(left.total), len(right.total)))
-    below = np.zeros_like(above)
-    totals = right.total.astype(np.float64)
-    of_right, row = np.maximum(totals, 1), np.repeat(np.arange(len(totals)), np.diff(right.rare.indptr))
-    alone: dict[int, Floats] = {}
-    for depth in np.unique(left.total).tolist():
-        lengths, of_sample = layout.length[right.rare.indices], right.rare.data
-        added = _adjusted(lengths, of_sample, (depth + totals)[row], of_sample / of_right[row], options)
-        alone[depth] = np.bincount(row, added, len(totals)).astype(np.float64, copy=False)
-    for sample, depth in enumerate(left.total.tolist()):
-        above[sample] = below[sample] = alone[depth]
-    for sample, part, mine, theirs in _rows_of(left, right):
-        depth, length = int(left.total[sample]), layout.length[part, None]
-        both_totals, p, q = depth + totals, mine / max(depth, 1), theirs / of_right
-        without = _adjusted(length, theirs, both_totals, q, options).sum(axis=0)
-        added = _adjusted(length, mine + theirs, both_totals, p + q, options)
-        below[sample] += added.sum(axis=0) - without
-        if options.metric == "unifrac":
-            added *= theirs == 0
-        else:
-            added *= np.abs(p - q) / (p + q)
-        above[sample] += added.sum(axis=0) - without
-    return above if options.metric == "weighted" else _ratio(above, below)
+        weight = lengths * power(both, alpha)
+        added(weights, cell, weight - lengths * (power(mine, alpha) + power(theirs, alpha)))
+        added(overlap, cell, weight * np.minimum(mine, theirs) / both)
+    return ratio(weights - 2 * overlap, weights)

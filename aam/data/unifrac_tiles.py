@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -16,11 +17,14 @@ from threadpoolctl import threadpool_limits
 from aam.data.phylogeny import Ints, Phylogeny
 from aam.data.unifrac import DEFAULTS, inner, mirror
 from aam.data.unifrac_blocks import Counts, Layout, Matrix, Tile, common_branches, make_block, make_layout, on_tree
-from aam.data.unifrac_kernels import MetricInput, Multiply, UnifracOptions, between, make_input
+from aam.data.unifrac_kernels import UnifracOptions, between, make_input
+from aam.data.unifrac_visits import MetricInput, Multiply
 from aam.errors import InputError
 
 TILE = 512
 
+# Whole numbers up to this one are exact in float32.
+EXACT_READS = 1 << 24
 # Bytes per branch and sample of a block while it is made, all temporaries of the greediest metric included.
 CELL = 40
 
@@ -39,6 +43,8 @@ class Blocks:
         Samples in a block.
     kept : int
         Blocks that are kept.
+    dtype : type
+        Of shares and reads of common branches.
     """
 
     layout: Layout
@@ -46,6 +52,7 @@ class Blocks:
     options: UnifracOptions
     size: int
     kept: int
+    dtype: type[np.floating[Any]]
     inputs: OrderedDict[int, MetricInput] = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -59,8 +66,8 @@ class Blocks:
             if number in self.inputs:
                 self.inputs.move_to_end(number)
                 return self.inputs[number]
-        dtype = np.float64 if self.options.double else np.float32
-        made = make_input(self.layout, make_block(self.layout, self.counts[self.rows(number)]), self.options, dtype)
+        block = make_block(self.layout, self.counts[self.rows(number)])
+        made = make_input(self.layout, block, self.options, self.dtype)
         with self.lock:
             self.inputs[number] = made
             while len(self.inputs) > self.kept:
@@ -77,16 +84,18 @@ def _make_blocks(
     """
     memory_limit, threads = memory
     branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
-    # Variance-adjusted lengths depend on the pair, so that there no branch of a sample alone can be left out.
-    common = None if options.variance_adjusted else common_branches(branches, by_tip)
-    layout = make_layout(branches, common, single=options.metric == "unifrac" and not options.double)
+    single = options.metric == "unifrac" and not options.double and not options.variance_adjusted
+    layout = make_layout(branches, common_branches(branches, by_tip), single)
     size = TILE
     while (needed := CELL * max(len(layout.length), 1) * size) * threads > memory_limit:
         if size == 1 or fixed:
             raise InputError(f"the memory limit is {memory_limit} bytes, expected at least {needed * threads}")
         size //= 2
     stored = (1 if options.metric == "unifrac" else 8) * max(len(layout.length), 1) * size
-    return Blocks(layout, by_tip, options, size, kept=max(2 * threads, (memory_limit - needed * threads) // stored))
+    kept = max(2 * threads, (memory_limit - needed * threads) // stored)
+    # Variance-adjusted forms compare reads of two samples, of which differences must be exact.
+    exact = not options.variance_adjusted or 2 * by_tip.sum(axis=1, dtype=np.int64).max() < EXACT_READS
+    return Blocks(layout, by_tip, options, size, kept, np.float32 if exact and not options.double else np.float64)
 
 
 def tile_pairs(samples: int, size: int, stripe: tuple[int, int] = (1, 1)) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from scipy import sparse
 from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.data import unifrac_blocks, unifrac_kernels
+from aam.data import unifrac_blocks, unifrac_visits
 from aam.data import unifrac_tiles as unifrac_tiles_module
 from aam.data.newick import parse_newick, read_tree
 from aam.data.phylogeny import Phylogeny, match_tips, prune
@@ -97,9 +97,9 @@ def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | Non
 def small_tiles(monkeypatch):
     """Sizes so small that every branch of the code for large tables is taken."""
     monkeypatch.setattr(unifrac_tiles_module, "TILE", 16)
-    monkeypatch.setattr(unifrac_kernels, "BRANCHES", 7)
-    monkeypatch.setattr(unifrac_kernels, "ADDED", 3)
-    monkeypatch.setattr(unifrac_kernels, "PAIRS", 10)
+    monkeypatch.setattr(unifrac_visits, "BRANCHES", 7)
+    monkeypatch.setattr(unifrac_visits, "ADDED", 3)
+    monkeypatch.setattr(unifrac_visits, "PAIRS", 10)
     monkeypatch.setattr(unifrac_blocks, "RARE", 0.4)
     monkeypatch.setattr(unifrac_blocks, "RARE_TIPS", 10)
 
@@ -285,16 +285,29 @@ def test_tiles_equal_one_batch(metric, threads, small_tiles):
     np.testing.assert_allclose(faith_pd(tree, tips, table), faith_pd(tree, tips, counts))
 
 
+@pytest.mark.parametrize("adjusted", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-def test_tables_in_single_precision_are_near_the_double(metric, small_tiles):
+def test_tables_in_single_precision_are_near_the_double(metric, adjusted, small_tiles):
     _, tree, tips, counts = case(17, samples=50, features=300)
     counts[7] = counts[31]
-    single = unifrac_matrix(tree, tips, counts, UnifracOptions(metric))
+    counts[9] *= 1000
+    single = unifrac_matrix(tree, tips, counts, UnifracOptions(metric, variance_adjusted=adjusted))
     assert single.dtype == np.float32
-    np.testing.assert_allclose(single, unifrac_matrix(tree, tips, counts, double(metric)), atol=1e-6)
+    exact = unifrac_matrix(tree, tips, counts, dataclasses.replace(double(metric), variance_adjusted=adjusted))
+    np.testing.assert_allclose(single, exact, atol=1e-6)
     assert single[7, 31] < 1e-6
-    if metric == "unifrac":
+    if metric == "unifrac" and not adjusted:
         assert single[7, 31] == 0, "sums of rounded lengths are exact, so equal samples are equal"
+
+
+def test_more_reads_than_single_precision_counts_are_compared_exactly(small_tiles):
+    """Reads that all but one are below a branch: a difference of large numbers is the variance."""
+    _, tree, tips, counts = case(19, samples=20)
+    counts = counts.astype(np.int64)
+    counts[:, 4] = 3 * 10**8
+    options = UnifracOptions("weighted-normalized", variance_adjusted=True)
+    expected = naive(tree, tips, counts, "weighted-normalized", 0.5, adjusted=True)
+    np.testing.assert_allclose(unifrac_matrix(tree, tips, counts, options), expected, atol=1e-6)
 
 
 def test_rounded_lengths_add_up_exactly_in_single_precision():
