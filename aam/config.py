@@ -272,6 +272,11 @@ class TargetConfig:
         "val_loss", "What decides which epoch is best."
     )
 
+    @property
+    def network_predicts(self) -> bool:
+        """Whether the network is one of the members; where it is not, it is neither trained nor run."""
+        return not self.members or "deep" in self.members
+
 
 @dataclass(frozen=True)
 class RegressorConfig:

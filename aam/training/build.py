@@ -83,7 +83,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     if state is not None:
         network.load_state_dict(state.part("model"))
     frozen = config.targets.freeze_base or config.train.freeze_asvs
-    is_new = state is None and bool(targets.specs) and not continues
+    is_new = state is None and bool(targets.specs) and not continues and config.targets.network_predicts
     asvs = prepared.frozen_asvs(network, study)
     if is_new and asvs is None:
         asvs = encode_table(network, study, device, config.runtime, np.concatenate([rows["train"], rows["validation"]]))

@@ -70,7 +70,7 @@ def save(
     for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
         network.load_state_dict(weights)
         if run.world.is_main:
-            save_model(folder / name, blended if name == "model" else saved)
+            save_model(folder / name, blended if name == "model" or not config.targets.network_predicts else saved)
     if run.world.is_main:
         remove(folder / CHECKPOINTS)
     return blended

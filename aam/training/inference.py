@@ -248,7 +248,7 @@ def reads_network(saved: SavedModel) -> bool:
     return any(fitted.weights.get(NETWORK, 0.0) > 0 for fitted in saved.members.fitted)
 
 
-def _silent(saved: SavedModel, sample_ids: Sequence[str]) -> Predicted:
+def silent_network(saved: SavedModel, sample_ids: Sequence[str]) -> Predicted:
     """Return zeros in place of what a network without weight would say."""
     number = len(sample_ids)
     target = np.zeros((number, len(saved.targets.numeric)))
@@ -301,7 +301,7 @@ def _predict_part(
     if reads_network(saved):
         rarefactions = [run_model(saved.network, study, rows, device, config, draw, asvs) for draw in draw_numbers]
     else:
-        rarefactions = [_silent(saved, sample_ids)] * passes
+        rarefactions = [silent_network(saved, sample_ids)] * passes
     if saved.members is not None:
         rarefactions = _with_members(saved.members, study, rows, draw_numbers, rarefactions)
 

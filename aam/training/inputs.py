@@ -56,8 +56,12 @@ class Prepared:
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
     def frozen_asvs(self, network: Aam, study: Study) -> AsvVectors | None:
-        """Return the vectors of all ASVs where their encoder is frozen, computed once for all folds that share it."""
-        if not (self.config.targets.freeze_base or self.config.train.freeze_asvs):
+        """Return the vectors of all ASVs where their encoder is frozen, computed once for all folds that share it.
+
+        None where the network has no part in predictions.
+        """
+        targets = self.config.targets
+        if not (targets.freeze_base or self.config.train.freeze_asvs) or not targets.network_predicts:
             return None
         return self.encoded.encode(network, study, self.device, self.config.runtime)
 
@@ -81,8 +85,8 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
     members = targets.members or default_members(targets)
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
-    if targets.metadata_column and "deep" not in members:
-        # A network that takes no part stays as it starts.
+    if targets.metadata_column and not config.targets.network_predicts:
+        # Such a network stays as it starts.
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=0))
     if not targets.metadata_column and config.data.test_size is None:
         # Without labels there is nothing to hold out for, unless it is asked for.

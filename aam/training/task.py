@@ -76,7 +76,7 @@ class AmpliconTask(Task):
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
-        self.validates_first = bool(config.targets.metadata_column)
+        self.validates_first = bool(config.targets.metadata_column) and config.targets.network_predicts
 
     @property
     def batches_per_epoch(self) -> int:  # type: ignore[override]

@@ -16,7 +16,7 @@ from aam.runtime.options import RuntimeConfig
 from aam.training.explanation.member_variants import forest_variants, kernel_variants
 from aam.training.explanation.network_variants import attention_paid, network_variants
 from aam.training.explanation.variants import Bools, Floats, Variants, make_variants
-from aam.training.inference import AsvVectors, encode_table, run_model
+from aam.training.inference import AsvVectors, encode_table, reads_network, run_model, silent_network
 from aam.training.members.forest import ForestMember
 from aam.training.members.members import Members, specs_in_order
 from aam.training.members.network import NETWORK, per_target
@@ -44,7 +44,7 @@ class _Draw:
     changed: Scores
 
 
-def reads_network(saved: SavedModel) -> bool:
+def explains_network(saved: SavedModel) -> bool:
     """Return whether the network takes part in effects: where it is alone, or has `LEAST_WEIGHT` for some target."""
     if saved.members is None:
         return True
@@ -76,10 +76,10 @@ def _member_scores(members: Members, study: Study, rows: Rows, draw: int, varian
 
 
 def _drawn(
-    saved: SavedModel, study: Study, rows: Rows, rarefaction: int, asvs: AsvVectors, config: RuntimeConfig
+    saved: SavedModel, study: Study, rows: Rows, rarefaction: int, asvs: AsvVectors | None, config: RuntimeConfig
 ) -> _Draw:
     """Return one rarefaction of the samples at `rows`, with what the model's members say of it and of its variants."""
-    uses_network = reads_network(saved)
+    uses_network = asvs is not None and explains_network(saved)
     per_carrier = ADDED_FOR_NETWORK if uses_network else ADDED_FOR_MEMBERS
     reads = draw_rows(study, rows, rarefaction)
     variants = make_variants(reads, per_carrier, uses_network, (saved.seed, rarefaction))
@@ -88,10 +88,13 @@ def _drawn(
         changed: Scores = [{} for _ in saved.targets.specs]
     else:
         base, changed = _member_scores(saved.members, study, rows, rarefaction, variants)
-    predicted = run_model(saved.network, study, rows, asvs.vectors.device, config, rarefaction, asvs)
+    if asvs is None:
+        predicted = silent_network(saved, [study.table.sample_ids[row] for row in rows.tolist()])
+    else:
+        predicted = run_model(saved.network, study, rows, asvs.vectors.device, config, rarefaction, asvs)
     of_samples = per_target(predicted.target, predicted.probabilities)
     of_variants = [values[variants.sample] for values in of_samples]
-    if uses_network:
+    if asvs is not None and uses_network:
         read = rows_read(study, rows, rarefaction)
         of_variants = network_variants(saved.network, study, rows, read, variants, asvs, config)
     for scores, values in zip(base, of_samples, strict=True):
@@ -116,7 +119,7 @@ def _all_scores(saved: SavedModel, study: Study, rows: Rows, scores: Scores) -> 
     members = saved.members
     blended = [of_target[NETWORK] for of_target in scores] if members is None else members.blend(scores)
     predictions = [{BLEND: values} for values in _in_own_units(saved, study, rows, blended)]
-    names = [] if members is None else [name for name in scores[0] if name != NETWORK or reads_network(saved)]
+    names = [] if members is None else [name for name in scores[0] if name != NETWORK or explains_network(saved)]
     for name in names:
         member_predictions = _in_own_units(saved, study, rows, [of_target[name] for of_target in scores])
         for of_target, values in zip(predictions, member_predictions, strict=True):
@@ -193,14 +196,14 @@ def explain_samples(
     study = replace(study, seed=saved.seed, **saved.covariates.encode(study.metadata, study.table.sample_ids))
     study = study.placed_on(saved.network.reference)
     device = next(saved.network.parameters()).device
-    asvs = encode_table(saved.network, study, device, config)
     rows, specs = study.rows(sample_ids), specs_in_order(saved.targets)
+    asvs = encode_table(saved.network, study, device, config, rows) if reads_network(saved) else None
     all_effects: list[list[TargetEffects]] = [[] for _ in specs]
     for number in range(passes):
         draw = EVALUATION - 1 - number
         drawn = _drawn(saved, study, rows, draw, asvs, config)
         attention = None
-        if reads_network(saved):
+        if asvs is not None and explains_network(saved):
             read = rows_read(study, rows, draw)
             weights = attention_paid(saved.network, study, rows, read, asvs, config)
             attention = _carriers(read, len(study.table.sequences))
