@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import h5py
 import pytest
 
 from tests.cluster.conftest import HERE, ROOT, environment
@@ -339,6 +340,24 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
         "profile.safetensors",
     }
     assert weights == site.weights("flow/tune")
+
+
+def test_parts_of_a_matrix_on_two_nodes_are_that_of_one_process(site):
+    """1,100 samples are six tiles, of which each part computes three."""
+    study = site.folder / "many"
+    aam("simulate", "--output-dir", study, "--samples", "1100", "--asvs", "150", "--depth", "500", cwd=site.folder)
+    words = ["--tree", "tree.nwk", "--table", "table.biom", "--threads", "1", "--unifrac-metric", "weighted-normalized"]
+    generate = ["python3", ROOT / "slurm" / "generate", "unifrac", "--data", study, "--stripes", "2", "--submit"]
+    job = site.login(*generate, "--", *words, "--output", "matrix/m.h5").stdout.split()[-1]
+    site.until(lambda: len(list(site.shared.glob("matrix/m-*.h5"))) == 2, 240, lambda: site.log("matrix"))
+    parts = sorted(site.shared.glob("matrix/m-*.h5"))
+    nodes = {site.facts(f"{job}_{number}")["NodeList"] for number in (1, 2)}
+    assert nodes == {"node1", "node2"}
+    aam("unifrac", "--merge", *parts, "--output", "merged.h5", cwd=study)
+    aam("unifrac", *words, "--output", "whole.h5", cwd=study)
+    with h5py.File(study / "merged.h5") as merged, h5py.File(study / "whole.h5") as whole:
+        assert merged["order"][()].tolist() == whole["order"][()].tolist()
+        assert merged["matrix"][()].tobytes() == whole["matrix"][()].tobytes()
 
 
 def test_a_failed_parent_cancels_its_children(site):
