@@ -72,10 +72,16 @@ class Members:
     vocabulary: Vocabulary
     fitted: tuple[TargetMembers, ...] = field(repr=False)
 
+    @property
+    def reads_sequences(self) -> bool:
+        """Return whether some member reads ASVs by their sequences, not only by which they are."""
+        members = [member for fitted in self.fitted for member in fitted.members.values()]
+        return any(isinstance(member, KernelMember) and bool(member.kmers.any()) for member in members)
+
     def raw(self, study: Study, rows: Rows, rarefactions: Sequence[int]) -> list[dict[str, list[Floats]]]:
         """Return for each target and member what it says of the samples at `rows` in each of `rarefactions`."""
         drawn = [presence(study, rows, draw) for draw in rarefactions]
-        features = read_present(study, rows, drawn, self.vocabulary)
+        features = read_present(study, rows, drawn, self.vocabulary, self.reads_sequences)
         return [{name: [m.raw(one) for one in features] for name, m in f.members.items()} for f in self.fitted]
 
     def scores(self, study: Study, rows: Rows, rarefactions: Sequence[int]) -> list[dict[str, Floats]]:
@@ -151,7 +157,7 @@ def fit_members(
     rows, groups = rows[kept], None if groups is None else [groups[place] for place in kept.tolist()]
     drawn = [presence(study, rows, draw) for draw in range(DRAWS)]
     vocabulary = make_vocabulary(study, rows, common_columns(drawn))
-    features = read_present(study, rows, drawn, vocabulary)
+    features = read_present(study, rows, drawn, vocabulary, sequences="kernel" in names)
     ids = [study.table.sample_ids[row] for row in rows.tolist()]
     group_of = ids if groups is None else list(groups)
     fitted = []

@@ -142,7 +142,7 @@ class Features:
     known_asvs : float64 [n, V]
         Presence of those of the vocabulary.
     sketch : float64 [F, BUCKETS]
-        8-mers of these ASVs.
+        8-mers of these ASVs; all 0 where no member reads them.
     covariates : float64 [n, P]
     """
 
@@ -164,9 +164,12 @@ def read_features(
 
 
 def read_present(
-    study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary
+    study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary, sequences: bool = True
 ) -> tuple[Features, ...]:
-    """Return what `read_features` does, of the ASVs that occur in the rarefactions only: large tables have more."""
+    """Return what `read_features` does, of the ASVs that occur in the rarefactions only: large tables have more.
+
+    Without `sequences` their 8-mers are not counted, which takes most of the time.
+    """
     columns = np.unique(np.concatenate([np.unique(draw.indices) for draw in rarefactions])).astype(np.int64)
     compact = [
         sparse.csr_matrix(
@@ -174,12 +177,14 @@ def read_present(
         )
         for draw in rarefactions
     ]
-    return _features(study, rows, compact, vocabulary, columns)
+    return _features(study, rows, compact, vocabulary, columns, sequences)
 
 
 def _features(
-    study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary, columns: Rows
-) -> tuple[Features, ...]:
-    sketch, covariates = sketch_of(study, columns), vocabulary.covariates(study, rows)
+    study: Study, rows: Rows, rarefactions: Sequence[sparse.csr_matrix], vocabulary: Vocabulary, columns: Rows,
+    sequences: bool = True,
+) -> tuple[Features, ...]:  # fmt: skip
+    sketch = sketch_of(study, columns) if sequences else sparse.csr_matrix((len(columns), BUCKETS))
+    covariates = vocabulary.covariates(study, rows)
     known = vocabulary.columns(Selected(study.table.sequences, columns))
     return tuple(Features(draw, vocabulary.select(known, draw), sketch, covariates) for draw in rarefactions)

@@ -12,6 +12,7 @@ import safetensors.numpy
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.evaluation.metrics import auroc
 from aam.training.members.members import fit_members
+from aam.training.members.presence import presence, read_features
 from aam.training.members.saving import from_tensors, to_tensors
 
 SAMPLES, ASVS, TRAIN = 150, 80, np.arange(100)
@@ -111,6 +112,15 @@ def test_large_studies_are_learned_from_in_part(study, monkeypatch):
         assert set(fitted.rows) < set(TRAIN)
         assert fitted.held_out.shape[1] == len(fitted.rows)
     assert scores(study, some.predict(study, TEST, [-2, -3]))[0] > 0.7
+
+
+def test_sequences_are_counted_only_where_a_member_reads_them(study, members):
+    assert members.reads_sequences
+    alone = fit_members(study, TARGETS, TRAIN, None, 0, ("presence",))
+    assert not alone.reads_sequences
+    (features,) = read_features(study, TEST, [presence(study, TEST, -2)], alone.vocabulary)
+    for by_member, fitted in zip(alone.raw(study, TEST, [-2]), alone.fitted, strict=True):
+        np.testing.assert_array_equal(by_member["presence"][0], fitted.members["presence"].raw(features))
 
 
 def test_members_survive_on_disk(study, members, tmp_path):

@@ -107,6 +107,9 @@ def test_features_of_the_asvs_that_occur_give_what_those_of_all_give(study):
         np.testing.assert_array_equal(
             (present.all_asvs @ present.sketch).toarray(), (every.all_asvs @ every.sketch).toarray()
         )
+    for one in read_present(study, ROWS[:3], drawn, vocabulary, sequences=False):
+        assert one.sketch.shape == (one.all_asvs.shape[1], BUCKETS)
+        assert one.sketch.nnz == 0
 
 
 def test_covariates_are_one_column_for_each_category_and_number(study):
