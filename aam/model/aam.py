@@ -193,12 +193,18 @@ class Aam(nn.Module):
         self.asv.standardize(batch.tokens, batch.padded)
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.sample.standardize(asvs, batch.asv, batch.counts)
+        self.read_presence_anew(batch)
         present = self._presence(batch)
-        if self.branches is not None and present is not None:
-            self.branches.standardize(present)
         if self.distance is not None:
             samples = self._with_presence(self.encode_samples(asvs, batch)[1], present)
             self.distance.standardize(self.compared(samples, present), self.scale[0])
+
+    @torch.no_grad()
+    def read_presence_anew(self, batch: Batch) -> None:
+        """Read presence on the reference tree, where there is one, by the principal components of these samples."""
+        present = self._presence(batch)
+        if self.branches is not None and present is not None:
+            self.branches.standardize(present)
 
     def forward(self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None) -> Outputs:
         """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from aam.training.inference import AsvVectors, encode_table
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.pipeline import PipelineTask
-from aam.training.saved_model import load_model, samples_with_labels
+from aam.training.saved_model import SavedModel, load_model, samples_with_labels
 from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
 
@@ -73,6 +73,9 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         if state is None and not encoder.network.reads_samples:
             # It has learned masked bases alone, and nothing of samples yet.
             network.standardize(_first_batch(study, train_ids))
+        elif state is None and _is_new_study(prepared, encoder, seen_samples):
+            # What varies among the encoder's samples may vary little in this study (docs/decisions.md).
+            network.read_presence_anew(_first_batch(study, train_ids))
         seen_samples |= set(encoder.notes["seen_samples"])
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count twice.
@@ -99,6 +102,13 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         network, heads, study, targets, covariates, rows, frozenset(seen_samples), frozenset(labelled_samples),
         asvs if frozen else None,
     )  # fmt: skip
+
+
+def _is_new_study(prepared: Prepared, encoder: SavedModel, sample_ids: Set[str]) -> bool:
+    """Return whether targets are learned, and the encoder too, on a study of which it has seen no sample."""
+    targets = prepared.config.targets
+    learned = bool(targets.metadata_column) and not targets.freeze_base
+    return learned and sample_ids.isdisjoint(encoder.notes["seen_samples"])
 
 
 def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
