@@ -49,6 +49,7 @@ SIZES = ("--embedding-dim", "96", "--attention-layers", "2", "--max-bp", "250")
 
 # Masked bases first, in random sets of ASVs: samples would show common ASVs a hundred times as often as rare ones.
 ASVS_OF_A_SET = 128
+SET = "random-set-"
 
 # Then distances and counts of samples, with the vectors of all ASVs computed once.
 COMMON = ("--validation-size", "0.05", "--threads", "1")
@@ -147,7 +148,7 @@ def random_sets(sequences: Collection[str]) -> SampleTable:
     starts = np.arange(0, len(columns) + 1, ASVS_OF_A_SET)
     counts = csr_array((np.ones(len(columns), np.uint8), columns, starts), shape=(sets, len(names)))
     counts.sort_indices()
-    return SampleTable(counts, tuple(f"set-{number}" for number in range(sets)), names, names)
+    return SampleTable(counts, tuple(f"{SET}{number}" for number in range(sets)), names, names)
 
 
 def prepare(data: Path, output: Path) -> None:
@@ -207,11 +208,14 @@ def ship(output: Path, text: str) -> Path:
     """
     saved = load_model(output / "distances" / "model", torch.device("cpu"))
     distances_of_presence(saved.network)
+    # Sets of ASVs are no samples.
+    seen = [name for name in saved.notes["seen_samples"] if not name.startswith(SET)]
+    saved = replace(saved, notes={**saved.notes, "seen_samples": seen})
     weights = sum(tensor.numel() for tensor in saved.network.state_dict().values())
     shortest, *_, longest = saved.profile.length_quantiles
     measured = output / "held-out.txt"
     facts = (
-        f"Weights: {weights:,} numbers in half precision. Seen: {len(saved.notes['seen_samples']):,} samples, "
+        f"Weights: {weights:,} numbers in half precision. Seen: {len(seen):,} samples, "
         f"{len(saved.profile.hashes):,} ASVs on trees, {shortest:.0f} to {longest:.0f} nucleotides long; rarefied to "
         f"{saved.depth} reads. Checksums stand in manifest.json, beside this card.\n"
     )

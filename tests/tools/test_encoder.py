@@ -71,6 +71,7 @@ def test_the_recipe_makes_an_encoder_that_ships(tmp_path, monkeypatch):
     placed = study.placed_on(saved.network.reference)
     assert placed.placement is not None
     assert len(placed.placement.features) == 150
+    assert {name.split("/")[-1].split("-")[0] for name in saved.notes["seen_samples"]} == {"sample"}
     text = (shipped / encoder.NAME / "card.md").read_text()
     assert text.startswith("# A card\n\nWeights: ")
     assert (shipped / encoder.NAME / MANIFEST).is_file()
