@@ -16,6 +16,7 @@ Missing = Literal["error", "drop"]
 Transform = Literal["none", "minmax", "zscore", "zscore-category", "log-minmax", "log-zscore"]
 Loss = Literal["huber", "mse", "mae", "quantile", "asymmetric"]
 Member = Literal["deep", "presence", "kernel", "forest"]
+FurtherTarget = Literal["bray-curtis", "jaccard", "faith-pd", "taxonomy"]
 
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 FAITH_PD_SUFFIXES = (".tsv", ".qza")
@@ -133,6 +134,17 @@ class DataConfig(StudyConfig):
         "Of several studies, those held out as the test subset: names of their files or folders.",
         metavar="NAME ...",
     )
+    targets: tuple[FurtherTarget, ...] = option(
+        (),
+        "What is learned beside UniFrac (--penalty 0: instead of it): distances of shares or presence of ASVs, Faith "
+        "PD of a sample on its tree, taxa of ASVs.",
+    )
+    taxonomy: tuple[Path, ...] = option(
+        (),
+        "Taxonomy of the ASVs for --targets taxonomy: .qza or TSV, one file or several.",
+        metavar="PATH ...",
+        reads=True,
+    )
     reference_tree: Path | None = option(
         None,
         "Tree whose tips are sequences: samples are read by their branches on it, and by their 8-mers, too.",
@@ -205,6 +217,7 @@ class TrainConfig(TrainingOptions):
         0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).", ge=0, lt=1
     )
     penalty: float = option(1.0, "Weight of the UniFrac loss.", ge=0)
+    targets_penalty: float = option(1.0, "Weight of the loss of each of --targets.", ge=0)
     nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.", ge=0)
     count_penalty: float = option(1.0, "Weight of the masked-count loss.", ge=0)
     nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.", ge=0, le=1)
@@ -319,8 +332,9 @@ class CovariateConfig:
     categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0)
 
 
-# Options of several studies.
-SEVERAL = ("tables", "trees", "hold_out_study")
+# Options of tables, and of their training, that pretraining alone takes.
+OF_PRETRAINING = ("tables", "trees", "hold_out_study", "targets", "taxonomy")
+TRAINED_BEFORE = ("targets_penalty",)
 
 
 @dataclass(frozen=True)
@@ -352,10 +366,12 @@ class PretrainConfig:
 class FineTuneConfig:
     """Fine-tune on metadata columns, from a pretrained encoder or from nothing."""
 
-    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=SEVERAL)
+    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=OF_PRETRAINING)
     targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
     regressor: RegressorConfig = section(RegressorConfig())
     covariates: CovariateConfig = section(CovariateConfig())
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0))
+    train: TrainConfig = section(
+        TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0), omitted=TRAINED_BEFORE
+    )
     runtime: RunConfig = section(RunConfig(), required=("output_dir",))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from aam.config import (
+    OF_PRETRAINING,
     PREDICTION_PASSES,
-    SEVERAL,
+    TRAINED_BEFORE,
     DataConfig,
     Missing,
     ModelConfig,
@@ -327,9 +328,9 @@ class ProfileConfig:
     )  # fmt: skip
     steps: int = option(20, "Steps that are measured (lr: five times as many).", ge=1)
     rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True, reads=True)
-    data: DataConfig = section(DataConfig(), required=("table",), omitted=SEVERAL)
+    data: DataConfig = section(DataConfig(), required=("table",), omitted=OF_PRETRAINING)
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder", "freeze_asvs"))
+    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder", "freeze_asvs", *TRAINED_BEFORE))
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from aam.config import SEVERAL, DataConfig, FineTuneConfig, TargetConfig, TrainConfig
+from aam.config import OF_PRETRAINING, TRAINED_BEFORE, DataConfig, FineTuneConfig, TargetConfig, TrainConfig
 from aam.engine.options import RunConfig
 from aam.options import option, section
 
@@ -36,12 +36,13 @@ OF_ONE_RUN = (
 class TuneConfig(FineTuneConfig):
     """Search for the options of `aam train` that predict best, on training samples alone."""
 
-    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=(*SEVERAL, "cv"))
+    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=(*OF_PRETRAINING, "cv"))
     targets: TargetConfig = section(
         TargetConfig(), required=("metadata_column",), omitted=("ensemble", "rf_baseline", "best_metric")
     )
     train: TrainConfig = section(
-        FineTuneConfig().train, omitted=("auto_batch_size", "max_memory_fraction", "target_effective_batch_size")
+        FineTuneConfig().train,
+        omitted=("auto_batch_size", "max_memory_fraction", "target_effective_batch_size", *TRAINED_BEFORE),
     )
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=OF_ONE_RUN)
     search: SearchConfig = section(SearchConfig())

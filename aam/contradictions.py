@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, get_args
 
 from aam.config import (
     FAITH_PD_SUFFIXES,
     MATRIX_SUFFIXES,
-    NO_TREE,
     RESERVED,
     CovariateConfig,
     DataConfig,
@@ -31,6 +29,7 @@ from aam.config_commands import (
     RfBaselineConfig,
     UnifracConfig,
 )
+from aam.contradictions_pretrain import pretraining_problems
 from aam.errors import InputError, shown
 from aam.options import missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
 from aam.runtime.files import check_writable
@@ -76,7 +75,7 @@ def option_problems(config: Any, processes: int | None = None) -> list[str]:
     problems = [*out_of_range(config), *missing_files(config, shipped_encoders())]
     match config:
         case PretrainConfig():
-            problems += [*studies_problems(config.data), *training_problems(config.training(), processes)]
+            problems += [*pretraining_problems(config), *training_problems(config.training(), processes)]
         case FineTuneConfig():
             problems += training_problems(config, processes)
         case ProfileConfig():
@@ -206,31 +205,6 @@ def split_problems(data: StudyConfig) -> list[str]:
         ),
         f"--metadata: not given, but columns {asked} are asked for": (
             data.metadata is None and asked != "" and isinstance(data, DataConfig)
-        ),
-    }
-    return list(_holding(checks))
-
-
-def studies_problems(data: DataConfig) -> list[str]:
-    """Return why several tables cannot be pretrained on together, if they cannot."""
-    trees, tables, several = data.trees, data.tables, len(data.tables) > 1
-    given = {
-        "--metadata": data.metadata, "--sequences": data.sequences, "--unifrac-matrix": data.unifrac_matrix,
-        "--split": data.split, "--split-column": data.split_column, "--cv": data.cv,
-        "--group-column": data.group_column,
-    }  # fmt: skip
-    unused = [name for name, value in given.items() if value is not None]
-    missing_trees = [tree for tree in trees if tree != NO_TREE and not Path(tree).is_file()]
-    checks = {
-        f"--trees: {shown(missing_trees)}: no such file, and not {NO_TREE}": missing_trees != [],
-        f"--trees: {len(trees)} for {len(tables)} tables; give one for each, or {NO_TREE} in its place": (
-            len(trees) not in (0, len(tables))
-        ),
-        f"{shown(unused)}: for one table only; samples of several have no common metadata": several and unused != [],
-        "--unifrac-metric faith_pd: for one table only": several and data.unifrac_metric == "faith_pd",
-        "--hold-out-study: there is one table; name a study of several": bool(data.hold_out_study) and not several,
-        "--hold-out-study and --test-size: both choose the test samples; give one of them": (
-            bool(data.hold_out_study) and bool(data.test_size)
         ),
     }
     return list(_holding(checks))

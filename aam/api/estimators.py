@@ -23,7 +23,7 @@ from aam.api.models import Model, load
 from aam.api.options import configured, keyword_options
 from aam.api.tables import read_table, table_file, tree_file
 from aam.commands.train import run
-from aam.config import RESERVED, SEVERAL, FineTuneConfig
+from aam.config import OF_PRETRAINING, RESERVED, TRAINED_BEFORE, FineTuneConfig
 from aam.errors import InputError, shown
 from aam.evaluation.predictions import PredictionTable
 from aam.runtime.files import atomic_folder, check_writable
@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 # What the arguments of `fit` say, and what scikit-learn's own tools do instead.
 OF_FIT = (
     "table", "tree", "metadata", "metadata_column", "group_column", "classifier", "categorical_columns",
-    "numeric_columns", *SEVERAL,
+    "numeric_columns", *OF_PRETRAINING, *TRAINED_BEFORE,
 )  # fmt: skip
 OF_OTHERS = (
     "split", "split_column", "test_fold", "cv", "ensemble", "batch_column", "stratify", "rf_baseline", "normalize_by",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
 from aam.engine.run_directory import check_output
 from aam.errors import InputError
+from aam.model.further import TaxaHead
 from aam.runtime.files import atomic_file, atomic_folder
 from aam.runtime.options import RuntimeConfig
 from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
@@ -49,6 +52,24 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, wi
         writer.writerows(
             [identifier, *(f"{value:.6g}" for value in row)] for identifier, row in zip(ids, rows, strict=True)
         )
+
+
+def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Tensor]) -> Iterator[list[str]]:
+    """Yield the header, then for each ASV its likeliest taxon at each rank and the probability, from vectors [n, D]."""
+    head, further = saved.network.further["taxonomy"], saved.heads.further
+    if not isinstance(head, TaxaHead):
+        raise ValueError("the model has no head of taxa")
+    yield ["asv", *(name for rank in further.ranks for name in (rank, f"{rank}.probability"))]
+    remaining = iter(sequences)
+    for vectors in parts:
+        with torch.inference_mode():
+            best = [shares.max(dim=1) for shares in head.probabilities(vectors)]
+        by_rank = [
+            [(names[place], f"{share:.4f}") for share, place in zip(*map(torch.Tensor.tolist, each), strict=True)]
+            for names, each in zip(further.taxa, best, strict=True)
+        ]
+        for cells in zip(*by_rank, strict=True):
+            yield [next(remaining), *itertools.chain.from_iterable(cells)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +138,7 @@ def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
 
 
 def embed_table(config: EmbedConfig) -> None:
-    """Write the vectors of every sample that reaches the depth, and of every ASV."""
+    """Write the vectors of every sample that reaches the depth and every ASV, and its taxa where the model has some."""
     *_, folder = check_paths(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
     check_output(folder, config.runtime.overwrite)
     embedding = open_embedding(prepare_models(config.model, config.runtime), config)
@@ -126,4 +147,8 @@ def embed_table(config: EmbedConfig) -> None:
         _write_vectors(new, "samples", table.sample_ids, embedding.samples(), embedding.width, config.format)
         parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
         _write_vectors(new, "asvs", table.sequences, parts, embedding.width, config.format)
+        if "taxonomy" in embedding.saved.network.further:
+            rows = _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART))
+            with (new / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)
     log.info("%s: %d samples and %d ASVs", folder, len(table.sample_ids), len(table.sequences))

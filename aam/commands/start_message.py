@@ -12,8 +12,9 @@ def loss_names(prepared: Prepared) -> list[str]:
     columns = config.targets.metadata_column
     # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
     frozen = config.targets.freeze_base
-    names = {
+    names: dict[str, bool] = {
         str(study.metric): study.metric is not None and config.train.penalty > 0 and not frozen,
+        **dict.fromkeys(config.data.targets, config.train.targets_penalty > 0),
         "masked nucleotides": config.train.nuc_penalty > 0 and not frozen,
         "masked counts": config.train.count_penalty > 0 and not frozen,
         ", ".join(columns): bool(columns) and config.targets.target_penalty > 0,
@@ -33,7 +34,7 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
     if study.metric is None and command == "pretrain":
         lines.append(
             "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
-            "nucleotides and counts only"
+            f"nucleotides and counts {'beside --targets' if data.targets else 'only'}"
         )
     elif data.tree is None and data.unifrac_matrix is None and not prepared.config.targets.freeze_base:
         lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")

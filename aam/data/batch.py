@@ -7,7 +7,7 @@ all_U are the samples and unique ASVs of all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -34,6 +34,8 @@ class Batch:
         samples of this rank and those of all.
     faith_pd : float32 [B], optional
         Faith PD of the same rarefied counts.
+    further : dict of str to tensor
+        Further targets of pretraining by name, those of `aam.data.further_targets`.
     target : float32 [B, T], optional
         Transformed numeric columns, NaN where missing.
     label : int64 [B, K], optional
@@ -59,6 +61,7 @@ class Batch:
     counts: Float[Tensor, "B S"]
     distance: Float[Tensor, "B all_B"] | None = None
     faith_pd: Float[Tensor, " B"] | None = None
+    further: dict[str, Tensor] = field(default_factory=dict)
     target: Float[Tensor, "B T"] | None = None
     label: Int64[Tensor, "B K"] | None = None
     category: Int64[Tensor, "B C"] | None = None
@@ -90,14 +93,15 @@ class Batch:
         return len(self.tokens) * -(-self.tokens.shape[1] // patch) + sum(self.sizes)
 
     def _tensors(self) -> dict[str, Tensor]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     @stage("transfer")
     def to(self, device: torch.device) -> Batch:
         """Return a copy on `device`."""
         moved = {name: value.to(device, non_blocking=True) for name, value in self._tensors().items()}
-        return replace(self, **moved)  # type: ignore[arg-type]
+        further = {name: value.to(device, non_blocking=True) for name, value in self.further.items()}
+        return replace(self, further=further, **moved)  # type: ignore[arg-type]
 
 
 class Budget(NamedTuple):

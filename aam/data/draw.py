@@ -12,6 +12,7 @@ from scipy import sparse
 
 from aam.config import UnifracMetric
 from aam.data.batch import Batch
+from aam.data.further_targets import further_targets
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.tokens import asv_keys
@@ -80,6 +81,22 @@ def distances_of(
     return {"distance": torch.from_numpy(distance)}
 
 
+def _compared(
+    study: Study,
+    drawn: Sequence[Row],
+    rows: Rows,
+    selected: slice,
+    columns: npt.NDArray[np.integer[Any]],
+    distances: bool,
+) -> dict[str, Any]:
+    """Return UniFrac or Faith PD, with `distances`, and the further targets of a batch, as its fields."""
+    if not (distances or study.further):
+        return {}
+    counts = _sparse(study, drawn)
+    fields = distances_of(study, counts, rows, selected) if distances else {}
+    return {**fields, "further": further_targets(study, counts, rows, selected, columns)}
+
+
 def _within_studies(study: Study, counts: sparse.csr_matrix, origin: Rows) -> npt.NDArray[np.floating[Any]]:
     """Return UniFrac between samples [B, F] of several studies [B]: NaN across studies, and in those without a tree."""
     config, distance = study.config, np.full((len(origin), len(origin)), np.nan)
@@ -125,7 +142,7 @@ def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
     return columns[kept], reads[kept]
 
 
-def _conditions(study: Study, rows: Rows, draw: int, hidden: float) -> dict[str, torch.Tensor]:
+def _conditions(study: Study, rows: Rows, draw: int, hidden: float) -> dict[str, Any]:
     """Return covariates, a share `hidden` of them unknown, and weights of the samples."""
     weight, real = study.weight, torch.get_default_dtype()
     conditions = {} if weight is None else {"weight": torch.from_numpy(weight[rows]).to(real)}
@@ -209,7 +226,7 @@ def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
     """
     columns = np.unique(np.concatenate([columns for columns, _ in reads]))
     asv, counts = _laid_out(columns, reads)
-    conditions: dict[str, Any] = _conditions(study, rows, EVALUATION, 0.0)
+    conditions = _conditions(study, rows, EVALUATION, 0.0)
     column = torch.from_numpy(columns.astype(np.int64))
     return Batch(
         tokens=study.tokens[column, :0],
@@ -280,5 +297,5 @@ def make_batch(
         samples_by_rank=tuple(map(len, parts)),
         asvs_by_rank=shares,
         **_conditions(study, rows, draw, withheld.covariates),
-        **(distances_of(study, _sparse(study, full), np.concatenate(at), own_rows) if distances else {}),
+        **_compared(study, full, np.concatenate(at), own_rows, mine, distances),
     )

@@ -17,6 +17,8 @@ from aam.data.metadata import Metadata
 from aam.data.phylogeny import Phylogeny
 from aam.data.placement import Placement, ReferenceTree
 from aam.data.table import SampleTable
+from aam.data.taxa import Taxa
+from aam.data.taxonomy import Lineage
 
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
 
@@ -68,6 +70,12 @@ class Study:
     dropped : dict of str to int
         Samples below the depth, and their reads.
     target, label : float32 [N, T] and int64 [N, K], optional
+    further : tuple of str
+        Further targets of pretraining that batches carry (`aam.data.further_targets`).
+    lineages : tuple of tuple of str
+        Lineage of each ASV, empty where not known; nothing where no taxonomy was read.
+    taxa : Taxa, optional
+        The taxa of the ASVs as classes.
     category, covariate, weight : int64 [N, C], float32 [N, M] and float32 [N], optional
         Covariates (0 is unknown, NaN missing), and weights of the samples in the target loss.
     """
@@ -90,6 +98,9 @@ class Study:
     dropped: dict[str, int] = field(default_factory=dict)
     target: npt.NDArray[np.float32] | None = None
     label: npt.NDArray[np.int64] | None = None
+    further: tuple[str, ...] = ()
+    lineages: tuple[Lineage, ...] = ()
+    taxa: Taxa | None = None
     category: npt.NDArray[np.int64] | None = None
     covariate: npt.NDArray[np.float32] | None = None
     weight: npt.NDArray[np.float32] | None = None

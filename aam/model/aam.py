@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,14 +18,14 @@ from aam.data.placement import ReferenceTree
 from aam.model.asv import AsvEncoder
 from aam.model.branches import BranchDistanceHead, BranchPresence
 from aam.model.covariates import CovariateFusion
-from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
+from aam.model.further import FurtherHeads, Gather
+from aam.model.heads import DistanceHead, DiversityHead, HeadConfig, Readout, TargetHead
 from aam.model.sample import SampleEncoder
 from aam.runtime.shapes import Bool, Float, Int64, UInt8
 
 SIZE_GROUPS = 4
 # Of one ASV among about 50 in a sample.
 TYPICAL_LOG_SHARE = -4.0
-Gather = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 
 def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -70,7 +70,8 @@ class Outputs:
     [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B, classes] of
     logits for each class column; `read` [B, W] are the vectors that target heads read; `compared` [B, C] those whose
     distances are predicted.
-    `spread` is the standard deviation of the distance, the unit of its loss.
+    `spread` is the standard deviation of the distance, the unit of its loss; `further` are the predictions of
+    `FurtherHeads` by name.
     """
 
     samples: Float[Tensor, "B D"]
@@ -85,13 +86,15 @@ class Outputs:
     labels: tuple[Float[Tensor, "B _"], ...] = ()
     compared: Float[Tensor, "B C"] | None = None
     spread: float = 1.0
+    further: dict[str, Tensor] = field(default_factory=dict)
 
     def full(self) -> Outputs:
         """Return the same in float32 where it was in half precision: losses compare it with float32."""
         half = (torch.float16, torch.bfloat16)
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
-        return replace(self, **in_full)  # type: ignore[arg-type]
+        further = {name: value.float() if value.dtype in half else value for name, value in self.further.items()}
+        return replace(self, further=further, **in_full)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):
@@ -122,14 +125,16 @@ class Aam(nn.Module):
         metric = heads.metric
         head = DistanceHead if reference is None else BranchDistanceHead
         self.distance = None if metric in (None, "faith_pd") else head(width, metric != "weighted")
-        self.faith_pd = Readout(width, 1) if metric == "faith_pd" else None
+        self.faith_pd = DiversityHead(width, heads.scale) if metric == "faith_pd" else None
         self.scale = heads.scale
         self.count = Readout(width, 1, start=TYPICAL_LOG_SHARE) if heads.counts else None
         self.losses = heads.losses
         self.covariates = CovariateFusion(width, heads) if heads.levels or heads.numbers else None
-        width = width if self.covariates is None else self.covariates.width
-        self.target = TargetHead(width, heads) if heads.n_targets else None
-        self.labels = nn.ModuleList(Readout(width, n, shape=heads.regressor) for n in heads.n_classes)
+        read = width if self.covariates is None else self.covariates.width
+        self.target = TargetHead(read, heads) if heads.n_targets else None
+        self.labels = nn.ModuleList(Readout(read, n, shape=heads.regressor) for n in heads.n_classes)
+        # Last, so that further targets change no random number of the others.
+        self.further = FurtherHeads(width, heads.further)
         self.bound_memory(None, False)
         self.gather: Gather = _alone
 
@@ -195,9 +200,18 @@ class Aam(nn.Module):
         self.sample.standardize(asvs, batch.asv, batch.counts)
         self.read_presence_anew(batch)
         present = self._presence(batch)
-        if self.distance is not None:
+        if self.distance is not None or self.further.reads_samples:
             samples = self._with_presence(self.encode_samples(asvs, batch)[1], present)
-            self.distance.standardize(self.compared(samples, present), self.scale[0])
+            if self.distance is not None:
+                self.distance.standardize(self.compared(samples, present), self.scale[0])
+            self.further.standardize(samples, self.further.keys())
+
+    @torch.no_grad()
+    def standardize_further(self, batch: Batch, names: Collection[str]) -> None:
+        """Scale the heads of further targets `names`, new beside vectors that are trained, on a first batch."""
+        asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
+        samples = self._with_presence(self.encode_samples(asvs, batch)[1], self._presence(batch))
+        self.further.standardize(samples, names)
 
     @torch.no_grad()
     def read_presence_anew(self, batch: Batch) -> None:
@@ -210,7 +224,7 @@ class Aam(nn.Module):
         """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""
         n_unique = len(batch.tokens)
         nucleotides = None
-        if masks is not None and asvs is None and not self.reads_samples:
+        if masks is not None and asvs is None and not (self.reads_samples or self.further):
             return self._masked_bases_alone(batch, masks)
         if asvs is None:
             copied = masks is not None and masks.tokens.shape[1] > 0
@@ -231,7 +245,7 @@ class Aam(nn.Module):
             samples=samples,
             asvs=asvs,
             distance=self._distances(compared, batch),
-            faith_pd=self._diversity(samples),
+            faith_pd=None if self.faith_pd is None else self.faith_pd(samples),
             nucleotides=nucleotides,
             counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
             read=read,
@@ -240,12 +254,18 @@ class Aam(nn.Module):
             labels=tuple(head(read) for head in self.labels),
             compared=compared,
             spread=self.scale[1],
+            further=self.further(samples, asvs, batch, self.gather),
         )
 
     @property
+    def compares_samples(self) -> bool:
+        """Whether any head predicts distances between samples, or their Faith PD."""
+        return self.further.reads_samples or self.distance is not None or self.faith_pd is not None
+
+    @property
     def reads_samples(self) -> bool:
-        """Whether any head reads sample vectors; without one only masked bases are learned."""
-        return any((self.distance, self.faith_pd, self.count, self.target, *self.labels))
+        """Whether any head reads sample vectors."""
+        return self.further.reads_samples or any((self.distance, self.faith_pd, self.count, self.target, *self.labels))
 
     def _masked_bases_alone(self, batch: Batch, masks: Masks) -> Outputs:
         """Return the predictions of masked bases and no vectors, which no loss would read."""
@@ -278,9 +298,3 @@ class Aam(nn.Module):
         if self.distance is None or vectors is None:
             return None
         return self.distance(vectors, self.gather(vectors, batch.samples_by_rank))  # type: ignore[no-any-return]
-
-    def _diversity(self, samples: Float[Tensor, "B D"]) -> Float[Tensor, " B"] | None:
-        if self.faith_pd is None:
-            return None
-        mean, spread = self.scale
-        return self.faith_pd(samples).squeeze(-1) * spread + mean  # type: ignore[no-any-return]

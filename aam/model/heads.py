@@ -31,8 +31,23 @@ LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
 
 
 @dataclass(frozen=True)
+class FurtherConfig:
+    """Which further targets of pretraining a model has.
+
+    `scales` are mean and standard deviation of each of `names` in the training samples (0 and 1 of taxa), `ranks` those
+    of the taxonomy from the top, `taxa` the classes of each, and `entropies` the entropy of these in nats.
+    """
+
+    names: tuple[str, ...] = ()
+    scales: tuple[tuple[float, float], ...] = ()
+    ranks: tuple[str, ...] = ()
+    taxa: tuple[tuple[str, ...], ...] = ()
+    entropies: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class HeadConfig:
-    """Which heads a model carries: the UniFrac metric (or none), counts, and the target columns.
+    """Which heads a model carries: the UniFrac metric (or none), counts, further and the target columns.
 
     `scale` holds mean and standard deviation of that distance, or of Faith PD, in the training samples. `losses`,
     `low`, `high` and `zero` are of the numeric columns: their losses (unset: none is ``quantile``), training range and
@@ -54,6 +69,7 @@ class HeadConfig:
     scaled_by: tuple[int, ...] = ()
     regressor: RegressorConfig = field(default_factory=RegressorConfig)
     covariates: CovariateConfig = field(default_factory=CovariateConfig)
+    further: FurtherConfig = field(default_factory=FurtherConfig)
 
 
 class DistanceHead(nn.Module):
@@ -133,6 +149,18 @@ class Readout(nn.Module):
         """Return the outputs ``[..., out]`` of ``[..., D]``."""
         read = self.linear(self.features(x))
         return read if self.out is None else read + self.out(self._deep(x))  # type: ignore[no-any-return]
+
+
+class DiversityHead(Readout):
+    """Predicted Faith PD of samples, in its own units, from their vectors."""
+
+    def __init__(self, width: int, scale: tuple[float, float]) -> None:
+        super().__init__(width, 1)
+        self.mean, self.spread = scale
+
+    def forward(self, samples: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
+        """Return Faith PD ``[B]`` of sample vectors ``[B, D]``."""
+        return super().forward(samples).squeeze(-1) * self.spread + self.mean
 
 
 class TargetHead(Readout):

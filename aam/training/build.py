@@ -68,14 +68,20 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     if source is not None:
         encoder = load_model(source, torch.device("cpu"))
         same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
-        same_heads = same_targets and dataclasses.replace(encoder.heads, scale=heads.scale) == heads
-        load_matching_weights(network, encoder.network, source, same_heads)
+        same_heads = (
+            same_targets and dataclasses.replace(encoder.heads, scale=heads.scale, further=heads.further) == heads
+        )
+        same_taxa = encoder.heads.further.taxa == heads.further.taxa
+        load_matching_weights(network, encoder.network, source, same_heads, same_taxa)
         if state is None and not encoder.network.reads_samples:
             # It has learned masked bases alone, and nothing of samples yet.
             network.standardize(_first_batch(study, train_ids))
         elif state is None and _is_new_study(prepared, encoder, seen_samples):
             # What varies among the encoder's samples may vary little in this study (docs/decisions.md).
             network.read_presence_anew(_first_batch(study, train_ids))
+        new_targets = set(heads.further.names) - set(encoder.heads.further.names)
+        if state is None and new_targets:
+            network.standardize_further(_first_batch(study, train_ids), new_targets)
         seen_samples |= set(encoder.notes["seen_samples"])
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count twice.

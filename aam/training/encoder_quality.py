@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from scipy.sparse import csr_array
 
 from aam.config import TrainConfig
+from aam.data.batch import Batch
 from aam.data.draw import draw_batch
 from aam.data.split import Split
 from aam.data.study import EVALUATION, Study
@@ -23,7 +23,9 @@ from aam.evaluation.figures.svg import Figure
 from aam.evaluation.metrics import Array
 from aam.evaluation.tables import Table
 from aam.model.aam import Aam
+from aam.model.heads import DistanceHead
 from aam.runtime.options import RuntimeConfig
+from aam.training.further_quality import diversity_table, taxa_table
 from aam.training.inference import run_model
 from aam.training.saved_model import SavedModel
 
@@ -45,36 +47,68 @@ class EncoderQuality:
     plots: tuple[Figure, ...] = ()
 
 
-def _distances(
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out samples: true and predicted distances [N, N] by target, those of rules by name, and Faith PD [N]."""
+
+    truth: dict[str, Array]
+    predicted: dict[str, Array]
+    rules: dict[str, Array]
+    richness: Array
+    diversity: tuple[Array, Array] | None
+
+
+def _held_out(
     saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
-) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]]]:
-    """Return UniFrac distances ``[N, N]``, and those of the model and of rules that need no model, by name."""
-    batch, head = draw_batch(study, rows, EVALUATION), saved.network.distance
-    if head is None or batch.distance is None:
-        raise ValueError("the model has no UniFrac head, or the study no distances")
-    predicted = run_model(saved.network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
+) -> HeldOut:
+    """Return what is true of some samples, what the model predicts, and what rules say that need no model."""
+    network, names = saved.network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
+    asked = network.distance is not None or network.faith_pd is not None
+    batch = draw_batch(dataclasses.replace(study, further=names), rows, EVALUATION, distances=asked)
+    vectors = run_model(network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
+    truth, predicted, compared_diversity = dict(batch.further), dict[str, Array](), None
+    diversity = truth.pop("faith-pd", batch.faith_pd)
+    of_diversity = dict(network.further).get("faith-pd", network.faith_pd)
     with torch.inference_mode():
-        vectors = torch.from_numpy(predicted.compared).to(device)
-        distances = head(vectors, vectors).double().cpu().numpy()
-    truth = batch.distance.double().numpy()
+        samples = torch.from_numpy(vectors.samples).to(next(network.parameters()))
+        for name in truth:
+            head = network.further[name]
+            if isinstance(head, DistanceHead):
+                own = head.vectors(samples)
+                predicted[name] = head(own, own).double().cpu().numpy()
+        if network.distance is not None and batch.distance is not None and bool(batch.distance.isfinite().any()):
+            compared = torch.from_numpy(vectors.compared).to(device)
+            predicted = {str(study.metric): network.distance(compared, compared).double().cpu().numpy(), **predicted}
+            truth[str(study.metric)] = batch.distance
+        if of_diversity is not None and diversity is not None and bool(diversity.isfinite().any()):
+            compared_diversity = of_diversity(samples).double().cpu().numpy(), diversity.double().numpy()
+    present, rules = _rules(batch)
+    return HeldOut(
+        {name: truth[name].double().numpy() for name in predicted},
+        predicted,
+        rules,
+        present.sum(axis=1),
+        compared_diversity,
+    )
+
+
+def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
+    """Return the presence of ASVs [N, U], and distances [N, N] that need no model, by name."""
     kept = batch.counts.numpy() > 0
-    present = np.zeros((len(rows), len(batch.tokens)), np.float32)
+    present = np.zeros((len(batch.counts), len(batch.tokens)), np.float32)
     present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
     words = csr_array(present) @ word_counts(batch.tokens.numpy())
     richness = np.log(present.sum(axis=1))
-    by_name = {
-        "the model": distances,
+    return present, {
         f"presence of {WORD}-mers, Jaccard": jaccard((words.toarray() > 0).astype(np.float32)),
         "ASVs, Jaccard": jaccard(present),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
-    return truth, by_name
 
 
-def _distance_table(
-    truth: npt.NDArray[np.float64], by_name: Mapping[str, npt.NDArray[np.float64]], metric: str | None
-) -> Table:
-    """Return the agreement of distances with UniFrac."""
+def _distance_table(held_out: HeldOut, metric: str) -> Table:
+    """Return the agreement of distances with UniFrac or another distance."""
+    truth, by_name = held_out.truth[metric], {"the model": held_out.predicted[metric], **held_out.rules}
     distances, by_words, _, by_richness = by_name.values()
     partial = f"{partial_mantel(distances, truth, [by_words, by_richness]):.3f}"
     recovered = {name: neighbours_recovered(d, truth, NEIGHBOURS) for name, d in by_name.items()}
@@ -115,14 +149,16 @@ def _nearest(tokens: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     return row
 
 
-def _rows_with_distances(study: Study, rows: Array) -> list[tuple[str, Array]]:
+def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
     """Return the samples to compare, three or more: all of them, or those of each of several studies with its name."""
+    if not network.compares_samples:
+        return []
     if study.origin is None:
         return [("", rows)] if len(rows) > 2 else []
     parts = [
         (f"{part.name}: ", rows[study.origin[rows] == number])
         for number, part in enumerate(study.parts)
-        if part.tree is not None
+        if part.tree is not None or network.further.reads_samples
     ]
     return [(name, part) for name, part in parts if len(part) > 2]
 
@@ -160,22 +196,27 @@ def evaluate_encoder(
     warnings: list[str] = []
     plots: list[Figure] = []
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
-    for name, part in _rows_with_distances(study, rows) if saved.network.distance is not None else ():
-        truth, by_name = _distances(saved, study, part, config, device)
-        table = _distance_table(truth, by_name, study.metric)
-        tables.append(dataclasses.replace(table, title=name + table.title))
-        if name:
+    for name, part in _parts(study, rows, saved.network):
+        held_out = _held_out(saved, study, part, config, device)
+        found = [_distance_table(held_out, target) for target in held_out.truth]
+        if held_out.diversity is not None:
+            found.append(diversity_table(*held_out.diversity, held_out.richness))
+        tables += [dataclasses.replace(table, title=name + table.title) for table in found]
+        metric = str(study.metric)
+        if name or metric not in held_out.truth:
             continue
-        plots += ordination_figures(truth, by_name["the model"], str(study.metric))
-        model, *model_free = (mantel(distances, truth) for distances in by_name.values())
-        names = list(by_name)[1:]
-        advice = mantel_advice(
-            str(study.metric), model, dict(zip(names, model_free, strict=True)), len(split.not_held_out)
-        )
-        warnings += [fold + advice] if model < max(model_free) - TIE else []
+        truth, distances = held_out.truth[metric], held_out.predicted[metric]
+        plots += ordination_figures(truth, distances, metric)
+        model, model_free = mantel(distances, truth), {name: mantel(d, truth) for name, d in held_out.rules.items()}
+        advice = mantel_advice(metric, model, model_free, len(split.not_held_out))
+        warnings += [fold + advice] if model < max(model_free.values()) - TIE else []
     if len(new) and len(seen):
         unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
         tables.append(base_table(saved, unseen, seen_tokens, device))
+        if "taxonomy" in saved.network.further and study.lineages:
+            parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
+            of_unseen, of_seen = ((tokens, [study.lineages[at] for at in columns]) for tokens, columns in parts)
+            tables.append(taxa_table(saved.network, saved.heads.further, of_unseen, of_seen, _nearest, device))
     return EncoderQuality(
         tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
         tuple(warnings),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from aam.config import FineTuneConfig
 from aam.data.covariates import Covariates
 from aam.data.draw import draw_batch
 from aam.data.study import Study
 from aam.data.targets import Targets
-from aam.model.heads import HeadConfig
+from aam.model.heads import FurtherConfig, HeadConfig
 
 SCALE_SAMPLES = 256
 
@@ -24,17 +25,24 @@ def scale_samples(study: Study, train_ids: Sequence[str]) -> Sequence[str]:
     return [study.table.sample_ids[row] for row in ordered[:: max(1, len(ordered) // SCALE_SAMPLES)]]
 
 
-def _scale(study: Study, train_ids: Sequence[str]) -> tuple[float, float]:
-    """Return mean and standard deviation of the distance, or of Faith PD, in one rarefaction of training samples."""
-    batch = draw_batch(study, study.rows(scale_samples(study, train_ids)), 0, tokens=False)
-    values = batch.faith_pd
-    if batch.distance is not None:
-        rows, columns = torch.triu_indices(len(batch.distance), len(batch.distance), 1)
-        values = batch.distance[rows, columns]
+def _scale(values: Tensor | None) -> tuple[float, float]:
+    """Return mean and standard deviation of distances [B, B], each pair once, or of values [B]; NaN are left out."""
+    if values is not None and values.ndim > 1:
+        rows, columns = torch.triu_indices(len(values), len(values), 1)
+        values = values[rows, columns]
+    if values is not None:
         values = values[torch.isfinite(values)]
     if values is None or len(values) < 2 or not values.std() > 0:
         return 0.0, 1.0
     return float(values.double().mean()), float(values.double().std())
+
+
+def further_config(study: Study, values: Mapping[str, Tensor]) -> FurtherConfig:
+    """Return the heads of the further targets of a study, scaled by their `values` in training samples."""
+    scales = tuple((0.0, 1.0) if name == "taxonomy" else _scale(values.get(name)) for name in study.further)
+    if study.taxa is None:
+        return FurtherConfig(study.further, scales)
+    return FurtherConfig(study.further, scales, study.taxa.ranks, study.taxa.names, study.taxa.entropies)
 
 
 def head_config(
@@ -43,9 +51,16 @@ def head_config(
     """Return the heads that `config` asks for, scaled by the distances and targets of the training samples."""
     metric = study.metric if config.train.penalty > 0 else None
     names = config.covariates.categorical_columns
+    scale, further = (0.0, 1.0), FurtherConfig()
+    if metric is not None or study.further:
+        rows = study.rows(scale_samples(study, train_ids))
+        batch = draw_batch(study, rows, 0, tokens=False, distances=metric is not None)
+        scale = _scale(batch.faith_pd if batch.distance is None else batch.distance)
+        further = further_config(study, batch.further)
     return HeadConfig(
         metric=metric,
-        scale=(0.0, 1.0) if metric is None else _scale(study, train_ids),
+        scale=scale,
+        further=further,
         counts=config.train.count_penalty > 0,
         n_targets=len(targets.numeric),
         n_classes=tuple(len(spec.labels) for spec in targets.classes),

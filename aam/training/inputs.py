@@ -17,6 +17,7 @@ from aam.contradictions import class_weight_problems, default_members, encoder_p
 from aam.data.batch import Budget
 from aam.data.covariates import Covariates
 from aam.data.draw import Withheld
+from aam.data.further_targets import with_further_targets, with_lineages
 from aam.data.loader import Loader
 from aam.data.placement import ReferenceTree, read_reference
 from aam.data.split import Split, restricted
@@ -122,7 +123,7 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
         )  # fmt: skip
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
-    study = study.placed_on(_reference(data, pretrained))
+    study = with_lineages(study.placed_on(_reference(data, pretrained)), data)
     for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
         log.warning("warning: --pretrained-encoder: %s", sentence)
     return Prepared(config, study, make_splits(study, data, config.runtime.seed), device, world)
@@ -161,10 +162,11 @@ def labels_used(prepared: Prepared, split: Split) -> Split:
 
 
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
-    """Return the study with its targets and covariates, fitted on the training samples `train_ids`."""
+    """Return the study with all its targets and covariates, fitted on the training samples `train_ids`."""
     config = prepared.config
     activation = config.regressor.output_activation
-    return supervised(prepared.study, config.targets, config.covariates, activation, train_ids)
+    study = with_further_targets(prepared.study, config.data.targets, train_ids)
+    return supervised(study, config.targets, config.covariates, activation, train_ids)
 
 
 def check_targets(prepared: Prepared) -> None:

@@ -23,7 +23,9 @@ ClassWeights = tuple[Tensor | None, ...]
 Term = tuple[Tensor, Tensor]
 
 
-def _pairs(distance: Float[Tensor, "B all_B"], first: int) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]]:
+def pairs_of_samples(
+    distance: Float[Tensor, "B all_B"], first: int
+) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]]:
     """Return rows and columns of the pairs of samples, each pair once.
 
     The rows of `distance` are the samples of this rank, which start at its column `first`.
@@ -42,7 +44,7 @@ def unifrac_loss(predicted: Float[Tensor, "B all_B"], distance: Float[Tensor, "B
     first : int
         Column of the first sample of this rank.
     """
-    pairs = _pairs(distance, first)
+    pairs = pairs_of_samples(distance, first)
     return target_loss(predicted[pairs], distance[pairs], "mse")
 
 
@@ -226,27 +228,28 @@ def loss_terms(
     return terms
 
 
-def penalties(train: TrainConfig, targets: TargetConfig, columns: int) -> dict[str, float]:
-    """Return the weight of each loss, with so many class columns."""
+def penalties(train: TrainConfig, targets: TargetConfig, columns: int, further: Sequence[str] = ()) -> dict[str, float]:
+    """Return the weight of each loss, with so many class columns and these `further` targets."""
     return {
         "unifrac": train.penalty,
         "nucleotide": train.nuc_penalty,
         "count": train.count_penalty,
         "target": targets.target_penalty,
+        **dict.fromkeys(further, train.targets_penalty),
         **{f"label{column}": targets.target_penalty for column in range(columns)},
     }
 
 
-def loss_names(columns: int) -> tuple[str, ...]:
-    """Return the names of all losses that there may be with so many class columns."""
-    return "unifrac", "nucleotide", "count", "target", *(f"label{column}" for column in range(columns))
+def loss_names(columns: int, further: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of all losses that there may be with so many class columns and these `further` targets."""
+    return "unifrac", "nucleotide", "count", "target", *(f"label{column}" for column in range(columns)), *further
 
 
 def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
     """Return the counts of `loss_terms` for a batch before the network has run, by the name of the loss."""
     counts: dict[str, Tensor] = {}
     if batch.distance is not None:
-        counts["unifrac"] = torch.isfinite(batch.distance[_pairs(batch.distance, batch.first)]).sum()
+        counts["unifrac"] = torch.isfinite(batch.distance[pairs_of_samples(batch.distance, batch.first)]).sum()
     elif batch.faith_pd is not None:
         counts["unifrac"] = torch.isfinite(batch.faith_pd).sum()
     if masks is not None:

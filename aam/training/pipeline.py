@@ -239,7 +239,11 @@ class PipelineTask(AmpliconTask):
 
     def __init__(self, model: Aam, config: FineTuneConfig, train: Loader, validation: Loader, device: torch.device, *,
                  asvs: AsvVectors | None = None, world: World = SINGLE) -> None:  # fmt: skip
-        undivided = dataclasses.replace(train, world=SINGLE, distances=train.distances and world.rank == LAST)
+        # The first stage has no head that compares samples.
+        study = train.study if world.rank == LAST else dataclasses.replace(train.study, further=())
+        undivided = dataclasses.replace(
+            train, study=study, world=SINGLE, distances=train.distances and world.rank == LAST
+        )
         # Validation is divided among the ranks: all together take the batches of one device.
         shared = dataclasses.replace(validation, batch_size=max(validation.batch_size // world.size, 1))
         super().__init__(model, config, undivided, shared, device, asvs, world)

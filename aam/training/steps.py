@@ -11,6 +11,7 @@ import torch
 
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
+from aam.data.further_targets import with_further_targets
 from aam.data.loader import Loader
 from aam.data.placement import read_reference
 from aam.data.study import Study
@@ -23,6 +24,7 @@ from aam.runtime.decisions import decide_execution
 from aam.runtime.device import prepare_device
 from aam.runtime.precision import make_scaler
 from aam.runtime.timing import forward_stage, record_stages, seconds, stage
+from aam.training.heads import further_config
 from aam.training.task import AmpliconTask
 
 STAGES = (
@@ -116,7 +118,11 @@ def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: 
     if targets:
         study = replace(study, target=np.zeros((len(study.table.sample_ids), 1), np.float32))
     torch.manual_seed(config.runtime.seed)
-    heads = HeadConfig(metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets)
+    study = with_further_targets(study, config.data.targets, study.table.sample_ids)
+    heads = HeadConfig(
+        metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets,
+        further=further_config(study, {}),
+    )  # fmt: skip
     with stage("model creation"):
         model = Aam(config.model, study.depth, heads, study.reference).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)

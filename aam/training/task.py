@@ -23,6 +23,7 @@ from aam.runtime.distributed import SINGLE, World
 from aam.runtime.precision import autocast
 from aam.runtime.routing import routed
 from aam.runtime.timing import stage
+from aam.training.further_losses import further_counts, further_terms
 from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
 from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
 from aam.training.masking import draw_masks
@@ -71,8 +72,9 @@ class AmpliconTask(Task):
         labels = np.zeros((0, 0), np.int64) if labels is None else labels[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        self.loss_names = loss_names(len(sizes))
-        self.loss_weights = penalties(config.train, config.targets, len(sizes))
+        further = tuple(model.further)
+        self.loss_names = loss_names(len(sizes), further)
+        self.loss_weights = penalties(config.train, config.targets, len(sizes), further)
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
@@ -105,7 +107,7 @@ class AmpliconTask(Task):
             outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
             self.model.losses,
         )  # fmt: skip
-        return outputs, terms
+        return outputs, terms | further_terms(outputs.further, prepared.batch, self.model.further)
 
     def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
@@ -114,7 +116,8 @@ class AmpliconTask(Task):
     @stage("losses")
     def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
-        return loss_counts(prepared.batch, prepared.masks, self.class_weights)
+        counts = loss_counts(prepared.batch, prepared.masks, self.class_weights)
+        return counts | further_counts(prepared.batch)
 
     def samples(self, prepared: MaskedBatch) -> int:
         """Return the samples of a batch on all ranks."""

@@ -14,13 +14,18 @@ log = logging.getLogger("aam")
 # Parts of a network that an encoder does not have, and those that read categories.
 NEW_PARTS = ("target", "labels", "covariates")
 
+# Part of a network whose outputs are the taxa that it was trained on.
+TAXA = ("further.taxonomy",)
+
 # What is trained before everything is: the new heads, then the sample encoder too.
 STAGES = (NEW_PARTS, (*NEW_PARTS, "sample"))
 
 CONDITIONED = ("covariates", "target.factors", "target.offsets")
 
 
-def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets: bool) -> None:
+def load_matching_weights(
+    network: Aam, encoder: Aam, source: Path, same_targets: bool, same_taxa: bool = False
+) -> None:
     """Copy the weights of `encoder` that match in name and shape, and log which were loaded, new and ignored.
 
     Parameters
@@ -32,6 +37,8 @@ def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets
         Folder of the encoder, for messages.
     same_targets : bool
         Whether both have the same targets and covariates; only then the parts that read those are copied too.
+    same_taxa : bool
+        Whether their classes of ASVs are the same; only then the head of these is copied.
 
     Raises
     ------
@@ -40,7 +47,8 @@ def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets
     """
     encoder_weights = encoder.state_dict()
     weights = network.state_dict()
-    usable = {n: value for n, value in encoder_weights.items() if same_targets or not n.startswith(NEW_PARTS)}
+    left_out = (*(() if same_targets else NEW_PARTS), *(() if same_taxa else TAXA))
+    usable = {n: value for n, value in encoder_weights.items() if not n.startswith(left_out)}
     loaded = [name for name in weights if name in usable and weights[name].shape == usable[name].shape]
     if not loaded:
         raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")

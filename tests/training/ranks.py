@@ -24,12 +24,13 @@ from aam.data.newick import parse_newick
 from aam.data.phylogeny import match_tips
 from aam.data.study import Study
 from aam.data.table import make_table
+from aam.data.taxa import Taxa
 from aam.data.tokens import encode
 from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.model.aam import Aam
-from aam.model.heads import HeadConfig
+from aam.model.heads import FurtherConfig, HeadConfig
 from aam.runtime.distributed import World
 from aam.runtime.process_group import process_group
 from aam.training.pipeline import PipelineTask
@@ -37,6 +38,10 @@ from aam.training.task import AmpliconTask
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
+FURTHER = FurtherConfig(
+    ("bray-curtis", "jaccard", "faith-pd", "taxonomy"), ((0.5, 0.2), (0.5, 0.2), (10.0, 4.0), (0.0, 1.0)),
+    ("phylum", "class"), (("A", "C"), ("AA", "AC", "CA", "CC")), (0.7, 1.4),
+)  # fmt: skip
 # Classes and numbers from ASVs, categories and numbers of the metadata, with weights of the samples.
 CONDITIONED = HeadConfig(
     n_targets=2, n_classes=(3,), levels=(4, 3), numbers=1, scaled_by=(0,),
@@ -52,6 +57,10 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]
     "regression in float64": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
     "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}, torch.float64),
     "covariates": (CONDITIONED, {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
+    "further targets": (dataclasses.replace(UNIFRAC, further=FURTHER), {}, {}, torch.float64),
+    "further targets alone, accumulated": (
+        HeadConfig(further=FURTHER), {"gradient_accumulation_steps": 2, "count_penalty": 0.0}, {}, torch.float64
+    ),
     "both, accumulated": (
         HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {}, torch.float64
     ),
@@ -62,6 +71,9 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]
     ),
     "stages": (UNIFRAC, {}, {"pipeline": True}, torch.float32),
     "stages in float64": (UNIFRAC, {}, {"pipeline": True}, torch.float64),
+    "stages, further targets": (
+        dataclasses.replace(UNIFRAC, further=FURTHER), {}, {"pipeline": True}, torch.float64
+    ),
     "stages, accumulated": (
         HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {"pipeline": True},
         torch.float64,
@@ -119,6 +131,15 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     )
     torch.manual_seed(0)
     model, study = Aam(config.model, 40, heads), study_of(heads.metric)
+    if heads.further.names:
+        # Of some ASVs no rank is known, of others the upper one.
+        taxa = [(s[0], s[0] + s[1]) for s in study.table.sequences]
+        codes = [
+            [classes.index(t) if t in classes else -1 for t, classes in zip(both, FURTHER.taxa, strict=True)]
+            for both in taxa
+        ]
+        known = Taxa(FURTHER.ranks, FURTHER.taxa, FURTHER.entropies, np.array(codes, np.int64))
+        study = dataclasses.replace(study, further=FURTHER.names, taxa=known)
     if not heads.n_targets:
         study = dataclasses.replace(study, target=None)
     if not heads.n_classes:

@@ -32,6 +32,8 @@ CASES = {
     "regression in float64": torch.float64,
     "classes, average": torch.float64,
     "covariates": torch.float64,
+    "further targets": torch.float64,
+    "further targets alone, accumulated": torch.float64,
     "both, accumulated": torch.float64,
     "sharded": torch.float32,
     "sharded in float64": torch.float64,
@@ -40,7 +42,12 @@ CASES = {
 # Beginnings of what several ranks say besides.
 OF_RANKS = ("sent_", "imbalance")
 # On two ranks only.
-STAGES = {"stages": torch.float32, "stages in float64": torch.float64, "stages, accumulated": torch.float64}
+STAGES = {
+    "stages": torch.float32,
+    "stages in float64": torch.float64,
+    "stages, further targets": torch.float64,
+    "stages, accumulated": torch.float64,
+}
 EVERY = [(case, size) for size in (2, 4) for case in CASES] + [(case, 2) for case in STAGES]
 
 

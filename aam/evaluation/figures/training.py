@@ -25,6 +25,10 @@ TITLES = {
     "unifrac": "Loss of UniFrac distances",
     "faith_pd": "Loss of Faith PD",
     "count": "Loss of masked counts",
+    "bray-curtis": "Loss of Bray-Curtis distances",
+    "jaccard": "Loss of Jaccard distances",
+    "faith-pd": "Loss of Faith PD",
+    "taxonomy": "Loss of taxa",
 }
 
 

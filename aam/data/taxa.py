@@ -1,0 +1,105 @@
+"""Taxa of the ASVs of a study as classes, rank by rank: the target of --targets taxonomy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.data.taxonomy import UNASSIGNED, Lineage, Taxonomy, plain_name, rank_name, read_taxonomy
+from aam.errors import InputError, Problems
+
+# Names that SILVA and others give to what has none.
+UNKNOWN = UNASSIGNED | {"uncultured", "unidentified", "unknown", "metagenome"}
+
+SEPARATOR = "; "
+
+
+def read_taxonomies(paths: Sequence[Path]) -> Taxonomy:
+    """Return the lineages of all files; of a feature that several name, those of the first.
+
+    Raises
+    ------
+    InputError
+        With the problems of every file.
+    """
+    problems, lineages = Problems(), dict[str, Lineage]()
+
+    def read(path: Path) -> dict[str, Lineage]:
+        try:
+            return read_taxonomy(path).lineages
+        except InputError as error:
+            problems.extend(error)
+            return {}
+
+    for path in paths:
+        lineages = {**read(path), **lineages}
+    problems.raise_if_any()
+    return Taxonomy(lineages, paths[0])
+
+
+def taxon_at(lineage: Lineage, level: int) -> str | None:
+    """Return the taxon of a lineage at a level, from 0, with all above it; None where it is not known."""
+    if len(lineage) <= level or plain_name(lineage[level]).lower() in UNKNOWN:
+        return None
+    return SEPARATOR.join(lineage[: level + 1])
+
+
+def _entropy(numbers: Sequence[int]) -> float:
+    shares = np.array(numbers, np.float64) / sum(numbers)
+    return float(-(shares * np.log(shares)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Taxa:
+    """Taxa as classes at the ranks that tell ASVs apart.
+
+    Attributes
+    ----------
+    ranks : tuple of str
+        Name of each rank, from the top.
+    names : tuple of tuple of str
+        The classes of each rank in order: lineages down to it.
+    entropies : tuple of float
+        Entropy of the classes of each rank over the ASVs they were taken from, in nats.
+    codes : int64 [F, R]
+        Class of each ASV of the table at each rank; -1 where its taxon is not known or is none of the classes.
+    """
+
+    ranks: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    entropies: tuple[float, ...]
+    codes: npt.NDArray[np.int64]
+
+    @classmethod
+    def fit(cls, lineages: Sequence[Lineage], columns: npt.NDArray[np.integer]) -> Taxa:
+        """Return the taxa of the ASVs at `columns`, int [n], as classes, and the class of each of all ASVs [F].
+
+        Ranks at which these ASVs have fewer than two taxa are left out.
+
+        Raises
+        ------
+        InputError
+            No rank is left.
+        """
+        seen = [lineages[column] for column in columns.tolist()]
+        ranks, names, entropies, codes = [], [], [], []
+        for level in range(max(map(len, seen), default=0)):
+            taxa = Counter(filter(None, (taxon_at(lineage, level) for lineage in seen)))
+            if len(taxa) < 2:
+                continue
+            class_of = {taxon: number for number, taxon in enumerate(sorted(taxa))}
+            ranks.append(rank_name(level, seen))
+            names.append(tuple(class_of))
+            entropies.append(_entropy(list(taxa.values())))
+            codes.append([class_of.get(taxon_at(lineage, level) or "", -1) for lineage in lineages])
+        if not ranks:
+            raise InputError(
+                f"--targets taxonomy: the {len(seen)} ASVs of the training samples have fewer than two taxa at every "
+                "rank of --taxonomy; give a taxonomy that tells them apart, or leave the target out"
+            )
+        return cls(tuple(ranks), tuple(names), tuple(entropies), np.array(codes, np.int64).T)
