@@ -134,6 +134,9 @@ class DataConfig(StudyConfig):
         "Of several studies, those held out as the test subset: names of their files or folders.",
         metavar="NAME ...",
     )
+    study_names: tuple[str, ...] = option(
+        (), "Name of each of several studies; unset: that of its table or folder.", rare=True, metavar="NAME ..."
+    )
     targets: tuple[FurtherTarget, ...] = option(
         (),
         "What is learned beside UniFrac (--penalty 0: instead of it): distances of shares or presence of ASVs, Faith "
@@ -333,7 +336,7 @@ class CovariateConfig:
 
 
 # Options of tables, and of their training, that pretraining alone takes.
-OF_PRETRAINING = ("tables", "trees", "hold_out_study", "targets", "taxonomy")
+OF_PRETRAINING = ("tables", "trees", "hold_out_study", "study_names", "targets", "taxonomy")
 TRAINED_BEFORE = ("targets_penalty",)
 
 
@@ -358,7 +361,7 @@ class PretrainConfig:
         data = self.data
         if len(data.tables) == 1 and len(data.trees) < 2:
             tree = Path(data.trees[0]) if data.trees not in ((), (NO_TREE,)) else None
-            data = replace(data, table=data.tables[0], tree=tree, tables=(), trees=())
+            data = replace(data, table=data.tables[0], tree=tree, tables=(), trees=(), study_names=())
         return FineTuneConfig(data=data, model=self.model, train=self.train, runtime=self.runtime)
 
 

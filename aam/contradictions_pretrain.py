@@ -28,6 +28,9 @@ def studies_problems(data: DataConfig) -> list[str]:
         f"--trees: {len(trees)} for {len(tables)} tables; give one for each, or {NO_TREE} in its place": (
             len(trees) not in (0, len(tables))
         ),
+        f"--study-names: {shown(data.study_names)} for {len(tables)} tables; give one for each": (
+            len(data.study_names) not in (0, len(tables))
+        ),
         f"{shown(unused)}: for one table only; samples of several have no common metadata": several and unused != [],
         "--unifrac-metric faith_pd: for one table only": several and data.unifrac_metric == "faith_pd",
         "--hold-out-study: there is one table; name a study of several": bool(data.hold_out_study) and not several,

@@ -9,7 +9,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -312,15 +312,18 @@ def _coerce(value: Any, hint: Any) -> Any:
     return value
 
 
-def read_config(path: Path, default: Config) -> Config:
-    """Return `default` overlaid with a TOML file or the ``config`` of a run.json.
+def read_config(
+    path: Path, default: Config, adapt: Callable[[dict[str, Any], str], dict[str, Any]] | None = None
+) -> Config:
+    """Return `default` overlaid with a TOML file or the ``config`` of a run.json, after `adapt` of its sections.
 
     Raises
     ------
     InputError
         The file cannot be read or parsed, or holds unknown keys or wrong types.
     """
-    return from_dict(default, read_toml(path), str(path))
+    options = read_toml(path)
+    return from_dict(default, options if adapt is None else adapt(options, str(path)), str(path))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

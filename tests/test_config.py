@@ -97,6 +97,7 @@ PRETRAIN = [
     "--split",
     "--split-column",
     "--stratify",
+    "--study-names",
     "--table",
     "--tables",
     "--target-effective-batch-size",

@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from aam.config import ALIASES, PLURALS
+from aam.config import ALIASES, PLURALS, PretrainConfig
+from aam.config_studies import with_studies
 from aam.errors import InputError
 from aam.options import Range, options_of, read_config, without_none
 
@@ -37,7 +38,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     if problems:
         raise InputError(*problems)
     if config_file is not None:
-        default = read_config(config_file, default)
+        default = read_config(config_file, default, with_studies if isinstance(default, PretrainConfig) else None)
     help_short = "--help" in words or "-h" in words
     words = ["--help" if word == "--help-all" else word for word in words]
     shadow = _shadow(default, show_all=not help_short)

@@ -27,15 +27,16 @@ log = logging.getLogger("aam")
 PLAIN_NAMES = ("table", "feature-table")
 
 
-def study_names(tables: Sequence[Path]) -> tuple[str, ...]:
-    """Return the name of each study: its file's, or its folder's where the file is called ``table``.
+def study_names(tables: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the name of each study: that `given`, its file's, or its folder's where the file is called ``table``.
 
     Raises `InputError`: two studies have one name.
     """
-    names = [path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables]
+    names = list(given) or [path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables]
     if repeated := sorted(name for name, times in Counter(names).items() if times > 1):
         raise InputError(
-            f"--table: several studies are called {shown(repeated)}; give their files or folders other names"
+            f"--table: several studies are called {shown(repeated)}; give their files or folders other names, or each "
+            "one a name by --study-names"
         )
     return tuple(names)
 
@@ -137,7 +138,7 @@ def load_studies(config: DataConfig, max_bp: int | None, seed: int) -> Study:
     InputError
         Problems of the tables, then of the trees; no sample reaches the depth.
     """
-    names = study_names(config.tables)
+    names = study_names(config.tables, config.study_names)
     joined, origin = read_studies(config.tables, names, max_bp, config.trim)
     if unknown := sorted(set(config.hold_out_study) - set(names)):
         raise InputError(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")

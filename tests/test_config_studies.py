@@ -1,0 +1,78 @@
+"""[[studies]] in a file of options says what lists of tables and trees say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aam.config import PretrainConfig
+from aam.config_studies import with_studies
+from aam.errors import InputError
+from aam.options import read_config
+
+TEXT = """
+[[studies]]
+table = "a.biom"
+tree = "a.nwk"
+name = "gut"
+taxonomy = "a.qza"
+
+[[studies]]
+table = "b.biom"
+name = "soil"
+
+[data]
+trim = true
+
+[train]
+epochs = 3
+"""
+
+
+def read(path: Path, text: str) -> PretrainConfig:
+    path.write_text(text)
+    return read_config(path, PretrainConfig(), with_studies)
+
+
+def test_sections_are_the_lists(tmp_path):
+    config = read(tmp_path / "studies.toml", TEXT)
+    lists = (
+        'tables = ["a.biom", "b.biom"]\ntrees = ["a.nwk", "none"]\nstudy_names = ["gut", "soil"]\ntaxonomy = ["a.qza"]'
+    )
+    other = read(tmp_path / "lists.toml", f"[data]\n{lists}\ntrim = true\n[train]\nepochs = 3\n")
+    assert config == other
+    assert config.data.trees == ("a.nwk", "none")
+    plain = read(tmp_path / "plain.toml", '[[studies]]\ntable = "a.biom"\n[[studies]]\ntable = "b.biom"\n')
+    assert plain.data == replace(PretrainConfig().data, tables=(Path("a.biom"), Path("b.biom")))
+
+
+def test_one_section_is_one_table(tmp_path):
+    config = read(tmp_path / "one.toml", '[[studies]]\ntable = "a.biom"\ntree = "a.nwk"\nname = "gut"\n')
+    data = config.training().data
+    assert (data.table, data.tree, data.tables, data.study_names) == (Path("a.biom"), Path("a.nwk"), (), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[studies]]\ntabel = "a"\n', "unknown key 'tabel'; expected 'table', 'tree', 'name', 'taxonomy'"),
+        ('[[studies]]\ntree = "a"\n', "[[studies]] 1: no 'table'"),
+        ("[[studies]]\ntable = 3\n", "[[studies]] 1: 'table' is 3, expected text"),
+        ('[[studies]]\ntable = "a"\nname = "x"\n[[studies]]\ntable = "b"\n', "1 of 2 [[studies]] have a name"),
+        ('[[studies]]\ntable = "a"\n[data]\ntables = ["b"]\n', "[[studies]] and [data] 'tables': both name files"),
+        ('studies = ["a.biom"]\n', "expected a [[studies]] section for each study"),
+        ("[studies]\ntable = 3\n", "expected a [[studies]] section for each study"),
+    ],
+)
+def test_every_fault_is_named(tmp_path, text, message):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "studies.toml", text)
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_all_faults_come_in_one_message(tmp_path):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "studies.toml", '[[studies]]\nx = 1\n[[studies]]\ntable = "b"\ny = 2\n')
+    assert len(caught.value.problems) == 3
