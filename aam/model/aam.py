@@ -254,7 +254,7 @@ class Aam(nn.Module):
             labels=tuple(head(read) for head in self.labels),
             compared=compared,
             spread=self.scale[1],
-            further=self.further(samples, asvs, batch, self.gather),
+            further=self.further(samples, asvs, batch, self.gather) if self.further else {},
         )
 
     @property

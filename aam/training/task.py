@@ -140,7 +140,7 @@ class AmpliconTask(Task):
         """Return the tensors of a batch and the ids of its samples."""
         batch = prepared.batch
         tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-        return tensors, {"sample_ids": batch.sample_ids}
+        return tensors | batch.further, {"sample_ids": batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed masks."""
