@@ -16,6 +16,7 @@ from aam.engine.trainer import Trainer
 from aam.evaluation.prediction_file import write_predictions
 from aam.model.aam import Aam
 from aam.runtime.files import remove
+from aam.runtime.memory import keep_freed_memory
 from aam.training.build import Built, build, make_task
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, labels_used
@@ -29,6 +30,9 @@ VALIDATION = "validation.tsv"
 def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel:
     """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
     state = run.state(folder)
+    if prepared.budget is None and prepared.device.type == "cpu":
+        # A budget is fitted to what the process holds at the least.
+        keep_freed_memory()
     built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
     task = make_task(prepared, built)
     if run.world.is_main:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
 import torch
 
 from aam.runtime.memory import memory_limit, peak_memory, record_memory, reset_peak, resident_memory
@@ -44,3 +50,24 @@ def test_the_limit_is_a_share_of_what_the_process_could_hold():
     half, default = memory_limit(CPU, 0.5), memory_limit(CPU, None)
     assert half > resident_memory() / 2
     assert 1.2 < default / half < 2.0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_freed_memory_is_kept_for_what_comes_next():
+    """Pages are taken once, and not again after they were freed; a variable of the user's own wins."""
+    code = """if True:
+        import os, resource, sys, torch
+        from aam.runtime.memory import keep_freed_memory
+        keep_freed_memory()
+        faults = []
+        for _ in range(6):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            torch.ones(25 << 20)
+            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        print(faults[-1] < faults[0] / 10)
+    """
+    for variables, expected in (({}, "True"), ({"MALLOC_TRIM_THRESHOLD_": "131072"}, "False")):
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(words, env={**inherited, **variables}, capture_output=True, text=True)
+        assert done.stdout.strip() == expected, done.stderr

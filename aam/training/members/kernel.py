@@ -158,7 +158,7 @@ def _fit(gram: Floats, indicators: Floats, truth: Truth) -> Dual:
     return replace(dual, mean=np.full(2, 0.5)) if truth.classes == 2 else dual
 
 
-def _primal(features: Features, parts: Sequence[Part], dual: Dual, penalty: float) -> tuple[Floats, ...]:
+def _primal(features: Features, scales: Sequence[float], dual: Dual, penalty: float) -> tuple[Floats, ...]:
     """Return weights of known ASVs, of 8-mers and of covariates, and the bias, that predict as the dual does."""
     coefficients = dual.coefficients(penalty)
     total = coefficients.sum(axis=0)
@@ -177,9 +177,9 @@ def _primal(features: Features, parts: Sequence[Part], dual: Dual, penalty: floa
         return np.asarray(features.sketch.T @ values)
 
     terms = (
-        weights(features.known_asvs, same, parts[0].scale),
-        weights(features.all_asvs, kmers, parts[1].scale),
-        weights(features.covariates, same, parts[2].scale),
+        weights(features.known_asvs, same, scales[0]),
+        weights(features.all_asvs, kmers, scales[1]),
+        weights(features.covariates, same, scales[2]),
     )
     return (*(weight for weight, _ in terms), dual.mean - sum(offset for _, offset in terms))
 
@@ -212,10 +212,11 @@ def fit_kernel(
     seen = [learned_places(len(indicators), number, MAX_SAMPLES) for number in range(len(rarefactions))]
     inside = np.zeros((len(PENALTIES), *indicators.shape))
     times = np.zeros(len(indicators))
-    parts = [_grams(features.rows(places), sequences) for features, places in zip(rarefactions, seen, strict=True)]
+    terms = (_grams(features.rows(places), sequences) for features, places in zip(rarefactions, seen, strict=True))
+    # The terms of one draw at a time: with thousands of samples each takes a hundred megabytes.
+    kernels = [(gram_of(parts), [part.scale for part in parts]) for parts in terms]
     # As many draws as the member averages: fewer are noisier and ask for a stronger penalty.
-    for places, terms in zip(seen, parts, strict=True):
-        gram = gram_of(terms)
+    for places, (gram, _) in zip(seen, kernels, strict=True):
         for fold in folds:
             learn, predict = (np.flatnonzero(np.isin(places, side)) for side in fold)
             inner_gram, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
@@ -230,8 +231,8 @@ def fit_kernel(
         best = int(np.argmin([error_of(truth.rows(judged), one) for one in shown]))
         penalty, held_out[judged] = float(PENALTIES[best]), finished(scores[best], thresholds, base_rates)
     weights = [
-        _primal(features.rows(p), terms, _fit(gram_of(terms), indicators[p], truth.rows(p)), penalty)
-        for features, p, terms in zip(rarefactions, seen, parts, strict=True)
+        _primal(features.rows(p), scales, _fit(gram, indicators[p], truth.rows(p)), penalty)
+        for features, p, (gram, scales) in zip(rarefactions, seen, kernels, strict=True)
     ]
     asv_weights, kmers, covariates, bias = (np.mean(values, axis=0) for values in zip(*weights, strict=True))
     return KernelMember(asv_weights, kmers, covariates, bias, penalty, thresholds, base_rates), held_out
