@@ -53,7 +53,12 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
             raise
-        return _report(f"{program.name} {name}", error)
+        status = _report(f"{program.name} {name}", error)
+        if "aam.runtime.process_group" in sys.modules:
+            from aam.runtime.process_group import end_left_group
+
+            end_left_group(status)
+        return status
 
 
 def run(name: str, words: Sequence[str], program: Program = AAM) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import multiprocessing
 import os
 import sys
 import threading
@@ -99,6 +100,19 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
         # A rank that fails leaves its group as it is: to destroy it would wait for the others.
         if sys.exc_info()[0] is None:
             dist.destroy_process_group()
+
+
+def end_left_group(status: int) -> None:
+    """End this process with `status` where it left its group as it was; else return.
+
+    Threads of the group that the interpreter's end meets may abort the process (SIGABRT), which would hide the status.
+    """
+    if dist.is_initialized():
+        for child in multiprocessing.active_children():
+            child.terminate()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _connect_store(world: World, serve: bool) -> Any:

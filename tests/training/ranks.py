@@ -57,10 +57,6 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]
     "regression in float64": (HeadConfig(n_targets=2), {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
     "classes, average": (HeadConfig(n_classes=(3,)), {"ema_decay": 0.9, "count_penalty": 0.0}, {}, torch.float64),
     "covariates": (CONDITIONED, {"count_penalty": 0.0, "nuc_penalty": 0.0}, {}, torch.float64),
-    "further targets": (dataclasses.replace(UNIFRAC, further=FURTHER), {}, {}, torch.float64),
-    "further targets alone, accumulated": (
-        HeadConfig(further=FURTHER), {"gradient_accumulation_steps": 2, "count_penalty": 0.0}, {}, torch.float64
-    ),
     "both, accumulated": (
         HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {}, torch.float64
     ),
@@ -71,12 +67,16 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]
     ),
     "stages": (UNIFRAC, {}, {"pipeline": True}, torch.float32),
     "stages in float64": (UNIFRAC, {}, {"pipeline": True}, torch.float64),
-    "stages, further targets": (
-        dataclasses.replace(UNIFRAC, further=FURTHER), {}, {"pipeline": True}, torch.float64
-    ),
     "stages, accumulated": (
         HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {"pipeline": True},
         torch.float64,
+    ),
+    "further targets": (dataclasses.replace(UNIFRAC, further=FURTHER), {}, {}, torch.float64),
+    "further targets alone, accumulated": (
+        HeadConfig(further=FURTHER), {"gradient_accumulation_steps": 2, "count_penalty": 0.0}, {}, torch.float64
+    ),
+    "stages, further targets": (
+        dataclasses.replace(UNIFRAC, further=FURTHER), {}, {"pipeline": True}, torch.float64
     ),
 }  # fmt: skip
 STAGED = tuple(name for name, case in CASES.items() if case[2].get("pipeline"))

@@ -97,7 +97,8 @@ def test_ranks_equal_one_device(runs, case, size):
     of_weights, of_records = CLOSE[{**CASES, **STAGES}[case]]
     assert apart(runs[1] / case, runs[size] / case) < of_weights
     one, several = (json.loads((runs[n] / case / "records.json").read_text()) for n in (1, size))
-    assert len(one) == len(several) > 21
+    # Two optimizer steps in each of seven epochs at the least, and what each epoch says.
+    assert len(one) == len(several) >= 21
     for a, b in zip(one, several, strict=True):
         assert a.keys() == {name for name in b if not name.startswith(OF_RANKS)}
         for name, value in a.items():
