@@ -21,8 +21,10 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parent / "ranks.py"
 ROOT = SCRIPT.parents[2]
 ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharded, accumulated")
-# Relative distance of the weights, and of what every step and epoch says.
-CLOSE = {torch.float32: (1e-5, 1e-6), torch.float64: (1e-12, 1e-12)}
+# Relative distance of the weights, and of what every step and epoch says. Ranks multiply batches of other sizes, so
+# results differ by rounding, and by how much depends on the processor: records by 5 to 10 rounding errors in either
+# type (1.2e-7, 2.2e-16). Float64 shows that nothing but rounding differs.
+CLOSE = {torch.float32: (1e-5, 5e-6), torch.float64: (1e-12, 1e-13)}
 CASES = {
     "pretraining": torch.float32,
     "pretraining in float64": torch.float64,

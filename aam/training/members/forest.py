@@ -23,7 +23,7 @@ INNER_DRAWS = 3
 # Of which each rarefaction's trees are grown.
 MAX_SAMPLES = 20_000
 
-SAMPLES_AT_ONCE = 256
+SAMPLES_AT_ONCE = 1024
 
 # Trees grow twice as fast on dense features: numbers that take 400 MB.
 MAX_DENSE = 10**8
@@ -54,17 +54,23 @@ class Trees:
     threshold: Floats
     value: Floats
 
-    def leaves(self, features: npt.NDArray[np.float32]) -> Ints:
+    def leaves(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
         """Return the leaf ``[n, T]`` of each tree that each sample ``[n, P]`` falls into."""
-        node = np.tile(self.root, (len(features), 1)).ravel()
-        sample = np.repeat(np.arange(len(features)), len(self.root))
-        active = np.flatnonzero(self.left[node] != node)
+        # Tree by tree, so that neighbours read the same memory.
+        n, by_feature = len(features), np.ascontiguousarray(features.T).ravel()
+        start = self.feature * np.intp(n)
+        children = np.stack([self.right, self.left], axis=1).astype(np.intp).ravel()
+        is_inner = self.left != np.arange(len(self.left))
+        node = np.repeat(self.root.astype(np.intp), n)
+        active = np.flatnonzero(is_inner[node])
+        at, sample = node[active], active % n
         while len(active):
-            at = node[active]
-            goes_left = features[sample[active], self.feature[at]] <= self.threshold[at]
-            node[active] = np.where(goes_left, self.left[at], self.right[at])
-            active = active[self.left[node[active]] != node[active]]
-        return node.reshape(len(features), -1)
+            goes_left = by_feature.take(start.take(at) + sample) <= self.threshold.take(at)
+            at = children.take(2 * at + goes_left)
+            node[active] = at
+            goes_on = np.flatnonzero(is_inner.take(at))
+            active, at, sample = active.take(goes_on), at.take(goes_on), sample.take(goes_on)
+        return node.reshape(-1, n).T
 
 
 def _joined(estimators: Sequence[Any], classes: Sequence[int], width: int) -> Trees:
