@@ -14,15 +14,16 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from aam.config import UnifracMetric
-
-# What ssu calls the metrics, computed in float32 as ours are.
-SSU_METRICS: dict[UnifracMetric, str] = {
-    "unifrac": "unweighted_fp32",
-    "weighted": "weighted_unnormalized_fp32",
-    "weighted-normalized": "weighted_normalized_fp32",
-    "generalized": "generalized_fp32",
-}
+# Options of ours, and of ssu's, which computes in float32 as ours does.
+SSU_METRICS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "unifrac": (("unifrac",), ("unweighted_fp32",)),
+    "weighted": (("weighted",), ("weighted_unnormalized_fp32",)),
+    "weighted-normalized": (("weighted-normalized",), ("weighted_normalized_fp32",)),
+    "generalized": (("generalized",), ("generalized_fp32",)),
+    "weighted-normalized, variance-adjusted": (
+        ("weighted-normalized", "--variance-adjusted"), ("weighted_normalized_fp32", "--vaw"),
+    ),
+}  # fmt: skip
 
 
 def time_process(command: Sequence[str], threads: int) -> dict[str, float]:
@@ -59,12 +60,12 @@ def time_unifrac_processes(
     ssu = shutil.which("ssu")
     results: dict[str, dict[str, list[dict[str, float]] | float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for metric, name in SSU_METRICS.items():
-            ours, theirs = Path(folder) / f"{metric}.h5", Path(folder) / f"{name}.h5"
+        ours, theirs = Path(folder) / "ours.h5", Path(folder) / "theirs.h5"
+        for metric, (of_aam, of_ssu) in SSU_METRICS.items():
             words = [sys.executable, "-m", "aam", "unifrac", "--table", str(table), "--tree", str(tree), "--overwrite"]
-            words += ["--unifrac-metric", metric, "--missing-tips", "drop", "--root-length", "exclude"]
+            words += ["--unifrac-metric", *of_aam, "--missing-tips", "drop", "--root-length", "exclude"]
             words += ["--threads", str(threads), "--device", "cpu", "--output", str(ours)]
-            other = ["-i", str(table), "-t", str(tree), "-m", name, "-a", "0.5", "--pcoa", "0", "-r", "hdf5_fp32"]
+            other = ["-i", str(table), "-t", str(tree), "-m", *of_ssu, "-a", "0.5", "--pcoa", "0", "-r", "hdf5_fp32"]
             timed: list[dict[str, float]] = []
             compared: list[dict[str, float]] = []
             for _ in range(repeats):
