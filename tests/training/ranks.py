@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from scipy import sparse
 
 from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
 from aam.data.draw import NOTHING, Withheld
@@ -93,7 +94,7 @@ def study_of(metric: str | None) -> Study:
         left, right = (nodes.pop(rng.integers(len(nodes))) for _ in range(2))
         nodes.append(f"({left},{right}):{rng.random():.3f}")
     table = make_table(
-        __import__("scipy.sparse").sparse.csr_array(counts.astype(np.uint32)),
+        sparse.csr_array(counts.astype(np.uint32)),
         [f"s{row}" for row in range(SAMPLES)], sequences, sequences,
     )  # fmt: skip
     tree = parse_newick(f"({','.join(nodes)});")
