@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,28 +35,52 @@ RAREFACTIONS = 2
 # Training samples that a linear model is fitted on: its few hundred weights need no more, and memory would grow.
 MOST_SAMPLES = 40_000
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
-# Without held-out samples to choose the penalty.
+# Without other samples to choose the penalty.
 DEFAULT_PENALTY = 1e2
+# With fewer validation samples, training samples help to choose it, whole groups at a time.
+ENOUGH_VALIDATION = 500
+# Folds by group, for that and for out-of-fold residuals, from which quantiles start.
+INNER_FOLDS = 5
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
-# Folds that give out-of-fold residuals, from which quantiles start.
-RESIDUAL_FOLDS = 5
 # The pinball loss is rounded off over this share of a standard deviation, so that it has a gradient everywhere.
 ROUNDING = 0.02
+
+
+class Labelled(NamedTuple):
+    """Vectors ``[n, W]``, labels, weights and groups ``[n]`` of samples."""
+
+    x: Array
+    y: Array
+    weight: Array
+    groups: Labels
+
+    def part(self, kept: npt.NDArray[np.bool_] | Rows) -> Labelled:
+        """Return some of the samples."""
+        return Labelled(self.x[kept], self.y[kept], self.weight[kept], self.groups[kept])
 
 
 @dataclass(frozen=True, eq=False)
 class HeadInputs:
     """What a head reads of the training samples ``[n, W]`` and of the validation samples ``[m, W]``, standardized.
 
-    `mean` and `spread` ``[W]`` are those before; `groups` int ``[n]`` name the training samples that stay together.
+    `mean` and `spread` ``[W]`` are those before; `weight` ``[n]`` is that of the training samples, and `groups` int
+    ``[n]`` name those that stay together.
     """
 
     train: Array
     validation: Array
     mean: Array
     spread: Array
+    weight: Array
     groups: Labels
+
+    def labelled(self, y: Array, held_y: Array) -> tuple[Labelled, Labelled]:
+        """Return the training and validation samples whose labels `y` ``[n]`` and `held_y` ``[m]`` are not NaN."""
+        m = len(held_y)
+        train = Labelled(self.train, y, self.weight, self.groups)
+        held = Labelled(self.validation, held_y, np.ones(m), np.zeros(m, np.int64))
+        return train.part(np.isfinite(y) & (self.weight > 0)), held.part(np.isfinite(held_y))
 
 
 def _most_regularized(models: Sequence[Model], errors: Array) -> Model:
@@ -72,11 +96,35 @@ def _most_regularized(models: Sequence[Model], errors: Array) -> Model:
     return models[int(np.flatnonzero(differences.mean(axis=1) <= limit).max())]
 
 
-def _ridge(x: Array, y: Array, held_x: Array, held_y: Array, weight: Array) -> Ridge:
-    """Return a ridge regression; held-out samples choose the penalty by their absolute errors."""
-    models = [Ridge(alpha=penalty).fit(x, y, weight) for penalty in PENALTIES]
-    errors = [np.abs(model.predict(held_x) - held_y) if len(held_y) else held_y for model in models]
-    return _most_regularized(models, np.stack(errors))
+def _best(
+    fit: Callable[[Labelled, float], Model], error: Callable[[Model, Labelled], Array], train: Labelled, held: Labelled
+) -> Model:
+    """Return the model of `train` with the penalty that predicts other samples best.
+
+    These are the validation samples `held`, and where they are few the groups of `train` too, each predicted by models
+    of the others.
+    """
+    models = [fit(train, penalty) for penalty in PENALTIES]
+    errors = [np.stack([error(model, held) for model in models])]
+    folds = min(INNER_FOLDS, len(np.unique(train.groups)))
+    if folds > 1 and len(held.y) < RAREFACTIONS * ENOUGH_VALIDATION:
+        for learn, predict in GroupKFold(folds).split(train.x, train.y, train.groups):
+            inner, other = train.part(learn), train.part(predict)
+            if len(np.unique(inner.y)) > 1:
+                errors.append(np.stack([error(fit(inner, penalty), other) for penalty in PENALTIES]))
+    return _most_regularized(models, np.concatenate(errors, axis=1))
+
+
+def _ridge(train: Labelled, held: Labelled) -> Ridge:
+    """Return a ridge regression whose penalty is chosen by absolute errors."""
+
+    def fit(samples: Labelled, penalty: float) -> Ridge:
+        return Ridge(alpha=penalty).fit(samples.x, samples.y, samples.weight)
+
+    def error(model: Ridge, samples: Labelled) -> Array:
+        return np.abs(model.predict(samples.x) - samples.y) if len(samples.y) else np.zeros(0)
+
+    return _best(fit, error, train, held)
 
 
 def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge) -> Linear:
@@ -103,26 +151,28 @@ def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge)
     return best[None, :-1], best[-1:]
 
 
-def _logistic(x: Array, y: Labels, held_x: Array, held_y: Labels, weight: Array, classes: int) -> Linear:
-    """Return a logistic regression; held-out samples choose the penalty by their likelihoods."""
-    present = np.unique(y)
-    scored = np.isin(held_y, present)
-    true_class = np.searchsorted(present, held_y[scored])
+def _logistic(train: Labelled, held: Labelled, classes: int) -> Linear:
+    """Return a logistic regression whose penalty is chosen by likelihoods."""
+    present = np.unique(train.y).astype(np.int64)
 
-    def errors(model: LogisticRegression) -> Array:
-        if not len(true_class):
+    def fit(samples: Labelled, penalty: float) -> LogisticRegression:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return LogisticRegression(C=1 / penalty, max_iter=200).fit(samples.x, samples.y, samples.weight)
+
+    def error(model: LogisticRegression, samples: Labelled) -> Array:
+        known = samples.part(np.isin(samples.y, model.classes_))
+        if not len(known.y):
             return np.zeros(0)
-        likelihood = model.predict_proba(held_x[scored])[np.arange(len(true_class)), true_class]
+        true_class = np.searchsorted(model.classes_, known.y)
+        likelihood = model.predict_proba(known.x)[np.arange(len(known.y)), true_class]
         return np.asarray(-np.log(np.maximum(likelihood, 1e-12)))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        models = [LogisticRegression(C=1 / penalty, max_iter=200).fit(x, y, weight) for penalty in PENALTIES]
-    best = _most_regularized(models, np.stack([errors(model) for model in models]))
+    best = _best(fit, error, train, held)
     coefficients, intercepts = best.coef_, best.intercept_
     if len(present) == 2:
         coefficients, intercepts = np.r_[-coefficients, coefficients] / 2, np.r_[-intercepts, intercepts] / 2
-    weights, biases = np.zeros((classes, x.shape[1])), np.full(classes, ABSENT)
+    weights, biases = np.zeros((classes, train.x.shape[1])), np.full(classes, ABSENT)
     weights[present], biases[present] = coefficients, intercepts
     return weights, biases
 
@@ -149,8 +199,8 @@ def fit_heads(
 ) -> None:
     """Fit the linear part of every target head on the vectors of the training samples, weighted as the loss is.
 
-    `rows` are those of the training and of the validation samples; the latter only choose the penalty. Of more than
-    `MOST_SAMPLES` training samples so many are used, drawn at random.
+    `rows` are those of the training and of the validation samples; the latter only help to choose the penalty. Of more
+    than `MOST_SAMPLES` training samples so many are used, drawn at random.
     """
     train, validation = rows
     train = train[learned_places(len(train), 0, MOST_SAMPLES)]
@@ -173,34 +223,26 @@ def fit_heads(
                 for values in (vectors, held_vectors)
             )
         mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
-        return HeadInputs((x - mean) / spread, (held_x - mean) / spread, mean, spread, groups)
+        return HeadInputs((x - mean) / spread, (held_x - mean) / spread, mean, spread, sample_weight, groups)
 
     if network.target is not None and study.target is not None:
         targets = study.target[train], study.target[validation]
-        _fit_numbers(
-            network.target, targets, sample_weight, head_inputs(network.target), network.losses, config.targets
-        )
+        _fit_numbers(network.target, targets, head_inputs(network.target), network.losses, config.targets)
     for column, head in enumerate(network.labels):
         if study.label is None or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
-        inputs = head_inputs(head)
+        inputs, classes = head_inputs(head), head.linear.out_features
         label, held_label = (np.tile(study.label[subset, column], RAREFACTIONS) for subset in (train, validation))
-        labelled = (label >= 0) & (sample_weight > 0)
-        held_labelled = held_label >= 0
-        classes = head.linear.out_features
         (class_weight,) = class_weights(config.targets.class_weights, study.label[train][:, [column]], [classes])
-        weight = sample_weight if class_weight is None else sample_weight * class_weight.double().numpy()[label]
-        model = _logistic(
-            inputs.train[labelled], label[labelled], inputs.validation[held_labelled], held_label[held_labelled],
-            weight[labelled], classes,
-        )  # fmt: skip
-        _write_layer(head.linear, slice(None), model, inputs)
+        if class_weight is not None:
+            inputs = replace(inputs, weight=sample_weight * class_weight.double().numpy()[label])
+        known, held_known = (np.where(of_subset >= 0, of_subset, np.nan) for of_subset in (label, held_label))
+        _write_layer(head.linear, slice(None), _logistic(*inputs.labelled(known, held_known), classes), inputs)
 
 
 def _fit_numbers(
     head: TargetHead,
     targets: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
-    weight: Array,
     inputs: HeadInputs,
     losses: Sequence[str],
     options: TargetConfig,
@@ -208,22 +250,18 @@ def _fit_numbers(
     """Fit each numeric column by its own loss; quantiles start as those of out-of-fold residuals."""
     for column in range(targets[0].shape[1]):
         y, held_y = (
-            np.tile(
-                head.unlinked(torch.from_numpy(values[:, column]).to(head.edges), column).double().cpu(), RAREFACTIONS
-            )
+            head.unlinked(torch.from_numpy(values[:, column]).to(head.edges), column).double().cpu().numpy()
             for values in targets
         )
-        present = np.isfinite(y) & (weight > 0)
-        held_present = np.isfinite(held_y)
-        x, y, present_weight = inputs.train[present], y[present], weight[present]
-        ridge = _ridge(x, y, inputs.validation[held_present], held_y[held_present], present_weight)
+        train, held = inputs.labelled(np.tile(y, RAREFACTIONS), np.tile(held_y, RAREFACTIONS))
+        ridge = _ridge(train, held)
         model: Linear = ridge.coef_[None], np.array([ridge.intercept_])
         level = _level(losses[column] if losses else options.loss_type, options)
         if level is not None:
-            model = pinball_ridge(x, y, present_weight, level, ridge)
+            model = pinball_ridge(train.x, train.y, train.weight, level, ridge)
         _write_layer(head.linear, slice(column, column + 1), model, inputs)
         if head.steps is not None:
-            residual = _out_of_fold_residuals(x, y, present_weight, inputs.groups[present], ridge)
+            residual = _out_of_fold_residuals(train, ridge)
             gaps = np.maximum(np.diff(np.quantile(residual, head.levels)), 1e-3)
             biases = head.steps.bias.detach().view(len(gaps), -1)
             biases[:, column] = torch.from_numpy(np.log(np.expm1(gaps))).to(biases)
@@ -236,12 +274,13 @@ def _level(loss: str, options: TargetConfig) -> float | None:
     return 0.5 if loss in ("quantile", "mae") else None
 
 
-def _out_of_fold_residuals(x: Array, y: Array, weight: Array, groups: Labels, ridge: Ridge) -> Array:
+def _out_of_fold_residuals(samples: Labelled, ridge: Ridge) -> Array:
     """Return residuals of samples that a median regression has not seen, whole groups at a time.
 
     Those that it has seen are too small: quantiles that start from them hold too few new samples.
     """
-    folds = min(RESIDUAL_FOLDS, len(np.unique(groups)))
+    x, y, weight, groups = samples
+    folds = min(INNER_FOLDS, len(np.unique(groups)))
     if folds < 2:
         return np.asarray(y - ridge.predict(x))
     residual = np.empty_like(y)

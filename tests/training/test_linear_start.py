@@ -72,6 +72,27 @@ def test_noise_is_answered_with_the_mean(study, model_of):
     assert values.std() < 0.6, "the held-out samples choose a strong penalty"
 
 
+@pytest.mark.parametrize("classes", [0, 2])
+def test_a_few_odd_validation_samples_do_not_choose_the_penalty_alone(study, model_of, classes):
+    """Four samples whose labels say the opposite: on their own they ask for the strongest penalty."""
+    model = model_of(HeadConfig(n_targets=1 - classes // 2, n_classes=(classes,) * (classes // 2)), noise=0.0)
+    vector = run_model(model, study, np.arange(90), CPU, PLAIN).samples[:, 0]
+    truth = (vector - vector.mean()) / vector.std()
+    odd, others = HELD[:4], HELD[4:]
+    labels = truth.copy()
+    labels[odd] *= -1
+    if classes:
+        study = dataclasses.replace(study, label=(labels > 0).astype(np.int64)[:, None])
+    else:
+        study = dataclasses.replace(study, target=labels.astype(np.float32)[:, None])
+    fitted(model, study, odd)
+    predicted = run_model(model, study, others, CPU, PLAIN)
+    if classes:
+        assert np.abs(predicted.probabilities[0][:, 1] - 0.5).mean() > 0.2
+    else:
+        assert predicted.target.std() > 0.6 * truth[others].std()
+
+
 def test_a_class_without_training_samples_is_hardly_predicted(study, model_of):
     model = model_of(HeadConfig(n_classes=(3,)), noise=0.0)
     label = (np.arange(90) % 2)[:, None]
