@@ -131,7 +131,7 @@ class DataConfig(StudyConfig):
     )
     hold_out_study: tuple[str, ...] = option(
         (),
-        "Of several studies, those held out as the test subset: names of their files or folders.",
+        "Of several studies, those held out as the test subset: their --study-names, or names of files or folders.",
         metavar="NAME ...",
     )
     study_names: tuple[str, ...] = option(
@@ -144,7 +144,7 @@ class DataConfig(StudyConfig):
     )
     taxonomy: tuple[Path, ...] = option(
         (),
-        "Taxonomy of the ASVs for --targets taxonomy: .qza or TSV, one file or several.",
+        "Taxonomy of the ASVs for --targets taxonomy: .qza, or TSV with Feature ID and Taxon; one file or several.",
         metavar="PATH ...",
         reads=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from aam.config import NO_TREE, DataConfig, PretrainConfig
@@ -10,7 +11,7 @@ from aam.errors import shown
 
 def pretraining_problems(config: PretrainConfig) -> list[str]:
     """Return the contradictions between the studies and the targets that an encoder is to learn from."""
-    return [*studies_problems(config.data), *target_problems(config)]
+    return [*studies_problems(config.data), *target_problems(config), *loss_problems(config)]
 
 
 def studies_problems(data: DataConfig) -> list[str]:
@@ -22,6 +23,8 @@ def studies_problems(data: DataConfig) -> list[str]:
         "--group-column": data.group_column,
     }  # fmt: skip
     unused = [name for name, value in given.items() if value is not None]
+    twice = [path for path, times in Counter(path.resolve() for path in tables).items() if times > 1]
+    unnamed = [name for name in data.study_names if not name.strip() or not name.isprintable()]
     missing_trees = [tree for tree in trees if tree != NO_TREE and not Path(tree).is_file()]
     checks = {
         f"--trees: {shown(missing_trees)}: no such file, and not {NO_TREE}": missing_trees != [],
@@ -31,6 +34,9 @@ def studies_problems(data: DataConfig) -> list[str]:
         f"--study-names: {shown(data.study_names)} for {len(tables)} tables; give one for each": (
             len(data.study_names) not in (0, len(tables))
         ),
+        f"--study-names: {shown(unnamed)} cannot be read in a report; give names of letters, on one line": unnamed
+        != [],
+        f"--tables: {shown(twice)} is there twice; name each table once": twice != [],
         f"{shown(unused)}: for one table only; samples of several have no common metadata": several and unused != [],
         "--unifrac-metric faith_pd: for one table only": several and data.unifrac_metric == "faith_pd",
         "--hold-out-study: there is one table; name a study of several": bool(data.hold_out_study) and not several,
@@ -66,3 +72,16 @@ def target_problems(config: PretrainConfig) -> list[str]:
         ),
     }
     return [problem for problem, holds in checks.items() if holds]
+
+
+def loss_problems(config: PretrainConfig) -> list[str]:
+    """Return that nothing is learned, where no loss has both a weight and what it needs."""
+    data, train = config.data, config.train
+    compared = data.unifrac_matrix is not None or any(tree != NO_TREE for tree in data.trees)
+    further = bool(data.targets) and train.targets_penalty > 0
+    if further or train.nuc_penalty > 0 or train.count_penalty > 0 or (train.penalty > 0 and compared):
+        return []
+    return [
+        f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, --penalty {train.penalty} "
+        f"{'with' if compared else 'without'} a tree, no --targets: nothing is learned; give one of them a weight"
+    ]

@@ -143,7 +143,7 @@ class Option(NamedTuple):
     @property
     def values(self) -> tuple[Any, ...]:
         """Its values: the items of a tuple, nothing where it is not given."""
-        return self.value if isinstance(self.value, tuple) else () if self.value is None else (self.value,)
+        return _values(self.value)
 
 
 def options_of(config: Any, required: tuple[str, ...] = ()) -> Iterator[Option]:
@@ -209,6 +209,21 @@ def out_of_range(config: Any) -> list[str]:
             value = shown(each.value, 20) if isinstance(each.value, tuple) else each.value
             problems.append(f"{each.name} is {value}, expected {allowed}")
     return problems
+
+
+def not_taken(config: Any, default: Any) -> list[str]:
+    """Return a problem for each option of `config` that its command does not take, unless it is as in `default`."""
+    return [
+        f"[{item.name}] {name} is {shown(_values(value), 3)}, and this command has no such option; leave it out"
+        for item in dataclasses.fields(config)
+        for name in item.metadata.get("omitted", ())
+        if (value := getattr(getattr(config, item.name), name)) != getattr(getattr(default, item.name), name)
+    ]
+
+
+def _values(value: Any) -> tuple[Any, ...]:
+    """Return the items of a tuple, nothing for None, else the value alone."""
+    return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -285,8 +300,11 @@ def without_none(hint: Any) -> Any:
 
 
 def _type_name(hint: Any) -> str:
+    hint = without_none(hint)
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + shown(typing.get_args(hint), 20)
+    if typing.get_origin(hint) is tuple:
+        return f"a list, of {_type_name(typing.get_args(hint)[0])} each"
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
 
 
@@ -313,17 +331,23 @@ def _coerce(value: Any, hint: Any) -> Any:
 
 
 def read_config(
-    path: Path, default: Config, adapt: Callable[[dict[str, Any], str], dict[str, Any]] | None = None
+    path: Path, default: Config, adapt: Callable[[dict[str, Any], str, Problems], dict[str, Any]] | None = None
 ) -> Config:
     """Return `default` overlaid with a TOML file or the ``config`` of a run.json, after `adapt` of its sections.
+
+    `adapt` takes the sections, how messages begin, and the problems, to which it adds its own.
 
     Raises
     ------
     InputError
         The file cannot be read or parsed, or holds unknown keys or wrong types.
     """
-    options = read_toml(path)
-    return from_dict(default, options if adapt is None else adapt(options, str(path)), str(path))
+    options, problems = read_toml(path), Problems()
+    if adapt is not None:
+        options = adapt(options, str(path), problems)
+    config = _merge(default, options, str(path), problems)
+    problems.raise_if_any()
+    return config  # type: ignore[no-any-return]
 
 
 def read_toml(path: Path) -> dict[str, Any]:

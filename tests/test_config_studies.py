@@ -64,6 +64,10 @@ def test_one_section_is_one_table(tmp_path):
         ('[[studies]]\ntable = "a"\n[data]\ntables = ["b"]\n', "[[studies]] and [data] 'tables': both name files"),
         ('studies = ["a.biom"]\n', "expected a [[studies]] section for each study"),
         ("[studies]\ntable = 3\n", "expected a [[studies]] section for each study"),
+        ('[[study]]\ntable = "a"\n', "unknown key 'study'; did you mean [[studies]]?"),
+        ('[[studies]]\ntable = ""\n', "[[studies]] 1: 'table' is '', expected text"),
+        ('data = 3\n[[studies]]\ntable = "a"\n', "'data' is 3, expected a section"),
+        ('[[studies]]\ntable = "a"\n[data]\ntargets = ["x"]\n', "expected a list, of one of 'bray-curtis'"),
     ],
 )
 def test_every_fault_is_named(tmp_path, text, message):
@@ -74,5 +78,12 @@ def test_every_fault_is_named(tmp_path, text, message):
 
 def test_all_faults_come_in_one_message(tmp_path):
     with pytest.raises(InputError) as caught:
-        read(tmp_path / "studies.toml", '[[studies]]\nx = 1\n[[studies]]\ntable = "b"\ny = 2\n')
-    assert len(caught.value.problems) == 3
+        read(tmp_path / "studies.toml", '[[studies]]\nx = 1\n[[studies]]\ntable = "b"\ny = 2\n[train]\nz = 3\n')
+    assert len(caught.value.problems) == 4
+
+
+def test_lists_may_say_what_no_study_says(tmp_path):
+    tables = '[[studies]]\ntable = "a.biom"\n[[studies]]\ntable = "b.biom"\n'
+    lists = '[data]\ntrees = ["a.nwk", "none"]\nstudy_names = ["gut", "soil"]\ntaxonomy = ["all.qza"]\n'
+    data = read(tmp_path / "studies.toml", tables + lists).data
+    assert (data.trees, data.study_names, data.taxonomy) == (("a.nwk", "none"), ("gut", "soil"), (Path("all.qza"),))

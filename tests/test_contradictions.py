@@ -150,6 +150,28 @@ def test_options_without_effect_are_refused():
     assert option_problems(pretrained) == []
 
 
+def test_pretraining_that_learns_nothing_is_refused():
+    masks = TrainConfig(nuc_penalty=0, count_penalty=0)
+    for trees, penalty, learns in (
+        ((), 1, False),
+        (("none",), 1, False),
+        ((__file__,), 0, False),
+        ((__file__,), 1, True),
+    ):
+        config = PretrainConfig(data=DataConfig(trees=trees), train=dataclasses.replace(masks, penalty=penalty))
+        assert any("nothing is learned" in problem for problem in option_problems(config)) != learns, (trees, penalty)
+    further = PretrainConfig(data=DataConfig(targets=("jaccard",)), train=masks)
+    assert option_problems(further) == []
+
+
+def test_studies_that_cannot_be_told_apart_are_refused():
+    table = Path(__file__)
+    data = DataConfig(tables=(table, table.parent / "." / table.name), study_names=("a", "\n"))
+    message = "\n".join(option_problems(PretrainConfig(data=data)))
+    assert f"--tables: '{table.resolve()}' is there twice; name each table once" in message
+    assert "--study-names: '\\n' cannot be read in a report" in message
+
+
 def test_class_weights_of_numbers_are_refused():
     (problem,) = class_weight_problems(("balanced",), 0)
     assert "--class-weights is balanced, and no column to predict has classes" in problem

@@ -14,7 +14,7 @@ import tyro
 from aam.config import ALIASES, PLURALS, PretrainConfig
 from aam.config_studies import with_studies
 from aam.errors import InputError
-from aam.options import Range, options_of, read_config, without_none
+from aam.options import Range, not_taken, options_of, read_config, without_none
 
 Config = TypeVar("Config")
 
@@ -38,7 +38,12 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     if problems:
         raise InputError(*problems)
     if config_file is not None:
-        default = read_config(config_file, default, with_studies if isinstance(default, PretrainConfig) else None)
+        adapt = with_studies if isinstance(default, PretrainConfig) else None
+        usual, default = default, read_config(config_file, default, adapt)
+        problems += [f"{config_file}: {problem}" for problem in not_taken(default, usual)]
+    problems += _without_values(words, default)
+    if problems:
+        raise InputError(*problems)
     help_short = "--help" in words or "-h" in words
     words = ["--help" if word == "--help-all" else word for word in words]
     shadow = _shadow(default, show_all=not help_short)
@@ -80,6 +85,16 @@ def _unknown_options(words: Iterable[str], names: Sequence[str], default: Any) -
             near = difflib.get_close_matches(name, spellings, n=1)
             hint = f"did you mean {spellings[near[0]] or near[0]}?" if near else "--help-all lists the options"
             yield f"{name}: unknown option; {hint}"
+
+
+def _without_values(words: Sequence[str], default: Any) -> list[str]:
+    """Return a problem for each option of several values that has none, unless it takes away those of a file."""
+    empty = {each.name for each in options_of(default) if each.value == ()}
+    return [
+        f"{word}: no value follows it; give one or more, or leave it out"
+        for word, following in zip(words, [*words, "--"][1:], strict=True)
+        if word in empty and following.startswith("--")
+    ]
 
 
 def _list_options(default: Any) -> set[str]:

@@ -36,6 +36,6 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
             "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
             f"nucleotides and counts {'beside --targets' if data.targets else 'only'}"
         )
-    elif data.tree is None and data.unifrac_matrix is None and not prepared.config.targets.freeze_base:
+    elif study.metric is None and not prepared.config.targets.freeze_base:
         lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")
     return lines

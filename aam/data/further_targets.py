@@ -15,7 +15,7 @@ from aam.config import DataConfig, FurtherTarget
 from aam.data.dissimilarity import bray_curtis, jaccard
 from aam.data.phylogeny import Phylogeny
 from aam.data.study import Rows, Study
-from aam.data.taxa import Taxa, read_taxonomies
+from aam.data.taxa import Taxa, read_lineages
 from aam.data.unifrac import faith_pd
 
 log = logging.getLogger("aam")
@@ -33,12 +33,12 @@ def with_lineages(study: Study, config: DataConfig) -> Study:
     Raises
     ------
     InputError
-        A file of ``--taxonomy`` cannot be read, or all of them name no ASV of the study.
+        A file of ``--taxonomy`` cannot be read, or has a taxon for no ASV of the study.
     """
     if "taxonomy" not in config.targets:
         return study
     table = study.table
-    lineages = read_taxonomies(config.taxonomy).of(table.feature_ids, table.sequences)
+    lineages = read_lineages(config.taxonomy, table.feature_ids, table.sequences)
     unknown = sum(not lineage for lineage in lineages)
     if unknown:
         log.info("--taxonomy: %d of %d ASVs have no taxon and are left out of this target", unknown, len(lineages))

@@ -34,6 +34,8 @@ def study_names(tables: Sequence[Path], given: Sequence[str] = ()) -> tuple[str,
     """
     names = list(given) or [path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables]
     if repeated := sorted(name for name, times in Counter(names).items() if times > 1):
+        if given:
+            raise InputError(f"--study-names: {shown(repeated)} is there twice; give each study a name of its own")
         raise InputError(
             f"--table: several studies are called {shown(repeated)}; give their files or folders other names, or each "
             "one a name by --study-names"

@@ -10,41 +10,45 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.taxonomy import UNASSIGNED, Lineage, Taxonomy, plain_name, rank_name, read_taxonomy
+from aam.data.taxonomy import UNASSIGNED, Lineage, plain_name, rank_name, read_taxonomy
 from aam.errors import InputError, Problems
 
-# Names that SILVA and others give to what has none.
-UNKNOWN = UNASSIGNED | {"uncultured", "unidentified", "unknown", "metagenome"}
+# Words in the names that SILVA and others give to what has none, such as uncultured_bacterium or gut_metagenome.
+UNKNOWN = frozenset({"uncultured", "unidentified", "unknown", "unclassified", "metagenome"})
 
 SEPARATOR = "; "
 
 
-def read_taxonomies(paths: Sequence[Path]) -> Taxonomy:
-    """Return the lineages of all files; of a feature that several name, those of the first.
+def read_lineages(paths: Sequence[Path], feature_ids: Sequence[str], sequences: Sequence[str]) -> tuple[Lineage, ...]:
+    """Return the lineage of each ASV of a table: that of the first file which knows its taxon, empty where none does.
 
     Raises
     ------
     InputError
-        With the problems of every file.
+        With the problems of every file: it cannot be read, or has a taxon for no ASV of the table.
     """
-    problems, lineages = Problems(), dict[str, Lineage]()
+    problems = Problems()
 
-    def read(path: Path) -> dict[str, Lineage]:
+    def read(path: Path) -> tuple[Lineage, ...]:
         try:
-            return read_taxonomy(path).lineages
+            return read_taxonomy(path).of(feature_ids, sequences)
         except InputError as error:
             problems.extend(error)
-            return {}
+            return ()
 
-    for path in paths:
-        lineages = {**read(path), **lineages}
+    by_file = [read(path) for path in paths]
     problems.raise_if_any()
-    return Taxonomy(lineages, paths[0])
+    return tuple(next(filter(None, of_asv), ()) for of_asv in zip(*by_file, strict=True))
+
+
+def _is_known(name: str) -> bool:
+    plain = plain_name(name).lower()
+    return plain not in UNASSIGNED and UNKNOWN.isdisjoint(plain.replace("_", " ").split())
 
 
 def taxon_at(lineage: Lineage, level: int) -> str | None:
     """Return the taxon of a lineage at a level, from 0, with all above it; None where it is not known."""
-    if len(lineage) <= level or plain_name(lineage[level]).lower() in UNKNOWN:
+    if len(lineage) <= level or not _is_known(lineage[level]):
         return None
     return SEPARATOR.join(lineage[: level + 1])
 

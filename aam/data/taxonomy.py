@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.data.artifact import ZIP_MAGIC, read_artifact
-from aam.data.text import MAX_PROBLEMS, decoded, parse_rows, read_bytes
+from aam.data.text import GZIP_MAGIC, MAX_PROBLEMS, decoded, parse_rows, read_bytes
 from aam.errors import InputError, Problems, shown
 
 # Names of the first column that QIIME 2 and older programs write.
 ID_NAMES = frozenset({"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"})
 LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage"})
 
-# Prefixes of Greengenes, SILVA and GTDB, and the ranks that they mean.
+# Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
 RANKS = {
     "d": "domain", "k": "kingdom", "p": "phylum", "c": "class", "o": "order", "f": "family", "g": "genus",
     "s": "species",
+    "D_0": "domain", "D_1": "phylum", "D_2": "class", "D_3": "order", "D_4": "family", "D_5": "genus", "D_6": "species",
 }  # fmt: skip
 
-UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "none"})
+UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
 
 SHORT_ID_LENGTH = 10
 
@@ -49,9 +50,9 @@ def parse_lineage(text: str) -> Lineage:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without the prefix of its rank: ``g__Blautia`` is Blautia."""
-    prefix, separator, rest = name.partition("__")
-    return rest.strip() if separator and prefix in RANKS else name.strip()
+    """Return a name without the prefix of its rank: ``g__Blautia`` is Blautia, and ``g__`` or ``__`` nothing."""
+    prefix, separator, rest = name.strip().partition("__")
+    return rest.strip() if separator and prefix in {"", *RANKS} else name.strip()
 
 
 def display_name(lineage: Lineage) -> str:
@@ -86,14 +87,23 @@ class Taxonomy:
         Raises
         ------
         InputError
-            No ASV of the table is in the file.
+            No ASV of the table has a taxon in the file.
         """
-        lineages = []
+        lineages, named = [], False
         for identifier, sequence in zip(feature_ids, sequences, strict=True):
             digest = hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
             keys = (identifier, sequence, digest)
-            lineages.append(next((self.lineages[key] for key in keys if key in self.lineages), ()))
-        if feature_ids and not any(lineages):
+            key = next((key for key in keys if key in self.lineages), None)
+            named |= key is not None
+            lineages.append(() if key is None else self.lineages[key])
+        if feature_ids and not self.lineages:
+            raise InputError(f"--taxonomy: {self.source} names no feature; give one with a line for each ASV")
+        if feature_ids and named and not any(lineages):
+            raise InputError(
+                f"--taxonomy: {self.source} gives no taxon to any of the {len(feature_ids)} ASVs (all are empty or "
+                "unassigned); give one that knows some"
+            )
+        if feature_ids and not named:
             raise InputError(
                 f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, sequence or MD5 of the "
                 f"sequence; the table has ids like {feature_ids[0]!r}, the file like {shown(list(self.lineages)[:1])}; "
@@ -110,27 +120,33 @@ def read_taxonomy(path: Path) -> Taxonomy:
     InputError
         The file cannot be read, has other columns, or names a feature twice; every problem in one message.
     """
-    if read_bytes(path, 4).startswith(ZIP_MAGIC):
+    head = read_bytes(path, 4)
+    if head.startswith(GZIP_MAGIC):
+        raise InputError(f"{path}: compressed with gzip; unpack it with gunzip")
+    if head.startswith(ZIP_MAGIC):
         blob = read_artifact(path, ["FeatureData[Taxonomy]"]).file("taxonomy.tsv")
     else:
         blob = read_bytes(path)
     problems, lineages = Problems(), dict[str, Lineage]()
     rows = parse_rows(decoded(blob, path), path)
     line, header = next(rows, (1, []))
-    if len(header) < 2 or header[0].lower() not in ID_NAMES or header[1].lower() not in LINEAGE_NAMES:
+    names = [cell.strip().lower() for cell in header[:2]]
+    if len(names) < 2 or names[0] not in ID_NAMES or names[1] not in LINEAGE_NAMES:
         raise InputError(
-            f"{path}: line {line}: header is {shown(header, 5)}, expected 'Feature ID' and 'Taxon', separated by tabs"
+            f"{path}: line {line}: header is {shown(header, 5) or 'empty'}, expected 'Feature ID' and 'Taxon' as the "
+            "first two columns, separated by tabs"
         )
     for number, cells in rows:
         if len(problems.messages) == MAX_PROBLEMS:
             break
-        if cells[0].startswith("#"):
+        feature = cells[0].strip()
+        if feature.startswith("#"):
             continue
-        if len(cells) < 2 or not cells[0]:
+        if len(cells) < 2 or not feature:
             problems.add(f"{path}: line {number}: {shown(cells, 5)}, expected a feature id and its taxon")
-        elif cells[0] in lineages:
-            problems.add(f"{path}: line {number}: feature {cells[0]!r} stands there twice")
+        elif feature in lineages:
+            problems.add(f"{path}: line {number}: feature {feature!r} stands there twice; keep one of its lines")
         else:
-            lineages[cells[0]] = parse_lineage(cells[1])
+            lineages[feature] = parse_lineage(cells[1])
     problems.raise_if_any()
     return Taxonomy(lineages, path)

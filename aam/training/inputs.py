@@ -126,7 +126,21 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     study = with_lineages(study.placed_on(_reference(data, pretrained)), data)
     for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
         log.warning("warning: --pretrained-encoder: %s", sentence)
-    return Prepared(config, study, make_splits(study, data, config.runtime.seed), device, world)
+    splits = make_splits(study, data, config.runtime.seed)
+    if not targets.metadata_column:
+        _check_size(study, splits)
+    return Prepared(config, study, splits, device, world)
+
+
+def _check_size(study: Study, splits: Sequence[Split]) -> None:
+    """Refuse to pretrain on fewer than two samples or ASVs: their vectors are scaled by how they differ."""
+    train = min((split.ids("train") for split in splits), key=len)
+    for number, what in ((len(train), "samples"), (len(study.table.columns_of(study.rows(train))), "ASVs")):
+        if number < 2:
+            raise InputError(
+                f"--table: {number} of its {what} to train on, expected 2 or more; give a larger table, or lower "
+                "--test-size and --validation-size"
+            )
 
 
 def _reference(data: DataConfig, encoder: SavedModel | None) -> ReferenceTree | None:

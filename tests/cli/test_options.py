@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from aam.cli.command_line import parse
 from aam.cli.main import main
-from aam.config import FineTuneConfig, PretrainConfig
+from aam.config import DataConfig, FineTuneConfig, PretrainConfig
 from aam.config_commands import SimulateConfig, UnifracConfig
 from aam.errors import InputError
+from aam.options import to_dict
 
 OPTION = re.compile(r"^[^\w\n-]{1,4}(--[a-z][a-z0-9-]*)", re.MULTILINE)
 
@@ -115,6 +117,28 @@ def test_bad_words(tmp_path, capsys):
     (tmp_path / "o.toml").write_text("[train]\nepoch = 3\n")
     with pytest.raises(InputError, match="did you mean 'epochs'"):
         parse("train", FineTuneConfig(), ["--config", str(tmp_path / "o.toml")])
+
+
+def test_a_list_without_values_is_refused_unless_it_takes_away_those_of_a_file(tmp_path):
+    for words in (["--targets"], ["--targets", "--trim"]):
+        with pytest.raises(InputError, match="--targets: no value follows it"):
+            parse("pretrain", PretrainConfig(), words)
+    (tmp_path / "o.toml").write_text("[data]\ntargets = ['jaccard']\n")
+    parsed = parse("pretrain", PretrainConfig(), ["--config", str(tmp_path / "o.toml"), "--targets"])
+    assert parsed.data.targets == ()
+
+
+def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path):
+    path = tmp_path / "run.json"
+    pretrained = PretrainConfig(data=DataConfig(tables=(Path("a"), Path("b")), targets=("jaccard",)))
+    path.write_text(json.dumps({"config": to_dict(pretrained)}))
+    assert parse("pretrain", PretrainConfig(), ["--config", str(path)]) == pretrained
+    with pytest.raises(InputError) as caught:
+        parse("train", FineTuneConfig(), ["--config", str(path)])
+    assert [problem.split(": ", 1)[1] for problem in caught.value.problems] == [
+        "[data] tables is 'a', 'b', and this command has no such option; leave it out",
+        "[data] targets is 'jaccard', and this command has no such option; leave it out",
+    ]
 
 
 def test_every_input_that_is_not_there_is_named_at_once(tmp_path, capsys):

@@ -38,12 +38,14 @@ def pretrain(output: Path, *words: object) -> int:
 def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_path, capsys):
     tables = ("--table", study / "table.biom", second / "table.biom")
     assert pretrain(tmp_path / "bases", *tables, "--penalty", 0, "--count-penalty", 0, "--max-bp", 60) == 0
+    assert "no UniFrac term is learned" in capsys.readouterr().err
     trees = ("--tree", study / "tree.nwk", second / "tree.nwk", "--hold-out-study", "second")
     start = ("--pretrained-encoder", tmp_path / "bases", "--freeze-asvs", "--nuc-penalty", 0)
     start += ("--reference-tree", study / "tree.nwk")
     assert pretrain(tmp_path / "distances", *tables, *trees, *start) == 0
     report = capsys.readouterr().err
     assert "Agreement with unifrac on 40 held-out samples" in report
+    assert "no UniFrac term" not in report
     config = read_json(tmp_path / "distances" / "run.json")["config"]
     assert config["data"]["hold_out_study"] == ["second"]
     words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --freeze-base"

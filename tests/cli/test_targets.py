@@ -103,7 +103,13 @@ def test_what_cannot_be_learned_is_refused_in_one_message(study, taxonomy, tmp_p
     )
     (tmp_path / "other.tsv").write_text("Feature ID\tTaxon\nACGT\tk__B\n")
     (tmp_path / "bad.tsv").write_text("id\tnothing\nACGT\tk__B\n")
+    sequences = read_table(study / "table.biom").sequences
+    rows = [f"{s}\t{50 * (at < 30)}\t50\n" for at, s in enumerate(sequences)]
+    (tmp_path / "two.tsv").write_text("".join(["#OTU ID\ta\tb\n", *rows]))
+    (tmp_path / "mono.tsv").write_text(f"#OTU ID\ta\tb\tc\n{sequences[0]}\t500\t600\t700\n")
     refused = {
+        f"--table {tmp_path}/two.tsv --targets jaccard": "1 of its samples to train on, expected 2 or more",
+        f"--table {tmp_path}/mono.tsv --targets jaccard": "1 of its ASVs to train on, expected 2 or more",
         f"{table} --targets taxonomy": "--targets taxonomy: --taxonomy is not given",
         f"{table} --taxonomy {taxonomy}": "nothing learns it; add taxonomy to --targets",
         f"{table} --targets faith-pd": "--targets faith-pd: it is read off a tree; name one by --tree",

@@ -104,6 +104,8 @@ def test_problems_of_all_tables_come_together(folder, tmp_path):
         load_studies(data(folder, hold_out_study=("z",)), None, 0)
     with pytest.raises(InputError, match="several studies are called 'a'"):
         study_names([folder / "a.biom", tmp_path / "a.qza"])
+    with pytest.raises(InputError, match="--study-names: 'x' is there twice"):
+        study_names([folder / "a.biom", tmp_path / "b.qza"], ["x", "x"])
 
 
 def test_long_reads_are_refused_or_trimmed(folder):

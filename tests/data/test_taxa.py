@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aam.data.taxa import Taxa, read_taxonomies, taxon_at
+from aam.data.taxa import Taxa, read_lineages, taxon_at
 from aam.errors import InputError
 
 LINEAGES = (
@@ -43,13 +43,33 @@ def test_a_taxonomy_that_tells_no_asvs_apart_is_refused(columns):
         Taxa.fit(LINEAGES, np.array(columns, np.int64))
 
 
-def test_several_files_are_one_taxonomy_and_the_first_wins(tmp_path: Path):
-    (tmp_path / "a.tsv").write_text("Feature ID\tTaxon\na\tk__A\n")
-    (tmp_path / "b.tsv").write_text("Feature ID\tTaxon\na\tk__B\nb\tk__B\n")
-    both = read_taxonomies([tmp_path / "a.tsv", tmp_path / "b.tsv"])
-    assert both.lineages == {"a": ("k__A",), "b": ("k__B",)}
-    for name in ("a.tsv", "b.tsv"):
-        (tmp_path / name).write_text("no\theader\n")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "o__",
+        "__",
+        "D_3__",
+        "o__uncultured_bacterium",
+        "D_3__uncultured bacterium",
+        "o__gut_metagenome",
+        "Unknown_Family",
+    ],
+)
+def test_names_that_say_nothing_are_no_taxa(name: str):
+    assert taxon_at(("d__Bacteria", name, "g__A"), 1) is None
+    assert taxon_at(("d__Bacteria", name, "g__A"), 2) == f"d__Bacteria; {name}; g__A"
+
+
+def test_several_files_are_one_taxonomy_and_the_first_that_knows_wins(tmp_path: Path):
+    paths = [tmp_path / "a.tsv", tmp_path / "b.tsv"]
+    paths[0].write_text("Feature ID\tTaxon\na\tk__A\nc\tUnassigned\n")
+    paths[1].write_text("Feature ID\tTaxon\na\tk__B\nb\tk__B\nc\tk__C\n")
+    ids = ["a", "b", "c", "d"]
+    assert read_lineages(paths, ids, ids) == (("k__A",), ("k__B",), ("k__C",), ())
+    with pytest.raises(InputError, match=r"a\.tsv names none of the 1 ASVs"):
+        read_lineages(paths, ["b"], ["b"])
+    for path in paths:
+        path.write_text("no\theader\n")
     with pytest.raises(InputError) as caught:
-        read_taxonomies([tmp_path / "a.tsv", tmp_path / "b.tsv"])
+        read_lineages(paths, ids, ids)
     assert len(caught.value.problems) == 2

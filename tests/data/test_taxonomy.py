@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def test_every_fault_is_named(tmp_path: Path):
     path.write_text("sample\tph\n")
     with pytest.raises(InputError, match="expected 'Feature ID' and 'Taxon'"):
         read_taxonomy(path)
+    path.write_text("")
+    with pytest.raises(InputError, match="header is empty"):
+        read_taxonomy(path)
+    path.write_bytes(gzip.compress(TEXT.encode()))
+    with pytest.raises(InputError, match="unpack it with gunzip"):
+        read_taxonomy(path)
+    for text, message in {"": "names no feature", "a\tUnassigned\n": "gives no taxon to any of the 1 ASVs"}.items():
+        path.write_text(f"Feature ID\tTaxon\n{text}")
+        with pytest.raises(InputError, match=message):
+            read_taxonomy(path).of(["a"], ["ACGT"])
+
+
+def test_spaces_around_cells_mean_nothing(tmp_path: Path):
+    path = tmp_path / "taxonomy.tsv"
+    path.write_text("Feature ID \t Taxon\na \tk__B; p__F \n")
+    assert read_taxonomy(path).of(["a"], ["ACGT"]) == (("k__B", "p__F"),)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +71,9 @@ def test_every_fault_is_named(tmp_path: Path):
         ("g__Blautia; s__Blautia obeum", "Blautia obeum"),
         ("Bacteria; Firmicutes", "Firmicutes"),
         ("Unassigned", "unassigned"),
+        ("Unassigned;__;__", "unassigned"),
+        ("nan", "unassigned"),
+        ("D_0__Bacteria;D_1__Firmicutes;D_2__", "Firmicutes (phylum)"),
     ],
 )
 def test_names_for_people(text: str, name: str):
