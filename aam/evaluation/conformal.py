@@ -27,6 +27,9 @@ LEAST_GROUPS_IN_PART = 10
 # No part of the predictions counts as this much surer than all of them.
 SMALLEST_SCALE = 0.25
 
+# Of more groups several are left out at once: one by one, 9,000 groups of 45,000 samples take a quarter of an hour.
+LEFT_OUT_PARTS = 500
+
 ROUNDING = 1e-9
 
 
@@ -114,11 +117,12 @@ def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -
 def _share_needed(predicted: Array, residual: Array, group: Array, weight: Array, count: int) -> tuple[float, float]:
     """Return which share of the residuals the quantile must hold, and what share of the left-out groups it held.
 
-    The share is that among the other groups which holds `LEVEL` of each group, left out, on average.
+    The share is that among the other groups which holds `LEVEL` of each group, left out, on average. Of more than
+    `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
     """
-    needed = np.empty(len(residual))
-    for left_out in range(int(group.max()) + 1):
-        inside = group == left_out
+    needed, part = np.empty(len(residual)), group % LEFT_OUT_PARTS
+    for left_out in np.unique(part):
+        inside = part == left_out
         others = ~inside
         fitted = _with_scales(predicted[others], residual[others], weight[others], count)
         score = residual / fitted.half_width(predicted)

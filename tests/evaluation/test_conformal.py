@@ -73,6 +73,20 @@ def test_scaled_intervals_cover_every_part_of_the_predictions_and_are_narrower()
     assert again == scaled
 
 
+def test_many_groups_are_left_out_in_parts(monkeypatch):
+    """1,200 groups: the interval is that of groups left out one by one, in as many fits as there are parts."""
+    given, fits = spreading(0, 3600), []
+    with_scales = conformal._with_scales
+    monkeypatch.setattr(conformal, "_with_scales", lambda *given: fits.append(1) or with_scales(*given))
+    in_parts = conformal.Conformal.fit(given)
+    assert len(fits) == conformal.LEFT_OUT_PARTS + 1
+    monkeypatch.setattr(conformal, "LEFT_OUT_PARTS", 1200)
+    one_by_one = conformal.Conformal.fit(given)
+    assert in_parts.quantile == pytest.approx(one_by_one.quantile, rel=0.005)
+    assert in_parts.held == pytest.approx(one_by_one.held, abs=0.002)
+    assert in_parts.scales == one_by_one.scales
+
+
 def test_few_groups_and_perfect_predictions():
     assert conformal.Conformal.fit(spreading(0, 57)) is None
     assert conformal.Conformal.fit(spreading(0, 60)) is not None
