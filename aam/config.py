@@ -353,8 +353,10 @@ class PretrainConfig:
         """Take the table and tree of a saved run or of a file that names one of each."""
         data = self.data
         if data.table is not None and not data.tables:
-            trees = () if data.tree is None else (str(data.tree),)
-            object.__setattr__(self, "data", replace(data, table=None, tree=None, tables=(data.table,), trees=trees))
+            data = replace(data, table=None, tables=(data.table,))
+        if data.tree is not None and not data.trees:
+            data = replace(data, tree=None, trees=(str(data.tree),))
+        object.__setattr__(self, "data", data)
 
     def training(self) -> FineTuneConfig:
         """Return the options of the run that pretrains: those of `aam train` without targets."""

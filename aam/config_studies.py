@@ -9,7 +9,6 @@ from aam.errors import Problems, shown
 
 KEYS = ("table", "tree", "name", "taxonomy")
 
-
 # What a file may hold beside [[studies]] only if no study has it.
 LISTS = {"trees": "tree", "study_names": "name", "taxonomy": "taxonomy"}
 
@@ -63,7 +62,7 @@ def _list_problems(studies: list[dict[str, Any]], data: Any, where: str) -> list
     problems, named = [], sum("name" in study for study in studies)
     if named not in (0, len(studies)):
         problems.append(f"{where}: {named} of {len(studies)} [[studies]] have a name; name all or none")
-    keys = {key.replace("-", "_") for key in data} if isinstance(data, dict) else set()
+    keys = {key.replace("-", "_") for key, value in data.items() if value != []} if isinstance(data, dict) else set()
     taken = {"table", "tables", "tree", *(key for key, one in LISTS.items() if any(one in study for study in studies))}
     if twice := sorted(keys & taken):
         problems.append(f"{where}: [[studies]] and [data] {shown(twice)}: both name files; keep one of them")

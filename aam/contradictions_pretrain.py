@@ -24,7 +24,7 @@ def studies_problems(data: DataConfig) -> list[str]:
     }  # fmt: skip
     unused = [name for name, value in given.items() if value is not None]
     twice = [path for path, times in Counter(path.resolve() for path in tables).items() if times > 1]
-    unnamed = [name for name in data.study_names if not name.strip() or not name.isprintable()]
+    unnamed = [name for name in data.study_names if not name.strip() or len(name.splitlines()) > 1]
     missing_trees = [tree for tree in trees if tree != NO_TREE and not Path(tree).is_file()]
     checks = {
         f"--trees: {shown(missing_trees)}: no such file, and not {NO_TREE}": missing_trees != [],
@@ -34,8 +34,7 @@ def studies_problems(data: DataConfig) -> list[str]:
         f"--study-names: {shown(data.study_names)} for {len(tables)} tables; give one for each": (
             len(data.study_names) not in (0, len(tables))
         ),
-        f"--study-names: {shown(unnamed)} cannot be read in a report; give names of letters, on one line": unnamed
-        != [],
+        f"--study-names: {shown(unnamed)} cannot be read in a report; give each a name on one line": unnamed != [],
         f"--tables: {shown(twice)} is there twice; name each table once": twice != [],
         f"{shown(unused)}: for one table only; samples of several have no common metadata": several and unused != [],
         "--unifrac-metric faith_pd: for one table only": several and data.unifrac_metric == "faith_pd",
@@ -83,5 +82,6 @@ def loss_problems(config: PretrainConfig) -> list[str]:
         return []
     return [
         f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, --penalty {train.penalty} "
-        f"{'with' if compared else 'without'} a tree, no --targets: nothing is learned; give one of them a weight"
+        f"{'with' if compared else 'without'} a tree or distances, no --targets with a weight: nothing is "
+        "learned; give one of them a weight"
     ]

@@ -211,14 +211,20 @@ def out_of_range(config: Any) -> list[str]:
     return problems
 
 
-def not_taken(config: Any, default: Any) -> list[str]:
-    """Return a problem for each option of `config` that its command does not take, unless it is as in `default`."""
-    return [
-        f"[{item.name}] {name} is {shown(_values(value), 3)}, and this command has no such option; leave it out"
-        for item in dataclasses.fields(config)
-        for name in item.metadata.get("omitted", ())
-        if (value := getattr(getattr(config, item.name), name)) != getattr(getattr(default, item.name), name)
-    ]
+def without_omitted(config: Config, default: Config) -> tuple[Config, dict[str, Any]]:
+    """Return `config` with the options that its command does not take as in `default`, and those that were otherwise.
+
+    The latter are values by ``[section] name``.
+    """
+    changed, sections = {}, {}
+    for item in dataclasses.fields(config):  # type: ignore[arg-type]
+        part, usual = getattr(config, item.name), getattr(default, item.name)
+        for name in item.metadata.get("omitted", ()):
+            if getattr(part, name) != getattr(usual, name):
+                changed[f"[{item.name}] {name}"] = getattr(part, name)
+                part = dataclasses.replace(part, **{name: getattr(usual, name)})
+        sections[item.name] = part
+    return dataclasses.replace(config, **sections), changed  # type: ignore[type-var]
 
 
 def _values(value: Any) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,10 +14,15 @@ import tyro
 
 from aam.config import ALIASES, PLURALS, PretrainConfig
 from aam.config_studies import with_studies
-from aam.errors import InputError
-from aam.options import Range, not_taken, options_of, read_config, without_none
+from aam.errors import InputError, shown
+from aam.options import Range, options_of, read_config, without_none, without_omitted
+
+log = logging.getLogger("aam")
 
 Config = TypeVar("Config")
+
+# Options of a file that say which samples are read: never left out in silence.
+SAMPLES = frozenset(f"[data] {name}" for name in ("table", "tables", "tree", "trees", "hold_out_study", "cv"))
 
 METAVARS = {Path: "PATH", int: "INT", float: "NUMBER", str: "TEXT"}
 
@@ -38,13 +44,10 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     if problems:
         raise InputError(*problems)
     if config_file is not None:
-        adapt = with_studies if isinstance(default, PretrainConfig) else None
-        usual, default = default, read_config(config_file, default, adapt)
-        problems += [f"{config_file}: {problem}" for problem in not_taken(default, usual)]
-    problems += _without_values(words, default)
-    if problems:
-        raise InputError(*problems)
+        default = _from_file(config_file, default)
     help_short = "--help" in words or "-h" in words
+    if not help_short and "--help-all" not in words and (problems := _without_values(words, default)):
+        raise InputError(*problems)
     words = ["--help" if word == "--help-all" else word for word in words]
     shadow = _shadow(default, show_all=not help_short)
     description = f"{type(default).__doc__}\n\n--config FILE reads TOML or a run.json; the command line wins."
@@ -59,6 +62,29 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
         config=(tyro.conf.OmitArgPrefixes,),
     )
     return _real(default, parsed)  # type: ignore[no-any-return]
+
+
+def _from_file(path: Path, usual: Config) -> Config:
+    """Return the options of a file, as in `usual` where the command has them not; which these are is logged.
+
+    Raises
+    ------
+    InputError
+        What is wrong with the file, and each option that says which samples are read and that the command has not.
+    """
+    read = read_config(path, usual, with_studies if isinstance(usual, PretrainConfig) else None)
+    config, left_out = without_omitted(read, usual)
+    problems = [
+        f"{path}: {name} is {shown(value) if isinstance(value, tuple) else value}, and this command has no such "
+        "option; leave it out"
+        for name, value in left_out.items()
+        if name in SAMPLES
+    ]
+    if problems:
+        raise InputError(*problems)
+    if left_out:
+        log.info("%s: %s not used, this command has no such options", path, shown(left_out, 20))
+    return config
 
 
 def _standard_spelling(word: str, names: Iterable[str]) -> str:

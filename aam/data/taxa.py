@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import numpy.typing as npt
 
 from aam.data.taxonomy import UNASSIGNED, Lineage, plain_name, rank_name, read_taxonomy
 from aam.errors import InputError, Problems
+
+log = logging.getLogger("aam")
 
 # Words in the names that SILVA and others give to what has none, such as uncultured_bacterium or gut_metagenome.
 UNKNOWN = frozenset({"uncultured", "unidentified", "unknown", "unclassified", "metagenome"})
@@ -25,19 +28,25 @@ def read_lineages(paths: Sequence[Path], feature_ids: Sequence[str], sequences: 
     Raises
     ------
     InputError
-        With the problems of every file: it cannot be read, or has a taxon for no ASV of the table.
+        A file cannot be read, or none has a taxon for an ASV of the table; with the problems of every file.
     """
-    problems = Problems()
-
-    def read(path: Path) -> tuple[Lineage, ...]:
+    unreadable, unused = Problems(), Problems()
+    by_file: list[tuple[Lineage, ...]] = [((),) * len(feature_ids)]
+    for path in paths:
         try:
-            return read_taxonomy(path).of(feature_ids, sequences)
+            taxonomy = read_taxonomy(path)
         except InputError as error:
-            problems.extend(error)
-            return ()
-
-    by_file = [read(path) for path in paths]
-    problems.raise_if_any()
+            unreadable.extend(error)
+            continue
+        try:
+            by_file.append(taxonomy.of(feature_ids, sequences))
+        except InputError as error:
+            unused.extend(error)
+    unreadable.raise_if_any()
+    if len(by_file) == 1:
+        unused.raise_if_any()
+    for problem in unused.messages:
+        log.warning("%s", problem)
     return tuple(next(filter(None, of_asv), ()) for of_asv in zip(*by_file, strict=True))
 
 

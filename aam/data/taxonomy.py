@@ -21,6 +21,8 @@ RANKS = {
     "s": "species",
     "D_0": "domain", "D_1": "phylum", "D_2": "class", "D_3": "order", "D_4": "family", "D_5": "genus", "D_6": "species",
 }  # fmt: skip
+# Those of SILVA's files of all levels go on below, where ranks differ.
+PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
 
 UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
 
@@ -52,7 +54,7 @@ def parse_lineage(text: str) -> Lineage:
 def plain_name(name: str) -> str:
     """Return a name without the prefix of its rank: ``g__Blautia`` is Blautia, and ``g__`` or ``__`` nothing."""
     prefix, separator, rest = name.strip().partition("__")
-    return rest.strip() if separator and prefix in {"", *RANKS} else name.strip()
+    return rest.strip() if separator and prefix in PREFIXES else name.strip()
 
 
 def display_name(lineage: Lineage) -> str:
@@ -60,11 +62,11 @@ def display_name(lineage: Lineage) -> str:
     if not lineage:
         return "unassigned"
     name = plain_name(lineage[-1])
-    prefix = lineage[-1].partition("__")[0]
-    if prefix == "s" and len(lineage) > 1:
+    rank = RANKS.get(lineage[-1].partition("__")[0], "genus")
+    if rank == "species" and len(lineage) > 1:
         genus = plain_name(lineage[-2]).strip("[]")
         return name if name.startswith(genus) else f"{plain_name(lineage[-2])} {name}".strip()
-    return f"{name} ({RANKS[prefix]})" if prefix in RANKS and prefix != "g" else name
+    return name if rank == "genus" else f"{name} ({rank})"
 
 
 def rank_name(level: int, lineages: Sequence[Lineage]) -> str:
@@ -96,20 +98,20 @@ class Taxonomy:
             key = next((key for key in keys if key in self.lineages), None)
             named |= key is not None
             lineages.append(() if key is None else self.lineages[key])
-        if feature_ids and not self.lineages:
+        if any(lineages) or not feature_ids:
+            return tuple(lineages)
+        if not self.lineages:
             raise InputError(f"--taxonomy: {self.source} names no feature; give one with a line for each ASV")
-        if feature_ids and named and not any(lineages):
+        if named:
             raise InputError(
                 f"--taxonomy: {self.source} gives no taxon to any of the {len(feature_ids)} ASVs (all are empty or "
                 "unassigned); give one that knows some"
             )
-        if feature_ids and not named:
-            raise InputError(
-                f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, sequence or MD5 of the "
-                f"sequence; the table has ids like {feature_ids[0]!r}, the file like {shown(list(self.lineages)[:1])}; "
-                "give the taxonomy that was made for this table"
-            )
-        return tuple(lineages)
+        raise InputError(
+            f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, sequence or MD5 of the "
+            f"sequence; the table has ids like {feature_ids[0]!r}, the file like {shown(list(self.lineages)[:1])}; "
+            "give the taxonomy that was made for this table"
+        )
 
 
 def read_taxonomy(path: Path) -> Taxonomy:

@@ -29,7 +29,8 @@ ON_SAMPLES: dict[Subset, str] = {
 # What a reader must know of samples that were not held out.
 CAUTION: dict[Subset, str] = {
     "validation": (
-        "These samples chose the epoch and the penalty: validation metrics, better than those of new samples would be; "
+        "These samples chose the epoch and helped to choose the penalty: validation metrics, better than "
+        "those of new samples would be; "
         "--test-size or --cv holds samples out."
     ),
     "training": "Samples of training are among these: the metrics say nothing of new samples, and nothing is compared.",

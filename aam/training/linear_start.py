@@ -37,8 +37,8 @@ MOST_SAMPLES = 40_000
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
 # Without other samples to choose the penalty.
 DEFAULT_PENALTY = 1e2
-# With fewer validation samples, training samples help to choose it, whole groups at a time.
-ENOUGH_VALIDATION = 500
+# With fewer validation samples, so many training samples or fewer help to choose it, whole groups at a time.
+ENOUGH_VALIDATION, MOST_INNER = 500, 4000
 # Folds by group, for that and for out-of-fold residuals, from which quantiles start.
 INNER_FOLDS = 5
 # Intercept of a class that no training sample has.
@@ -107,7 +107,8 @@ def _best(
     models = [fit(train, penalty) for penalty in PENALTIES]
     errors = [np.stack([error(model, held) for model in models])]
     folds = min(INNER_FOLDS, len(np.unique(train.groups)))
-    if folds > 1 and len(held.y) < RAREFACTIONS * ENOUGH_VALIDATION:
+    few = len(held.y) < RAREFACTIONS * ENOUGH_VALIDATION and len(train.y) <= RAREFACTIONS * MOST_INNER
+    if folds > 1 and few:
         for learn, predict in GroupKFold(folds).split(train.x, train.y, train.groups):
             inner, other = train.part(learn), train.part(predict)
             if len(np.unique(inner.y)) > 1:
@@ -154,6 +155,10 @@ def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge)
 def _logistic(train: Labelled, held: Labelled, classes: int) -> Linear:
     """Return a logistic regression whose penalty is chosen by likelihoods."""
     present = np.unique(train.y).astype(np.int64)
+    weights, biases = np.zeros((classes, train.x.shape[1])), np.full(classes, ABSENT)
+    if len(present) < 2:
+        biases[present] = 0.0
+        return weights, biases
 
     def fit(samples: Labelled, penalty: float) -> LogisticRegression:
         with warnings.catch_warnings():
@@ -172,7 +177,6 @@ def _logistic(train: Labelled, held: Labelled, classes: int) -> Linear:
     coefficients, intercepts = best.coef_, best.intercept_
     if len(present) == 2:
         coefficients, intercepts = np.r_[-coefficients, coefficients] / 2, np.r_[-intercepts, intercepts] / 2
-    weights, biases = np.zeros((classes, train.x.shape[1])), np.full(classes, ABSENT)
     weights[present], biases[present] = coefficients, intercepts
     return weights, biases
 

@@ -11,8 +11,9 @@ import pytest
 
 from aam.cli.command_line import parse
 from aam.cli.main import main
-from aam.config import DataConfig, FineTuneConfig, PretrainConfig
+from aam.config import DataConfig, FineTuneConfig, PretrainConfig, TargetConfig
 from aam.config_commands import SimulateConfig, UnifracConfig
+from aam.config_tune import TuneConfig
 from aam.errors import InputError
 from aam.options import to_dict
 
@@ -120,6 +121,9 @@ def test_bad_words(tmp_path, capsys):
 
 
 def test_a_list_without_values_is_refused_unless_it_takes_away_those_of_a_file(tmp_path):
+    with pytest.raises(SystemExit) as stop:
+        parse("pretrain", PretrainConfig(), ["--targets", "--help"])
+    assert stop.value.code == 0
     for words in (["--targets"], ["--targets", "--trim"]):
         with pytest.raises(InputError, match="--targets: no value follows it"):
             parse("pretrain", PretrainConfig(), words)
@@ -136,9 +140,34 @@ def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path)
     with pytest.raises(InputError) as caught:
         parse("train", FineTuneConfig(), ["--config", str(path)])
     assert [problem.split(": ", 1)[1] for problem in caught.value.problems] == [
-        "[data] tables is 'a', 'b', and this command has no such option; leave it out",
-        "[data] targets is 'jaccard', and this command has no such option; leave it out",
+        "[data] tables is 'a', 'b', and this command has no such option; leave it out"
     ]
+
+
+def test_options_of_a_file_that_another_command_has_are_left_out_and_named(tmp_path, caplog):
+    """A run's own run.json is a fair start of a search, and of a training after a pretraining of one table."""
+    path = tmp_path / "run.json"
+    trained = FineTuneConfig(targets=TargetConfig(rf_baseline=True, best_metric="mae"))
+    path.write_text(json.dumps({"config": to_dict(trained)}))
+    with caplog.at_level("INFO", "aam"):
+        searched = parse("tune", TuneConfig(), ["--config", str(path)])
+    assert searched.targets == TargetConfig()
+    assert "'[targets] rf_baseline', '[targets] best_metric' not used" in caplog.text
+    path.write_text(json.dumps({"config": to_dict(PretrainConfig(data=DataConfig(targets=("jaccard",))))}))
+    assert parse("train", FineTuneConfig(), ["--config", str(path)]).data.targets == ()
+
+
+def test_a_file_may_name_one_table_or_one_tree_of_a_pretraining(tmp_path):
+    path, asked = tmp_path / "o.toml", ["--config", str(tmp_path / "o.toml")]
+    path.write_text("[data]\ntree = 't.nwk'\n")
+    parsed = parse("pretrain", PretrainConfig(), [*asked, "--table", "a.biom"])
+    assert (parsed.data.tables, parsed.data.trees) == ((Path("a.biom"),), ("t.nwk",))
+    path.write_text("[data]\ntable = 'a.biom'\ntrees = ['t.nwk']\n")
+    parsed = parse("pretrain", PretrainConfig(), asked)
+    assert (parsed.data.tables, parsed.data.trees) == ((Path("a.biom"),), ("t.nwk",))
+    path.write_text("[data]\ntable = 'a.biom'\ntree = 't.nwk'\ntrees = ['u.nwk']\n")
+    with pytest.raises(InputError, match=r"\[data\] tree is t.nwk"):
+        parse("pretrain", PretrainConfig(), asked)
 
 
 def test_every_input_that_is_not_there_is_named_at_once(tmp_path, capsys):

@@ -74,6 +74,8 @@ def test_spaces_around_cells_mean_nothing(tmp_path: Path):
         ("Unassigned;__;__", "unassigned"),
         ("nan", "unassigned"),
         ("D_0__Bacteria;D_1__Firmicutes;D_2__", "Firmicutes (phylum)"),
+        ("D_5__Blautia", "Blautia"),
+        ("D_5__Blautia;D_6__obeum;D_7__;D_8__", "Blautia obeum"),
     ],
 )
 def test_names_for_people(text: str, name: str):

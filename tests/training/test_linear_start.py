@@ -72,6 +72,12 @@ def test_noise_is_answered_with_the_mean(study, model_of):
     assert values.std() < 0.6, "the held-out samples choose a strong penalty"
 
 
+def test_one_class_alone_is_what_is_predicted(study, model_of):
+    model = model_of(HeadConfig(n_classes=(2,)), noise=0.0)
+    fitted(model, dataclasses.replace(study, label=np.ones((90, 1), np.int64)))
+    assert run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1].min() > 0.99
+
+
 @pytest.mark.parametrize("classes", [0, 2])
 def test_a_few_odd_validation_samples_do_not_choose_the_penalty_alone(study, model_of, classes):
     """Four samples whose labels say the opposite: on their own they ask for the strongest penalty."""

@@ -28,6 +28,9 @@ SAMPLES_AT_ONCE = 1024
 # Trees grow twice as fast on dense features: numbers that take 400 MB.
 MAX_DENSE = 10**8
 
+# And of the samples that are predicted at once.
+MAX_DENSE_PART = 10**7
+
 Ints = npt.NDArray[np.int32]
 
 
@@ -143,8 +146,9 @@ class ForestMember:
         """Return what each tree says of one draw, ``[n, T]``, or their mean probabilities ``[n, classes]``."""
         values = forest_features(features)
         parts = []
-        for start in range(0, values.shape[0], SAMPLES_AT_ONCE):
-            part = values[start : start + SAMPLES_AT_ONCE]
+        at_once = min(SAMPLES_AT_ONCE, max(MAX_DENSE_PART // max(values.shape[1], 1), 1))
+        for start in range(0, values.shape[0], at_once):
+            part = values[start : start + at_once]
             leaves = self.trees.leaves(part.toarray() if sparse.issparse(part) else part)
             leaf_values = self.trees.value[leaves]
             parts.append(leaf_values.mean(axis=1) if self.classes else leaf_values[:, :, 0])
