@@ -112,6 +112,8 @@ def _within_studies(study: Study, counts: sparse.csr_matrix, origin: Rows) -> np
 
 def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
     """Return the reads to draw: the depth or, in a share `shallow` of the rarefactions, `SHALLOWEST` of it or more."""
+    if not shallow:
+        return study.depth
     rng = generator(study.seed, "shallow", draw, name)
     return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
 
