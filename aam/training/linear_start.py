@@ -35,7 +35,7 @@ RAREFACTIONS = 2
 # Training samples that a linear model is fitted on: its few hundred weights need no more, and memory would grow.
 MOST_SAMPLES = 40_000
 PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
-# Without other samples to choose the penalty.
+# Without validation samples to choose the penalty.
 DEFAULT_PENALTY = 1e2
 # With fewer validation samples, so many training samples or fewer help to choose it, whole groups at a time.
 ENOUGH_VALIDATION, MOST_INNER = 500, 4000
@@ -102,12 +102,12 @@ def _best(
     """Return the model of `train` with the penalty that predicts other samples best.
 
     These are the validation samples `held`, and where they are few the groups of `train` too, each predicted by models
-    of the others.
+    of the others. Without validation samples the penalty is `DEFAULT_PENALTY`.
     """
     models = [fit(train, penalty) for penalty in PENALTIES]
     errors = [np.stack([error(model, held) for model in models])]
     folds = min(INNER_FOLDS, len(np.unique(train.groups)))
-    few = len(held.y) < RAREFACTIONS * ENOUGH_VALIDATION and len(train.y) <= RAREFACTIONS * MOST_INNER
+    few = 0 < len(held.y) < RAREFACTIONS * ENOUGH_VALIDATION and len(train.y) <= RAREFACTIONS * MOST_INNER
     if folds > 1 and few:
         for learn, predict in GroupKFold(folds).split(train.x, train.y, train.groups):
             inner, other = train.part(learn), train.part(predict)
