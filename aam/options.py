@@ -143,7 +143,7 @@ class Option(NamedTuple):
     @property
     def values(self) -> tuple[Any, ...]:
         """Its values: the items of a tuple, nothing where it is not given."""
-        return _values(self.value)
+        return self.value if isinstance(self.value, tuple) else () if self.value is None else (self.value,)
 
 
 def options_of(config: Any, required: tuple[str, ...] = ()) -> Iterator[Option]:
@@ -225,11 +225,6 @@ def without_omitted(config: Config, default: Config) -> tuple[Config, dict[str, 
                 part = dataclasses.replace(part, **{name: getattr(usual, name)})
         sections[item.name] = part
     return dataclasses.replace(config, **sections), changed  # type: ignore[type-var]
-
-
-def _values(value: Any) -> tuple[Any, ...]:
-    """Return the items of a tuple, nothing for None, else the value alone."""
-    return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
