@@ -334,7 +334,7 @@ class ProfileConfig:
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
-Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "unlabelled"]
+Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "processes", "unlabelled"]
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class BenchConfig(ObservedConfig):
     )
     tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
     cases: tuple[Case, ...] = option(
-        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
+        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "processes"),
         "What is measured, each in a process of its own.",
     )
     all: bool = option(False, "Measure unlabelled of AAM_BENCH_DATA too, which is large.")

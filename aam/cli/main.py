@@ -30,7 +30,10 @@ REMEDIES |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose an o
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
-    """Run one command of a program and return the exit status: 0 finished, 2 bad input, 85 call again, 1 failed."""
+    """Run one command of a program and return the exit status: 0 finished, 2 bad input, 85 call again, 1 failed.
+
+    A process that was one of several ranks ends with it instead.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_usage(program))
@@ -49,16 +52,16 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     _configure_log()
     try:
         with _call_again_at_signals() if name in program.resumable else contextlib.nullcontext():
-            return run(name, words[1:], program)
+            status = run(name, words[1:], program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
             raise
         status = _report(f"{program.name} {name}", error)
-        if "aam.runtime.process_group" in sys.modules:
-            from aam.runtime.process_group import end_left_group
+    if "aam.runtime.process_group" in sys.modules:
+        from aam.runtime.process_group import end_rank
 
-            end_left_group(status)
-        return status
+        end_rank(status)
+    return status
 
 
 def run(name: str, words: Sequence[str], program: Program = AAM) -> int:

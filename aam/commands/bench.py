@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 
 import torch
 from rich.console import Console
@@ -22,6 +23,7 @@ from rich.table import Table
 
 import aam
 from aam.commands.bench_cases import Measurements, time_prediction, time_training, time_unifrac
+from aam.commands.bench_ranks import time_two_processes
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
 from aam.contradictions import check_command
@@ -88,6 +90,7 @@ def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Call
         "dense-nucleotide": partial(time_training, small, few, True),
         "predict": partial(time_prediction, table, runtime, few),
         "unifrac": "needs --tree" if tree is None else partial(time_unifrac, table, tree, runtime),
+        "processes": "needs --tree" if tree is None else partial(time_two_processes, table, tree, few),
         "unlabelled": "needs AAM_BENCH_DATA, the folder that holds unlabelled/table.biom",
     }
     if os.environ.get("AAM_BENCH_DATA"):
@@ -99,6 +102,8 @@ def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Call
 def _speed(measurements: Measurements) -> tuple[str, str]:
     """Speed and memory of one case for people."""
     memory = f"{measurements['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in measurements else ""
+    if "ways" in measurements:
+        return f"{median(measurements['ways']['one']):.1f} samples/s in one process of one thread", memory
     if "metrics" in measurements:
         return f"{measurements['metrics']['unifrac']['seconds']:.2f} s unweighted", memory
     if "seconds" in measurements:
@@ -117,6 +122,12 @@ def rate_notes(measurements: Measurements, results: dict[str, Measurements], cas
     if baseline in results:
         ratio = results[baseline]["samples_per_s"]["p50"] / measurements["samples_per_s"]["p50"]
         return f"{baseline} is {ratio:.1f} times as fast"
+    if "ways" in measurements:
+        one, *others = measurements["ways"].items()
+        times = [(way, [two / alone for two, alone in zip(speeds, one[1], strict=True)]) for way, speeds in others]
+        return "two processes: " + ", ".join(
+            f"{way} {median(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})" for way, ratios in times
+        )
     if "metrics" in measurements:
         ratios = [
             f"{metric} {value:.0f}x {engine.removesuffix('_ratio')}"

@@ -35,6 +35,9 @@ GRACE_SECONDS = 15.0
 # Environment variable with the process that started the ranks of a node: they end with it.
 LAUNCHER = "AAM_LAUNCHER"
 
+# The place of this process in each group of several ranks that it has joined.
+_groups: list[World] = []
+
 
 def is_launched(environment: Mapping[str, str]) -> bool:
     """Return whether torchrun, SLURM or `aam.runtime.launch.launch` started this process."""
@@ -84,6 +87,7 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
     logging.getLogger("aam").setLevel(logging.INFO if world.is_main else logging.ERROR)
     store = _connect_store(world, world.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    _groups.append(world)
     dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT)
     finished = threading.Event()
     watch = threading.Thread(target=_watch_other_ranks, args=(world, finished), daemon=True)
@@ -102,14 +106,16 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def end_left_group(status: int) -> None:
-    """End this process with `status` where it left its group as it was; else return.
+def end_rank(status: int) -> None:
+    """End this process with `status` where it was one of several ranks; else return.
 
-    Threads of the group that the interpreter's end meets may abort the process (SIGABRT), which would hide the status.
+    It ends without the interpreter's teardown: threads of the group that the teardown meets may abort the process
+    (SIGABRT), under load in one of hundreds of ends, which would hide the status.
     """
-    if dist.is_initialized():
+    if _groups:
         for child in multiprocessing.active_children():
             child.terminate()
+        logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aam.commands.bench import bench
+from aam.commands.bench import bench, rate_notes
 from aam.commands.bench_cases import time_prediction, time_training, time_unifrac
+from aam.commands.bench_ranks import time_two_processes
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
 from aam.data.simulate import simulate
@@ -89,6 +90,15 @@ def test_prediction_is_timed_as_a_user_would_run_it(study):
     timing = time_prediction(study / "table.biom", RuntimeConfig(device="cpu"), repeats=1)
     assert timing["samples"] == 25
     assert timing["seconds"]["p50"] > 0
+
+
+@pytest.mark.slow
+def test_two_processes_are_timed_beside_one(study):
+    timing = time_two_processes(study / "table.biom", study / "tree.nwk", repeats=1)
+    assert list(timing["ways"]) == ["one", "apart", "data parallel", "pipeline"]
+    assert all(speed > 0 for (speed,) in timing["ways"].values())
+    timing = {"ways": {"one": [10.0, 20.0], "apart": [30.0, 40.0]}}
+    assert rate_notes(timing, {}, "processes") == "two processes: apart 2.50x (2.00 to 3.00)"
 
 
 def test_results_are_printed_and_written(study, tmp_path, capsys):

@@ -17,7 +17,7 @@ from aam.engine.losses import Terms
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
 from aam.runtime.distributed import SINGLE, World
-from aam.runtime.process_group import process_group
+from aam.runtime.process_group import end_rank, process_group
 from aam.runtime.sharding import full_tensor, local_rows, shard_rows
 
 
@@ -102,3 +102,4 @@ def main(kind: str, size: int, file: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    end_rank(0)

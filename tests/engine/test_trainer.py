@@ -88,7 +88,7 @@ sys.path.insert(0, sys.argv[1])
 from conftest import Doubling, options
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
-from aam.runtime.process_group import process_group
+from aam.runtime.process_group import end_rank, process_group
 
 class Halves(Doubling):
     def __init__(self, world):
@@ -106,6 +106,7 @@ with process_group(runtime) as world:
     if world.is_main:
         save_file(trainer.last_weights, sys.argv[2])
         Path(sys.argv[2]).with_suffix(".json").write_text(json.dumps(sorted(sys.modules)))
+end_rank(0)
 """
 
 

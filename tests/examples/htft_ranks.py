@@ -16,7 +16,7 @@ from aam.engine.checkpoint import broadcast_state, load, save
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.trainer import Trainer
 from aam.runtime.distributed import World
-from aam.runtime.process_group import process_group
+from aam.runtime.process_group import end_rank, process_group
 from examples.htft.commands import build
 from examples.htft.config import StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask
@@ -77,3 +77,4 @@ def main(kind: str, size: int, folder: Path, state: Path | None) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]) if len(sys.argv) > 4 else None)
+    end_rank(0)

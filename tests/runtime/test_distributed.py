@@ -22,12 +22,12 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 RANKS = """
-import contextlib, sys, threading
+import atexit, contextlib, os, sys, threading
 import numpy as np, torch
 from torch import nn
 from aam.runtime.sharding import full_tensor, no_sync, parallelize
 from aam.runtime.options import ProcessConfig
-from aam.runtime.process_group import process_group
+from aam.runtime.process_group import end_rank, process_group
 
 config = ProcessConfig(device="cpu", distributed=True, fsdp=sys.argv[1] == "fsdp")
 with process_group(config) as world:
@@ -67,6 +67,9 @@ with process_group(config) as world:
     backward(1.0 + rank)
     assert gradient() == 1.5, "afterwards gradients are exchanged again"
 assert threading.enumerate() == [threading.main_thread()], "a thread in the store aborts a process that ends"
+atexit.register(os.abort)
+print("written", end="")
+end_rank(3)
 """
 
 
@@ -79,13 +82,16 @@ def check_two_ranks(kind: str) -> None:
         subprocess.Popen(
             [sys.executable, "-c", RANKS, kind],
             env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
     ]
-    errors = [rank.communicate(timeout=120)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(errors)
+    outputs = [rank.communicate(timeout=120) for rank in ranks]
+    # No teardown of the interpreter, which would abort, comes before the end with the status that was given.
+    assert [rank.returncode for rank in ranks] == [3, 3], "\n".join(errors for _, errors in outputs)
+    assert [printed for printed, _ in outputs] == ["written"] * 2
 
 
 def test_two_ranks_with_replicated_weights():

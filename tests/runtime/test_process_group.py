@@ -7,7 +7,7 @@ import pytest
 from aam.errors import InputError
 from aam.runtime.distributed import SINGLE
 from aam.runtime.options import ProcessConfig
-from aam.runtime.process_group import is_launched, process_group, wants_processes
+from aam.runtime.process_group import end_rank, is_launched, process_group, wants_processes
 from aam.runtime.ranks import MULTI_PROCESS_OPTIONS, RANK_VARIABLES
 
 
@@ -48,6 +48,7 @@ def test_a_run_of_one_process_needs_no_group(monkeypatch):
         monkeypatch.setenv(name, value)
     with process_group(ProcessConfig(distributed=True)) as world:
         assert (world.rank, world.size) == (0, 1)
+    end_rank(3)
 
 
 def test_the_meeting_point_is_asked_for(monkeypatch):

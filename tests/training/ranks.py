@@ -33,7 +33,7 @@ from aam.engine.trainer import Trainer
 from aam.model.aam import Aam
 from aam.model.heads import FurtherConfig, HeadConfig
 from aam.runtime.distributed import World
-from aam.runtime.process_group import process_group
+from aam.runtime.process_group import end_rank, process_group
 from aam.training.pipeline import PipelineTask
 from aam.training.task import AmpliconTask
 
@@ -215,3 +215,4 @@ if __name__ == "__main__":
                 run_on(case, everyone, Path(sys.argv[3]) / case, out / case)
             else:
                 run(case, everyone, out / case)
+    end_rank(0)

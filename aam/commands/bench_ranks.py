@@ -1,0 +1,73 @@
+"""`aam pretrain` on two processes of one core each beside one process: how much faster, and how fast it could be."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from aam.config import TrainConfig
+from aam.errors import RunError
+from aam.runtime.launch import rank_environment
+
+# The last epoch is timed; by then everything that is done only once is over.
+EPOCHS = 2
+
+# Options of each of two processes whose batches together are those of one.
+TWO: dict[str, tuple[str, ...]] = {
+    "data parallel": ("--distributed", "--batch-size", str(TrainConfig().batch_size // 2)),
+    "pipeline": ("--distributed", "--pipeline"),
+}
+
+
+def _last_speed(output: Path) -> float:
+    """Return the samples/s of the last epoch of a run."""
+    records = map(json.loads, (output / "metrics.jsonl").read_text().splitlines())
+    return float([record["samples_per_s"] for record in records if "samples_per_s" in record][-1])
+
+
+def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
+    """Run commands at once, as ranks of one run or apart."""
+    environment = rank_environment(len(commands)) if ranks else dict(os.environ)
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {})},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, command in enumerate(commands)
+    ]
+    errors = [process.communicate()[1] for process in processes]
+    for command, process, error in zip(commands, processes, errors, strict=True):
+        if process.returncode:
+            raise RunError(f"{shlex.join(command)} ended with exit status {process.returncode}: {error[-2000:]}")
+
+
+def time_two_processes(table: Path, tree: Path, repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Return samples/s of pretraining on a CPU in each of the ``ways``, which take turns, `repeats` times.
+
+    ``one`` process of one thread; two of them with ``data parallel`` or as a ``pipeline`` at the same batch; and
+    ``apart``, two that know nothing of each other, together: the most that two cores of this machine can do.
+    """
+    words = [sys.executable, "-m", "aam", "pretrain", "--table", str(table), "--tree", str(tree)]
+    words += ["--missing-tips", "drop", "--device", "cpu", "--threads", "1", "--epochs", str(EPOCHS), "--overwrite"]
+    speeds: dict[str, list[float]] = {"one": [], "apart": [], **{way: [] for way in TWO}}
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = Path(folder) / "0", Path(folder) / "1"
+        command, other = ([*words, "--output-dir", str(output)] for output in (first, second))
+        for _ in range(repeats):
+            _run([command], ranks=False)
+            speeds["one"].append(_last_speed(first))
+            _run([command, other], ranks=False)
+            speeds["apart"].append(_last_speed(first) + _last_speed(second))
+            for way, options in TWO.items():
+                _run([[*command, *options]] * 2, ranks=True)
+                speeds[way].append(_last_speed(first))
+    return {"ways": speeds}
