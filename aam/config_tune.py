@@ -22,7 +22,6 @@ class SearchConfig:
         None, "TOML of the options that are searched, with their values; unset: those that --dry-run shows.", reads=True
     )
     prune: bool = option(True, "End a trial that is worse than the median of the earlier ones after as many parts.")
-    dry_run: bool = option(False, "Show the search space and the samples of each part, and write nothing.")
 
 
 # What a search has no use for: several models, processes, and state of a single training.

@@ -43,6 +43,7 @@ PRETRAIN = [
     "--device",
     "--distributed",
     "--dropout",
+    "--dry-run",
     "--ema-decay",
     "--embedding-dim",
     "--epochs",

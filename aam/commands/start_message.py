@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+from aam.data.split import SUBSETS, Split
 from aam.runtime.device import device_name
-from aam.training.inputs import Prepared
+from aam.training.inputs import Prepared, labels_used
 
 
 def loss_names(prepared: Prepared) -> list[str]:
@@ -39,3 +42,29 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
     elif study.metric is None and not prepared.config.targets.freeze_base:
         lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")
     return lines
+
+
+def dry_run_message(prepared: Prepared) -> list[str]:
+    """Return what ``--dry-run`` shows below the start message: the members, the samples of each split, the steps."""
+    targets = prepared.config.targets
+    lines = [f"members: {', '.join(targets.members)}"] if targets.metadata_column else []
+    lines += [_split_line(prepared, split) for split in prepared.splits]
+    return [*lines, f"{prepared.config.runtime.output_dir} is free: --dry-run has written nothing"]
+
+
+def _split_line(prepared: Prepared, split: Split) -> str:
+    """Return the samples and groups of each subset, and for how many steps the network is trained."""
+    study, column, train = prepared.study, prepared.config.data.group_column, prepared.config.train
+    used = labels_used(prepared, split)
+    sizes = []
+    for subset in SUBSETS:
+        ids = used.ids(subset)
+        groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
+        sizes.append(f"{len(ids)} {subset}" + (f" of {len(set(groups))} {column}" if groups else ""))
+    name = f"fold {split.test_fold}: " if split.test_fold else ""
+    line = f"{name}samples: {', '.join(sizes)}"
+    if not train.epochs:
+        return line
+    ranks = 1 if prepared.config.runtime.pipeline else prepared.world.size
+    batches = math.ceil(len(split.ids("train")) / (train.batch_size * ranks))
+    return f"{line}; at most {train.epochs} epochs of {math.ceil(batches / train.gradient_accumulation_steps)} steps"

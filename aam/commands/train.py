@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aam.commands.start_message import start_message
+from aam.commands.start_message import dry_run_message, start_message
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.contradictions import check_command
 from aam.data.duplicates import duplicates_across_subsets
 from aam.data.split import SUBSETS, Split
-from aam.engine.run_directory import RunDirectory
+from aam.engine.run_directory import RunDirectory, check_output
 from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, shown
@@ -31,7 +31,7 @@ from aam.evaluation.results import BaselineSource, evaluate_targets, with_interv
 from aam.evaluation.study_baselines import Columns
 from aam.evaluation.tables import Table
 from aam.evaluation.target_predictions import Subset
-from aam.options import to_dict
+from aam.options import given, to_dict
 from aam.runtime.decisions import decide_execution
 from aam.runtime.files import seen_from_here
 from aam.runtime.launch import launch, process_count
@@ -112,6 +112,9 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         check_targets(prepared)
         for line in start_message(prepared, command) if world.is_main else ():
             log.info("%s", line)
+        if config.runtime.dry_run:
+            _show_dry_run(prepared)
+            return FINISHED
         world.barrier()
         with RunDirectory.open(about, prepared.config.runtime, signals, world) as directory:
             if directory.finished:
@@ -119,6 +122,15 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
             else:
                 _train_all(prepared, directory, command, report)
     return FINISHED
+
+
+def _show_dry_run(prepared: Prepared) -> None:
+    """Print what would be trained; `InputError` where the output is in the way."""
+    runtime = prepared.config.runtime
+    if prepared.world.is_main:
+        if runtime.resume_from is None:
+            check_output(given(runtime.output_dir), runtime.overwrite)
+        print("\n".join(dry_run_message(prepared)))
 
 
 def _train_all(prepared: Prepared, run: RunDirectory, command: str, report: bool) -> None:

@@ -66,7 +66,7 @@ def tune(config: TuneConfig) -> None:
     check_targets(dataclasses.replace(inner, splits=folds))
     if not split.ids("test"):
         log.warning("warning: no test samples are left out, so nothing can vouch for the options that are found")
-    if config.search.dry_run:
+    if config.runtime.dry_run:
         print(_dry_run(options, split, folds), end="")
         return
     folder = given(config.runtime.output_dir).resolve()
@@ -84,7 +84,7 @@ def _check(config: TuneConfig) -> None:
         problems.append(f"--resume-from is {config.runtime.resume_from}, expected auto")
     if problems:
         raise InputError(*problems)
-    if not config.search.dry_run:
+    if not config.runtime.dry_run:
         import_extra("optuna", "tune", "aam tune")
 
 

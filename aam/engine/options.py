@@ -13,6 +13,9 @@ from aam.runtime.options import ProcessConfig
 class RunConfig(ProcessConfig):
     """Machine, precision, output and checkpoints"""
 
+    dry_run: bool = option(
+        False, "Read and check all inputs, show what would be done with which samples, and write nothing."
+    )
     resume_from: str | None = option(
         None, "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint."
     )

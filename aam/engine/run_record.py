@@ -29,7 +29,7 @@ Record = dict[str, Any]
 # Options of `runtime` that change no result, and those that may change its last bits.
 HARMLESS = (
     "output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints",
-    "memory_profile", "memory_snapshot", "use_expandable_segments", "track",
+    "memory_profile", "memory_snapshot", "use_expandable_segments", "track", "dry_run",
 )  # fmt: skip
 
 LAST_BITS = (

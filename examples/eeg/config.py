@@ -12,7 +12,7 @@ from aam.options import option, section
 from aam.runtime.options import ObservedConfig
 
 # Options of a run that mean nothing here.
-OMITTED = ("asv_chunk_size", "pipeline", "compile_model", "gradient_checkpointing", "num_workers")
+OMITTED = ("asv_chunk_size", "pipeline", "compile_model", "gradient_checkpointing", "num_workers", "dry_run")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from aam.runtime.options import ObservedConfig
 
 # Options of a run that mean nothing here.
 OMITTED = ("asv_chunk_size", "pipeline", "fsdp", "compile_model", "gradient_checkpointing", "mixed_precision",
-           "attn_implementation", "allow_inexact_attention", "num_workers")  # fmt: skip
+           "attn_implementation", "allow_inexact_attention", "num_workers", "dry_run")  # fmt: skip
 
 
 class FieldConfig(NamedTuple):
