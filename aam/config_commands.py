@@ -348,10 +348,13 @@ class BenchConfig(ObservedConfig):
     )
     tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
     cases: tuple[Case, ...] = option(
-        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "processes"),
+        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
         "What is measured, each in a process of its own.",
     )
-    all: bool = option(False, "Measure unlabelled of AAM_BENCH_DATA too, which is large.")
+    all: bool = option(
+        False,
+        "Measure too what takes long: unlabelled of AAM_BENCH_DATA, and processes, two of one CPU thread beside one.",
+    )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")

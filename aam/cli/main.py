@@ -55,13 +55,25 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
             status = run(name, words[1:], program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
+            _end_rank(FAILED)
             raise
         status = _report(f"{program.name} {name}", error)
+    except SystemExit as end:
+        _end_rank(end.code if isinstance(end.code, int) else FAILED)
+        raise
+    except Exception:
+        _end_rank(FAILED)
+        raise
+    _end_rank(status)
+    return status
+
+
+def _end_rank(status: int) -> None:
+    """End this process with `status` where it was one of several ranks; else return."""
     if "aam.runtime.process_group" in sys.modules:
         from aam.runtime.process_group import end_rank
 
         end_rank(status)
-    return status
 
 
 def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
@@ -86,7 +98,7 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     prepare_environment(options.get("use_expandable_segments", False))
     function = command.load()
     try:
-        if options["memory_profile"]:
+        if options["memory_profile"] and not options.get("dry_run"):
             from aam.commands.memory_profile import memory_profiled
 
             result = memory_profiled(function, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from aam.config import TrainConfig
 from aam.errors import RunError
@@ -32,27 +34,32 @@ def _last_speed(output: Path) -> float:
 
 
 def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
-    """Run commands at once, as ranks of one run or apart."""
+    """Run commands at once, as ranks of one run or apart; none goes on when another has failed."""
     environment = rank_environment(len(commands)) if ranks else dict(os.environ)
-    processes = [
-        subprocess.Popen(
-            command,
-            env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {})},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, command in enumerate(commands)
-    ]
-    errors = [process.communicate()[1] for process in processes]
-    for command, process, error in zip(commands, processes, errors, strict=True):
-        if process.returncode:
-            raise RunError(f"{shlex.join(command)} ended with exit status {process.returncode}: {error[-2000:]}")
+    with contextlib.ExitStack() as stack:
+        started = []
+        for rank, command in enumerate(commands):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {}
+            errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+            process = subprocess.Popen(command, env={**environment, **own}, stdout=subprocess.DEVNULL, stderr=errors)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            started.append((process, errors))
+        for process, errors in started:
+            if process.wait():
+                errors.seek(0)
+                message = errors.read()[-2000:]
+                raise RunError(f"{shlex.join(commands[0])} ended with exit status {process.returncode}: {message}")
 
 
-def time_two_processes(table: Path, tree: Path, repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Return samples/s of pretraining on a CPU in each of the ``ways``, which take turns, `repeats` times.
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"p50": median(values), "low": min(values), "high": max(values)}
 
+
+def time_two_processes(table: Path, tree: Path, repeats: int) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Return the speed of pretraining on a CPU in each of the ``ways``, which take turns, `repeats` times.
+
+    Of each way ``samples_per_s`` and ``ratio``, to one process in the same turn: ``p50``, ``low`` and ``high``.
     ``one`` process of one thread; two of them with ``data parallel`` or as a ``pipeline`` at the same batch; and
     ``apart``, two that know nothing of each other, together: the most that two cores of this machine can do.
     """
@@ -70,4 +77,5 @@ def time_two_processes(table: Path, tree: Path, repeats: int) -> dict[str, dict[
             for way, options in TWO.items():
                 _run([[*command, *options]] * 2, ranks=True)
                 speeds[way].append(_last_speed(first))
-    return {"ways": speeds}
+    ratios = {way: [a / b for a, b in zip(values, speeds["one"], strict=True)] for way, values in speeds.items()}
+    return {"ways": {way: {"samples_per_s": _spread(speeds[way]), "ratio": _spread(ratios[way])} for way in speeds}}

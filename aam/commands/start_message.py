@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from aam.data.loader import Loader
 from aam.data.split import SUBSETS, Split
 from aam.runtime.device import device_name
+from aam.runtime.distributed import SINGLE
 from aam.training.inputs import Prepared, labels_used
 
 
@@ -44,27 +46,32 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
     return lines
 
 
-def dry_run_message(prepared: Prepared) -> list[str]:
-    """Return what ``--dry-run`` shows below the start message: the members, the samples of each split, the steps."""
+def dry_run_message(prepared: Prepared, plan: str) -> list[str]:
+    """Return what ``--dry-run`` shows below the start message: the members, the samples of each split, the steps.
+
+    `plan` says what a run would do to its folder.
+    """
     targets = prepared.config.targets
-    lines = [f"members: {', '.join(targets.members)}"] if targets.metadata_column else []
+    lines = [f"members that predict together: {', '.join(targets.members)}"] if targets.metadata_column else []
     lines += [_split_line(prepared, split) for split in prepared.splits]
-    return [*lines, f"{prepared.config.runtime.output_dir} is free: --dry-run has written nothing"]
+    return [*lines, f"{prepared.config.runtime.output_dir}: {plan}; --dry-run has changed nothing"]
 
 
 def _split_line(prepared: Prepared, split: Split) -> str:
     """Return the samples and groups of each subset, and for how many steps the network is trained."""
-    study, column, train = prepared.study, prepared.config.data.group_column, prepared.config.train
+    study, config = prepared.study, prepared.config
+    column, train = config.data.group_column, config.train
     used = labels_used(prepared, split)
     sizes = []
     for subset in SUBSETS:
         ids = used.ids(subset)
         groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
-        sizes.append(f"{len(ids)} {subset}" + (f" of {len(set(groups))} {column}" if groups else ""))
+        sizes.append(f"{len(ids)} {subset}" + (f" ({len(set(groups))} different {column})" if groups else ""))
     name = f"fold {split.test_fold}: " if split.test_fold else ""
     line = f"{name}samples: {', '.join(sizes)}"
     if not train.epochs:
         return line
-    ranks = 1 if prepared.config.runtime.pipeline else prepared.world.size
-    batches = math.ceil(len(split.ids("train")) / (train.batch_size * ranks))
-    return f"{line}; at most {train.epochs} epochs of {math.ceil(batches / train.gradient_accumulation_steps)} steps"
+    world = SINGLE if config.runtime.pipeline else prepared.world
+    loader = Loader(study, study.rows(used.ids("train")), train.batch_size, shuffle=True, world=world)
+    steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
+    return f"{line}; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"

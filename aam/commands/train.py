@@ -18,7 +18,7 @@ from aam.config_commands import ForestConfig
 from aam.contradictions import check_command
 from aam.data.duplicates import duplicates_across_subsets
 from aam.data.split import SUBSETS, Split
-from aam.engine.run_directory import RunDirectory, check_output
+from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, shown
@@ -31,7 +31,7 @@ from aam.evaluation.results import BaselineSource, evaluate_targets, with_interv
 from aam.evaluation.study_baselines import Columns
 from aam.evaluation.tables import Table
 from aam.evaluation.target_predictions import Subset
-from aam.options import given, to_dict
+from aam.options import to_dict
 from aam.runtime.decisions import decide_execution
 from aam.runtime.files import seen_from_here
 from aam.runtime.launch import launch, process_count
@@ -113,7 +113,8 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         for line in start_message(prepared, command) if world.is_main else ():
             log.info("%s", line)
         if config.runtime.dry_run:
-            _show_dry_run(prepared)
+            if world.is_main:
+                _show_dry_run(prepared, RunDirectory.check(about, prepared.config.runtime, signals))
             return FINISHED
         world.barrier()
         with RunDirectory.open(about, prepared.config.runtime, signals, world) as directory:
@@ -124,13 +125,16 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
     return FINISHED
 
 
-def _show_dry_run(prepared: Prepared) -> None:
-    """Print what would be trained; `InputError` where the output is in the way."""
-    runtime = prepared.config.runtime
-    if prepared.world.is_main:
-        if runtime.resume_from is None:
-            check_output(given(runtime.output_dir), runtime.overwrite)
-        print("\n".join(dry_run_message(prepared)))
+def _show_dry_run(prepared: Prepared, run: RunDirectory) -> None:
+    """Print what would be trained, and to where."""
+    for message in _leaks(prepared):
+        log.warning("warning: %s", message)
+    print("\n".join(dry_run_message(prepared, run.plan())))
+
+
+def _leaks(prepared: Prepared) -> list[str]:
+    """Return warnings of samples that stand in two subsets of a split under different names."""
+    return [text for split in prepared.splits for text in duplicates_across_subsets(prepared.study.table, split)]
 
 
 def _train_all(prepared: Prepared, run: RunDirectory, command: str, report: bool) -> None:
@@ -140,7 +144,7 @@ def _train_all(prepared: Prepared, run: RunDirectory, command: str, report: bool
     tables: list[Table] = []
     encoder_figures: list[Figure] = []
     models: dict[Path, SavedModel] = {}
-    warnings = [message for split in prepared.splits for message in duplicates_across_subsets(study.table, split)]
+    warnings = _leaks(prepared)
     for message in warnings:
         log.warning("warning: %s", message)
     transductive = False

@@ -14,7 +14,7 @@ class RunConfig(ProcessConfig):
     """Machine, precision, output and checkpoints"""
 
     dry_run: bool = option(
-        False, "Read and check all inputs, show what would be done with which samples, and write nothing."
+        False, "Read and check all inputs, show what would be done with which samples, and leave the output as it is."
     )
     resume_from: str | None = option(
         None, "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint."

@@ -15,6 +15,7 @@ from aam.engine.options import RunConfig
 from aam.engine.run_record import CHECKPOINTS, RUN, Record, check_same, read_record
 from aam.engine.signals import Signals
 from aam.errors import InputError, shown
+from aam.options import given
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.files import PARTIAL, REPLACED, check_writable, remove, remove_partial, write_text
 from aam.runtime.folder_lock import LOCK, lock_folder
@@ -47,11 +48,16 @@ def check_output(folder: Path, overwrite: bool) -> None:
         )
 
 
-def remove_earlier_run(folder: Path, inputs: Record) -> None:
-    """Remove an earlier run, its results last; raise `InputError` where an input would be removed too."""
+def check_inputs_outside(folder: Path, inputs: Record) -> None:
+    """Raise `InputError` where inputs of a run would be removed with the earlier run in `folder`."""
     inside = [entry["path"] for entry in inputs.values() if Path(entry["path"]).resolve().is_relative_to(folder)]
     if inside:
         raise InputError(f"--overwrite would delete what the run reads: {shown(inside)}; choose another --output-dir")
+
+
+def remove_earlier_run(folder: Path, inputs: Record) -> None:
+    """Remove an earlier run, its results last; raise `InputError` where an input would be removed too."""
+    check_inputs_outside(folder, inputs)
     for path in sorted(folder.iterdir(), key=lambda path: path.name in RESULTS):
         if path.name != LOCK:
             remove(path)
@@ -81,33 +87,47 @@ class RunDirectory:
         InputError
             It holds other results, another process writes there, or options or inputs are not those of the run.
         """
+        if not world.is_main:
+            yield cls(given(runtime.output_dir).resolve(), about, runtime, signals, bool(world.broadcast(b"")), world)
+            return
+        run = cls.check(about, runtime, signals, world)
+        run.path.mkdir(parents=True, exist_ok=True)
+        with lock_folder(run.path):
+            if run.resumed:
+                run._resume()
+            else:
+                remove_earlier_run(run.path, about["inputs"])
+                write_text(run.path / RUN, json.dumps(about, indent=1) + "\n")
+            world.broadcast(b"resumed" if run.resumed else b"")
+            yield run
+
+    @classmethod
+    def check(cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE) -> RunDirectory:
+        """Return the directory as `open` finds it, with nothing written; `InputError` as there."""
         if runtime.output_dir is None:
             raise InputError("--output-dir: not given")
         path = runtime.output_dir.resolve()
         chosen = runtime.resume_from
         resumes_here = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
-        if not world.is_main:
-            yield cls(path, about, runtime, signals, bool(world.broadcast(b"")), world)
-            return
         run = cls(path, about, runtime, signals, resumes_here and (path / RUN).is_file(), world)
         if chosen not in (None, "auto"):
             run.checkpoint = run._load_checkpoint(Path(str(chosen)))
-        if not run.resumed:
+        if run.resumed:
+            check_same(read_record(path / RUN), about)
+        else:
             check_output(path, runtime.overwrite)
-        path.mkdir(parents=True, exist_ok=True)
-        with lock_folder(path):
-            if run.resumed:
-                run._resume()
-            else:
-                remove_earlier_run(path, about["inputs"])
-                write_text(path / RUN, json.dumps(about, indent=1) + "\n")
-            world.broadcast(b"resumed" if run.resumed else b"")
-            yield run
+            check_inputs_outside(path, about["inputs"])
+        return run
+
+    def plan(self) -> str:
+        """Return what a run would do to the directory, for ``--dry-run``."""
+        if self.resumed:
+            return "the run there is finished" if self._is_complete() else "the run there would go on"
+        return "the results there would be replaced" if (self.path / RUN).exists() else "free"
 
     def _resume(self) -> None:
-        """Check that the earlier run was like this one, and add this call to its run.json."""
+        """Add this call to the run.json of the earlier run."""
         before = read_record(self.path / RUN)
-        check_same(before, self.about)
         remove_partial(self.path)
         if not self._is_complete():
             earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -110,15 +111,22 @@ def end_rank(status: int) -> None:
     """End this process with `status` where it was one of several ranks; else return.
 
     It ends without the interpreter's teardown: threads of the group that the teardown meets may abort the process
-    (SIGABRT), under load in one of hundreds of ends, which would hide the status.
+    (SIGABRT), under load in one of hundreds of ends, which would hide the status. An error that is being handled is
+    shown with its traceback; what cannot be printed to its end makes a status of 0 that of a failure.
     """
-    if _groups:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        logging.shutdown()
+    if not _groups:
+        return
+    if sys.exc_info()[0] not in (None, SystemExit):
+        traceback.print_exc()
+    for child in multiprocessing.active_children():
+        child.terminate()
+    logging.shutdown()
+    try:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)
+    except OSError:
+        status = status or FAILED
+    os._exit(status)
 
 
 def _connect_store(world: World, serve: bool) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from aam.cli.main import main
@@ -29,13 +31,15 @@ def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path,
     output = tmp_path / "run"
     assert main(["train", *words_of(study, *supervision(study), "--cv", "fold", "--output-dir", output)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "members: deep, presence, kernel, forest"
+    assert printed[0] == "members that predict together: deep, presence, kernel, forest"
     assert len(printed) == 7
     for fold, line in enumerate(printed[1:6]):
         assert line.startswith(f"fold {fold}: samples: ")
-        assert " test of " in line
-        assert line.endswith("at most 10 epochs of 1 steps")
-    assert sum(int(line.split(" validation of ")[1].split(", ")[1].split(" test")[0]) for line in printed[1:6]) == 40
+        assert line.endswith("at most 10 epochs of 1 step")
+    of_test = [re.search(r"(\d+) test \((\d+) different subject\)", line) for line in printed[1:6]]
+    assert sum(int(found[1]) for found in of_test) == 40
+    assert sum(int(found[2]) for found in of_test) == 8
+    assert printed[6] == f"{output}: free; --dry-run has changed nothing"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -52,7 +56,42 @@ def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
 def test_without_the_network_no_epochs_are_announced(study, tmp_path, capsys):
     words = words_of(study, *supervision(study), "--members", "presence", "--output-dir", tmp_path / "run")
     assert main(["train", *words]) == 0
-    assert "epochs" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "members that predict together: presence\nsamples: " in printed
+    assert "epochs" not in printed
+
+
+def test_steps_are_those_of_the_labelled_samples(study, tmp_path, capsys):
+    more = ("--batch-size", 2, "--label-share", 0.5, "--test-size", 0, "--output-dir", tmp_path / "run")
+    assert main(["train", *words_of(study, *supervision(study), *more)]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    labelled, steps = int(re.search(r"samples: (\d+) train", line)[1]), int(re.search(r"of (\d+) steps", line)[1])
+    assert labelled < 20
+    assert steps == -(-labelled // 2)
+
+
+def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
+    run = tmp_path / "run"
+    words = [*words_of(study, *supervision(study), "--members", "presence"), "--output-dir", str(run)]
+    assert main(["train", *words[: words.index("--dry-run")], *words[words.index("--dry-run") + 1 :]]) == 0
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    for more, status, expected in (
+        ((), 2, "holds results already"),
+        (("--overwrite",), 0, "the results there would be replaced"),
+        (("--resume-from", "auto"), 0, "the run there is finished"),
+        (("--resume-from", "auto", "--seed", "5"), 2, "config.runtime.seed was 0 and is 5"),
+        (("--overwrite", "--memory-profile"), 0, "the results there would be replaced"),
+    ):
+        capsys.readouterr()
+        assert main(["train", *words, *more]) == status, more
+        shown = capsys.readouterr()
+        assert expected in shown.out + shown.err, more
+    (run / "metrics.json").unlink()
+    assert main(["train", *words, "--resume-from", "auto"]) == 0
+    assert "the run there would go on" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path != run} == {
+        path: time for path, time in before.items() if path not in (run, run / "metrics.json")
+    }
 
 
 def test_what_a_run_would_refuse_is_refused(study, tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ import torch
 from aam.commands.bench import bench, rate_notes
 from aam.commands.bench_cases import time_prediction, time_training, time_unifrac
 from aam.commands.bench_ranks import time_two_processes
+from aam.commands.compare import compare
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
-from aam.config_commands import BenchConfig, SimulateConfig
+from aam.config_commands import BenchConfig, CompareConfig, SimulateConfig
 from aam.data.simulate import simulate
 from aam.engine.options import RunConfig
 from aam.errors import InputError
@@ -96,9 +98,23 @@ def test_prediction_is_timed_as_a_user_would_run_it(study):
 def test_two_processes_are_timed_beside_one(study):
     timing = time_two_processes(study / "table.biom", study / "tree.nwk", repeats=1)
     assert list(timing["ways"]) == ["one", "apart", "data parallel", "pipeline"]
-    assert all(speed > 0 for (speed,) in timing["ways"].values())
-    timing = {"ways": {"one": [10.0, 20.0], "apart": [30.0, 40.0]}}
-    assert rate_notes(timing, {}, "processes") == "two processes: apart 2.50x (2.00 to 3.00)"
+    assert timing["ways"]["one"]["ratio"] == {"p50": 1.0, "low": 1.0, "high": 1.0}
+    assert all(way["samples_per_s"]["low"] > 0 for way in timing["ways"].values())
+
+
+def test_two_processes_are_shown_by_their_ratio_and_compared_by_their_speed(tmp_path):
+    def report(speed: float) -> Path:
+        one = {"samples_per_s": {"p50": speed}, "ratio": {"p50": 1.0, "low": 1.0, "high": 1.0}}
+        apart = {"samples_per_s": {"p50": 1.7 * speed}, "ratio": {"p50": 1.7, "low": 1.6, "high": 1.8}}
+        cases = {"processes": {"ways": {"one": one, "apart": apart}}}
+        assert rate_notes(cases["processes"], {}, "processes") == "two processes: apart 1.70x (1.60 to 1.80)"
+        path = tmp_path / f"{speed}.json"
+        path.write_text(json.dumps({"cases": cases}))
+        return path
+
+    slow, fast = report(100.0), report(130.0)
+    assert compare(CompareConfig(first=slow, second=fast)) == 0
+    assert compare(CompareConfig(first=fast, second=slow)) == 1
 
 
 def test_results_are_printed_and_written(study, tmp_path, capsys):

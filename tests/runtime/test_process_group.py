@@ -48,6 +48,11 @@ def test_a_run_of_one_process_needs_no_group(monkeypatch):
         monkeypatch.setenv(name, value)
     with process_group(ProcessConfig(distributed=True)) as world:
         assert (world.rank, world.size) == (0, 1)
+
+    def end(status: int) -> None:
+        raise AssertionError(f"ended with {status}")
+
+    monkeypatch.setattr("os._exit", end)
     end_rank(3)
 
 
