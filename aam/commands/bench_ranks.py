@@ -39,9 +39,11 @@ def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
     with contextlib.ExitStack() as stack:
         started = []
         for rank, command in enumerate(commands):
-            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {}
+            rank_variables = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks else {}
             errors = stack.enter_context(tempfile.TemporaryFile("w+"))
-            process = subprocess.Popen(command, env={**environment, **own}, stdout=subprocess.DEVNULL, stderr=errors)
+            process = subprocess.Popen(
+                command, env={**environment, **rank_variables}, stdout=subprocess.DEVNULL, stderr=errors
+            )
             stack.enter_context(process)
             stack.callback(process.kill)
             started.append((process, errors))
