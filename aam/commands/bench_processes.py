@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,22 +25,36 @@ SSU_METRICS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
+# Runs the command in its arguments; prints wall seconds, exit status, processor seconds and memory as the system says.
+STARTER = """
+import json, os, sys, time
+start = time.perf_counter()
+quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+_, status, usage = os.wait4(os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet), 0)
+wall = time.perf_counter() - start
+print(json.dumps([wall, os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
+"""
+
 
 def time_process(command: Sequence[str], threads: int) -> dict[str, float]:
     """Run a command and return its wall seconds, processor seconds and peak memory in bytes.
 
-    Processor seconds can be compared on a machine that does other work too; wall seconds cannot.
+    Processor seconds can be compared on a machine that does other work too; wall seconds cannot. The command is
+    started by a small process: the peak that Linux reports begins with the memory of the process that started it.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    start = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return {"seconds": wall, "processor_seconds": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss * unit}
+    starter = [sys.executable, "-S", "-E", "-c", STARTER, *command]
+    done = subprocess.run(
+        starter, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    )
+    wall, status, processor, peak = json.loads(done.stdout)
+    if status:
+        raise subprocess.CalledProcessError(status, command)
+    return {
+        "seconds": wall,
+        "processor_seconds": processor,
+        "peak_bytes": peak * (1 if sys.platform == "darwin" else 1024),
+    }
 
 
 def _matrix(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from aam.runtime.platform import NO_HIPBLASLT, Facts
+from aam.runtime.processors import available_cores
 from aam.runtime.verdicts import cache_folder
 
 log = logging.getLogger("aam")
@@ -30,8 +33,12 @@ HIPBLASLT = "TORCH_BLAS_PREFER_HIPBLASLT"
 
 AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
-# A thread that waits for the others spins unless told not to: beside other work it keeps them from the core they need.
+# A thread that waits for the others spins unless told not to: faster on free cores, but beside other work it keeps
+# that from the core (docs/decisions.md has the numbers).
 WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
+
+# How often, and after how many seconds each, the running threads of the machine are counted at the start.
+COUNTS, COUNT_SECONDS = 5, 0.004
 
 # Caches of compiled kernels, and the folder of each below that of a job.
 CACHES = {
@@ -122,9 +129,28 @@ def _job_folder() -> Path | None:
     return disk / f"aam-cache-{os.getuid()}-{number}" if number and disk.is_dir() else None
 
 
+def cores_are_free(running: Sequence[int], usable: int, total: int) -> bool:
+    """Return whether a machine of `total` cores has `usable` cores for this process beside its other work.
+
+    `running` are counts of the threads that run or wait for a core, this process among them; none: not known.
+    """
+    return bool(running) and sorted(running)[len(running) // 2] - 1 + usable <= total
+
+
+def _count_running() -> list[int]:
+    """Count the threads of this machine that run or wait for a core, a few times; empty where it does not say."""
+    counts = []
+    with contextlib.suppress(OSError):
+        for _ in range(COUNTS):
+            counts.append(int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
+            time.sleep(COUNT_SECONDS)
+    return counts
+
+
 def prepare_environment(expandable: bool = False) -> None:
     """Apply `required_changes` to this process, and log them; `expandable` asks for expandable segments."""
-    os.environ.setdefault(*WAITING)
+    if not cores_are_free(_count_running(), available_cores(), os.cpu_count() or 1):
+        os.environ.setdefault(*WAITING)
     hip = hip_version()
     if expandable:
         name = ALLOCATOR[2 if hip is None else 1]

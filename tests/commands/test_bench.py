@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 
 from aam.commands.bench import bench, rate_notes
 from aam.commands.bench_cases import time_prediction, time_training, time_unifrac
+from aam.commands.bench_processes import time_process
 from aam.commands.bench_ranks import time_two_processes
 from aam.commands.compare import compare
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
@@ -92,6 +95,15 @@ def test_prediction_is_timed_as_a_user_would_run_it(study):
     timing = time_prediction(study / "table.biom", RuntimeConfig(device="cpu"), repeats=1)
     assert timing["samples"] == 25
     assert timing["seconds"]["p50"] > 0
+
+
+def test_the_memory_of_a_process_is_its_own_and_its_failure_is_one():
+    block = bytearray(b"x" * (300 << 20))
+    usage = time_process([sys.executable, "-S", "-c", "sum(range(10**6)); block = b'x' * (50 << 20)"], threads=1)
+    assert 50 << 20 < usage["peak_bytes"] < 100 << 20 < len(block)
+    assert 0 < usage["processor_seconds"] < 60
+    with pytest.raises(subprocess.CalledProcessError, match="exit status 3"):
+        time_process([sys.executable, "-S", "-c", "raise SystemExit(3)"], threads=1)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aam.runtime import environment
-from aam.runtime.environment import prepare_environment, required_changes
+from aam.runtime.environment import cores_are_free, prepare_environment, required_changes
 
 HIP = "6.3.42134"
 
@@ -68,13 +68,49 @@ print(os.environ["TRITON_CACHE_DIR"])
     assert re.search(r"/job/aam-cache-\d+-7/triton$", printed.strip())
 
 
-def test_threads_that_wait_do_not_spin_unless_asked_to(plain_python):
-    run = (
-        "import os; from aam.runtime.environment import prepare_environment; {}"
-        "prepare_environment(); print(os.environ['OMP_WAIT_POLICY'])"
+@pytest.mark.parametrize(
+    ("running", "usable", "total", "free"),
+    [
+        ([1, 1, 1, 1, 1], 2, 2, True),
+        ([1, 3, 1, 1, 2], 2, 2, True),
+        ([2, 2, 1, 2, 3], 2, 2, False),
+        ([97, 96, 99], 96, 192, True),
+        ([99, 98, 97], 96, 192, False),
+        ([], 2, 2, False),
+    ],
+)
+def test_cores_are_free_where_other_work_leaves_as_many_as_are_used(running, usable, total, free):
+    assert cores_are_free(running, usable, total) == free
+
+
+def test_running_threads_are_counted_where_the_system_says_them():
+    counts = environment._count_running()
+    assert all(count >= 1 for count in counts)
+    assert len(counts) in (0, environment.COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("running", "given", "expected"),
+    [
+        ("[10**6]", {}, "PASSIVE"),
+        ("[]", {}, "PASSIVE"),
+        ("[-(10**6)]", {}, "None"),
+        ("[10**6]", {"OMP_WAIT_POLICY": "active"}, "active"),
+    ],
+)
+def test_threads_that_wait_sleep_beside_other_work_unless_asked_not_to(plain_python, running, given, expected):
+    printed = plain_python(
+        f"""if True:
+        import os
+        from aam.runtime import environment
+        environment._count_running = lambda: {running}
+        os.environ.pop("OMP_WAIT_POLICY", None)
+        os.environ |= {given}
+        environment.prepare_environment()
+        print(os.environ.get("OMP_WAIT_POLICY"))
+        """
     )
-    assert plain_python(run.format("os.environ.pop('OMP_WAIT_POLICY', None); ")).strip() == "PASSIVE"
-    assert plain_python(run.format("os.environ['OMP_WAIT_POLICY'] = 'active'; ")).strip() == "active"
+    assert printed.strip() == expected
 
 
 def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
