@@ -36,8 +36,9 @@ GRACE_SECONDS = 15.0
 # Environment variable with the process that started the ranks of a node: they end with it.
 LAUNCHER = "AAM_LAUNCHER"
 
-# The place of this process in each group of several ranks that it has joined.
-_groups: list[World] = []
+# The groups of several ranks that this process has joined, kept to its end: to free one joins its threads while Python
+# is locked, and a thread that frees the tensors of a finished all-reduce waits for that lock, so both wait for ever.
+_groups: list[Any] = []
 
 
 def is_launched(environment: Mapping[str, str]) -> bool:
@@ -88,8 +89,8 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
     logging.getLogger("aam").setLevel(logging.INFO if world.is_main else logging.ERROR)
     store = _connect_store(world, world.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    _groups.append(world)
     dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT)
+    _groups.append(dist.group.WORLD)
     finished = threading.Event()
     watch = threading.Thread(target=_watch_other_ranks, args=(world, finished), daemon=True)
     watch.start()
@@ -110,8 +111,8 @@ def process_group(config: ProcessConfig) -> Iterator[World]:
 def end_rank(status: int) -> None:
     """End this process with `status` where it was one of several ranks; else return.
 
-    It ends without the interpreter's teardown: threads of the group that the teardown meets may abort the process
-    (SIGABRT), under load in one of hundreds of ends, which would hide the status. An error that is being handled is
+    It ends without the interpreter's teardown: threads of the group that wait for the interpreter when it is gone abort
+    the process (SIGABRT), under load in one of hundreds of ends, and hide the status. An error that is being handled is
     shown with its traceback; what cannot be printed to its end makes a status of 0 that of a failure.
     """
     if not _groups:
