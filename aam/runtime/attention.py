@@ -17,6 +17,10 @@ BACKENDS = {
 # torch's own choice among them.
 SDPA = "sdpa"
 
+# Longest sequences of a CPU for which two products and a softmax are faster, forward and backward, than torch's own
+# kernel (docs/decisions.md).
+SHORT = {torch.float32: 50, torch.bfloat16: 150}
+
 # The back end of each kind of call, (precision, masked); for a kind that is absent torch chooses.
 _backends: dict[tuple[torch.dtype, bool], SDPBackend] = {}
 
@@ -25,13 +29,22 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask
     """Compute attention of `query` over `key` and `value`, each ``[batch, heads, length, width]``.
 
     `mask` is boolean ``[batch, 1, 1, length]``, true where a key may be seen. The back end is entered here, so that
-    a call that is recomputed in backward takes the same one.
+    a call that is recomputed in backward takes the same one. Where torch chooses, short sequences of a CPU are computed
+    by the formula.
     """
     backend = _backends.get((query.dtype, mask is not None))
     if backend is None:
+        if query.device.type == "cpu" and key.shape[-2] <= SHORT.get(query.dtype, 0):
+            return attention_formula(query, key, value, mask)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def attention_formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute attention as two products and a softmax; arguments are those of `scaled_dot_product_attention`."""
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+    return masked_softmax(scores, mask, dim=-1).to(value.dtype) @ value
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None, dim: int) -> Tensor:

@@ -37,8 +37,8 @@ Checks = dict[str, dict[str, Check]]
 # Largest error of attention and, as a share of the largest, of its gradients; ignoring a mask is off by more than 1.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 TF32_TOLERANCE = 5e-3
-# Lengths of the calls that are checked, the last is also timed; on a CPU nothing is timed.
-LENGTHS = {"cpu": [77], "cuda": [77, 1000], "mps": [77]}
+# Lengths of the calls that are checked, the last is also timed; on a CPU nothing is timed, and some are SHORT.
+LENGTHS = {"cpu": [20, 77, 200], "cuda": [77, 1000], "mps": [77]}
 REPEATS = 10
 # Error of a result that is not finite; JSON has no infinity.
 NOT_FINITE = 1e30

@@ -9,7 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
-from aam.runtime.attention import is_valid_choice, masked_softmax, scaled_dot_product_attention, use_backends
+from aam.runtime.attention import SHORT, is_valid_choice, masked_softmax, scaled_dot_product_attention, use_backends
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +28,28 @@ def test_attention_is_its_formula():
     torch.testing.assert_close(scaled_dot_product_attention(query, key, value, keep), expected)
     changed = torch.where(keep.transpose(-1, -2), value, 1e6)
     torch.testing.assert_close(scaled_dot_product_attention(query, key, changed, keep), expected)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_short_and_long_sequences_of_a_cpu_are_the_same_attention(dtype, tolerance, masked):
+    """The last position attends alike whether the sequence is short or is filled up with positions not seen."""
+    generator = torch.Generator().manual_seed(0)
+    length, longer = 12, SHORT[dtype] + 1
+    inputs = torch.randn(3, 2, 4, longer, 8, generator=generator).to(dtype).requires_grad_()
+    query, key, value = inputs.unbind(0)
+    seen = torch.arange(longer) < torch.tensor([length, 5 if masked else length])[:, None]
+    keep = seen[:, None, None, :]
+    long = scaled_dot_product_attention(query, key, value, keep)[:, :, :length]
+    cut = [x[:, :, :length] for x in (query, key, value)]
+    short = scaled_dot_product_attention(*cut, keep[..., :length] if masked else None)
+    assert short.dtype == dtype
+    torch.testing.assert_close(short, long, rtol=tolerance, atol=tolerance)
+    weight = torch.randn(short.shape, generator=generator).to(dtype)
+    of_short, of_long = (
+        torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)[0] for out in (short, long)
+    )
+    torch.testing.assert_close(of_short, of_long, rtol=tolerance, atol=tolerance)
 
 
 def test_masked_softmax():
@@ -51,7 +73,7 @@ def attended_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_back_end_chosen_inside_is_the_same_when_recomputed():
-    x = torch.randn(2, 2, 16, 8, requires_grad=True)
+    x = torch.randn(2, 2, 16, 8, dtype=torch.float64, requires_grad=True)
     with sdpa_kernel(SDPBackend.MATH):
         outside = checkpoint(attended_sum, x, use_reentrant=False)
     with pytest.raises(
