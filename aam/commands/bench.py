@@ -28,7 +28,7 @@ from aam.config_commands import BenchConfig, SimulateConfig
 from aam.contradictions import check_command
 from aam.data.simulate import simulate
 from aam.engine.options import RunConfig
-from aam.errors import InputError
+from aam.errors import InputError, Problems
 from aam.runtime.device import device_name, prepare_device, slug
 from aam.runtime.files import check_writable, write_text
 from aam.training.steps import STAGES
@@ -169,17 +169,23 @@ def bench(config: BenchConfig) -> None:
     name = device_name(device)
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
     check_writable(output, overwrite=True)
+    if output.is_dir():
+        raise InputError(f"--output: {output} is a folder, expected a JSON file")
     results: dict[str, Measurements] = {}
+    skipped = Problems()
     with _inputs(config) as (table, tree):
         for case, work in _work(config, table, tree).items():
             if case not in config.cases and not (config.all and case in LONG_CASES):
                 continue
             if isinstance(work, str):
                 print(f"{case}: skipped, {work}", flush=True)
+                skipped.add(f"--cases {case}: {work}")
                 continue
             results[case] = _alone(case, work)
             facts = [*_speed(results[case]), rate_notes(results[case], results, case)]
             print(f"{case}: {'; '.join(filter(None, facts))}", flush=True)
+    if not results:
+        skipped.raise_if_any()
     _show(results, name)
     about = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
     about |= {"aam": aam.__version__, "date": time.strftime("%Y-%m-%d"), "table": table.parent.name}

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from aam.config import TrainConfig
-from aam.errors import RunError
+from aam.errors import InputError, RunError
 from aam.runtime.launch import rank_environment
 
 # The last epoch is timed; by then everything that is done only once is over.
@@ -50,7 +50,9 @@ def _run(commands: Sequence[Sequence[str]], ranks: bool) -> None:
         for process, errors in started:
             if process.wait():
                 errors.seek(0)
-                message = errors.read()[-2000:]
+                message = errors.read()[-2000:].strip()
+                if process.returncode == 2:
+                    raise InputError(message)
                 raise RunError(f"{shlex.join(commands[0])} ended with exit status {process.returncode}: {message}")
 
 

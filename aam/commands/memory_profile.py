@@ -28,9 +28,10 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
     snapshot = getattr(runtime, "memory_snapshot", False) and device.type == "cuda"
     if snapshot:
         torch.cuda.memory._record_memory_history()
-    output = getattr(runtime, "output_dir", None) or getattr(config, "output", None) or Path("memory")
-    folder = output if output.suffix == "" else output.with_suffix(".memory")
-    if folder != getattr(runtime, "output_dir", None):
+    folder = getattr(runtime, "output_dir", None)
+    if folder is None:
+        output = getattr(config, "output", None) or Path("memory")
+        folder = output if output.suffix == "" else output.with_suffix(".memory")
         check_writable(folder, getattr(runtime, "overwrite", False))
     peaks: dict[str, dict[str, int]] = {}
     try:

@@ -18,7 +18,7 @@ from aam.errors import InputError, shown
 from aam.options import given
 from aam.runtime.distributed import SINGLE, World
 from aam.runtime.files import PARTIAL, REPLACED, check_writable, remove, remove_partial, write_text
-from aam.runtime.folder_lock import LOCK, lock_folder
+from aam.runtime.folder_lock import LOCK, check_unlocked, lock_folder
 from aam.runtime.manifest import verify_manifest
 
 log = logging.getLogger("aam")
@@ -30,6 +30,11 @@ RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "s
 HIDDEN = (LOCK, PARTIAL, REPLACED)
 
 
+def _entries(folder: Path) -> list[Path]:
+    """Return what a folder holds, without what `aam` keeps for itself; nothing where there is no folder."""
+    return [path for path in folder.iterdir() if not path.name.startswith(HIDDEN)] if folder.exists() else []
+
+
 def check_output(folder: Path, overwrite: bool) -> None:
     """Refuse a folder that holds other files, or results of aam unless these are to be replaced."""
     check_writable(folder, overwrite=True)
@@ -37,7 +42,7 @@ def check_output(folder: Path, overwrite: bool) -> None:
         raise InputError(f"--output-dir: {folder} is a file, expected a folder")
     if folder.is_dir() and not os.access(folder, os.W_OK):
         raise InputError(f"--output-dir: no permission to write in {folder}")
-    if not folder.exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir()):
+    if not _entries(folder):
         return
     if not any((folder / name).exists() for name in (*RESULTS, CHECKPOINTS)):
         raise InputError(f"--output-dir: {folder} holds files, none of them of aam, and is left alone; choose another")
@@ -120,10 +125,18 @@ class RunDirectory:
         return run
 
     def plan(self) -> str:
-        """Return what a run would do to the directory, for ``--dry-run``."""
+        """Return what a run would do to the directory, for ``--dry-run``.
+
+        Raises
+        ------
+        InputError
+            Another process writes there.
+        """
+        check_unlocked(self.path)
         if self.resumed:
             return "the run there is finished" if self._is_complete() else "the run there would go on"
-        return "the results there would be replaced" if (self.path / RUN).exists() else "free"
+        after = "" if self.checkpoint is None else f", the run would go on from {self.runtime.resume_from}"
+        return ("everything there would be replaced" if _entries(self.path) else "free") + after
 
     def _resume(self) -> None:
         """Add this call to the run.json of the earlier run."""

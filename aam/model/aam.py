@@ -24,6 +24,8 @@ from aam.model.sample import SampleEncoder
 from aam.runtime.shapes import Bool, Float, Int64, UInt8
 
 SIZE_GROUPS = 4
+# Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next (docs/decisions.md).
+CACHED_PATCHES = 4096
 # Of one ASV among about 50 in a sample.
 TYPICAL_LOG_SHARE = -4.0
 
@@ -159,15 +161,22 @@ class Aam(nn.Module):
         self, tokens: UInt8[Tensor, "U L"], padded: bool
     ) -> tuple[Float[Tensor, "U P D"], Float[Tensor, "U D"]]:
         """Return patch vectors ``[U, P, D]`` and ASV vectors ``[U, D]``, a chunk at a time."""
-        if self.asv_chunk is None:
-            return self.asv(tokens, padded)  # type: ignore[no-any-return]
         parts = []
-        for chunk in tokens.split(self.asv_chunk):
+        for chunk in tokens.split(self._asvs_at_once(tokens)):
             if torch.is_grad_enabled() and self.recompute_chunks:
                 parts.append(checkpoint(self.asv, chunk, padded, use_reentrant=False))
             else:
                 parts.append(self.asv(chunk, padded))
+        if len(parts) == 1:
+            return parts[0]  # type: ignore[no-any-return]
         return torch.cat([patches for patches, _ in parts]), torch.cat([vectors for _, vectors in parts])
+
+    def _asvs_at_once(self, tokens: UInt8[Tensor, "U L"]) -> int:
+        if self.asv_chunk is not None:
+            return self.asv_chunk
+        if tokens.device.type != "cpu":
+            return max(len(tokens), 1)
+        return max(CACHED_PATCHES // max(self.asv.patches(tokens.shape[1]), 1), 1)
 
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: Batch, hidden: Bool[Tensor, "B S"] | None = None
@@ -195,7 +204,7 @@ class Aam(nn.Module):
         At initialization the vectors of different ASVs, and more so of samples, are almost equal, and the
         first epochs are spent on telling them apart (docs/decisions.md has the numbers).
         """
-        self.asv.standardize(batch.tokens, batch.padded)
+        self.asv.standardize(batch.tokens.split(self._asvs_at_once(batch.tokens)), batch.padded)
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.sample.standardize(asvs, batch.asv, batch.counts)
         self.read_presence_anew(batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,7 +35,7 @@ class AsvEncoder(nn.Module):
         width = config.embedding_dim
         self.patch = config.patch
         self.max_bp = config.positions
-        n_patches = -(-config.positions // self.patch)
+        n_patches = self.patches(config.positions)
         self.stem = nn.Linear(self.patch * N_TOKENS, width, bias=False)
         self.position = nn.Parameter(0.02 * torch.randn(n_patches, width))
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
@@ -51,6 +53,10 @@ class AsvEncoder(nn.Module):
         x, keep = self.embed(tokens, padded)
         x = self.stack(x, attention_mask(keep))
         return x, self.pool_patches(x, keep)
+
+    def patches(self, length: int) -> int:
+        """Return the patches of a sequence of `length` bases."""
+        return -(-length // self.patch)
 
     def embed(
         self, tokens: UInt8[Tensor, "U L"], padded: bool
@@ -78,12 +84,15 @@ class AsvEncoder(nn.Module):
         return F.linear(x.flatten(1), self.in_place.weight[:, : x.shape[1:].numel()], self.in_place.bias)
 
     @torch.no_grad()
-    def standardize(self, tokens: UInt8[Tensor, "U L"], padded: bool) -> None:
-        """Center and scale both parts of the ASV vectors of a first batch."""
-        x, vectors = self(tokens, padded)
-        in_place = self._in_place(x, self.split_patches(tokens, padded)[1])
-        standardize(self.pool.out, vectors - in_place, 0.5)
-        standardize(self.in_place, in_place)
+    def standardize(self, chunks: Sequence[UInt8[Tensor, "_ L"]], padded: bool) -> None:
+        """Center and scale both parts of the ASV vectors of a first batch, whose tokens come in chunks."""
+        pooled, in_place = [], []
+        for tokens in chunks:
+            x, vectors = self(tokens, padded)
+            in_place.append(self._in_place(x, self.split_patches(tokens, padded)[1]))
+            pooled.append(vectors - in_place[-1])
+        standardize(self.pool.out, torch.cat(pooled), 0.5)
+        standardize(self.in_place, torch.cat(in_place))
 
     def nucleotide_logits(self, patches: Float[Tensor, "U P D"], length: int) -> Float[Tensor, "U L 4"]:
         """Return scores of A, C, G, T at each position, ``[U, L, 4]``, from patch vectors ``[U, P, D]``."""

@@ -72,6 +72,10 @@ class HeadConfig:
     further: FurtherConfig = field(default_factory=FurtherConfig)
 
 
+# Least Euclidean distance: the map of the distance head has no gradient at 0.
+LEAST = 1e-3
+
+
 class DistanceHead(nn.Module):
     """Predicted UniFrac from sample vectors: a learned monotone map of their Euclidean distance.
 
@@ -93,8 +97,11 @@ class DistanceHead(nn.Module):
     @torch.no_grad()
     def standardize(self, samples: Float[Tensor, "B D"], mean: float) -> None:
         """Scale the map so that the predictions between these samples center on `mean`."""
+        if len(samples) < 2:
+            return
         vectors = self.vectors(samples)
-        typical = self._euclidean(vectors, vectors).median()
+        others = ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+        typical = self._euclidean(vectors, vectors)[others].median().clamp_min(LEAST)
         mean = min(max(mean, 0.01), 0.99) if self.bounded else max(mean, 0.01)
         wanted = -math.log1p(-mean) if self.bounded else mean
         self.log_scale.copy_((typical / wanted).log())
@@ -107,7 +114,7 @@ class DistanceHead(nn.Module):
 
     def forward(self, rows: Float[Tensor, "R D"], columns: Float[Tensor, "C D"]) -> Float[Tensor, "R C"]:
         """Return distances ``[R, C]`` between projected vectors ``[R, D]`` and ``[C, D]``."""
-        euclidean = self._euclidean(rows, columns).clamp_min(1e-3)
+        euclidean = self._euclidean(rows, columns).clamp_min(LEAST)
         x = torch.exp(self.log_power.exp() * (euclidean.log() - self.log_scale))
         return -torch.expm1(-x) if self.bounded else x
 

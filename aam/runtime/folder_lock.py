@@ -7,12 +7,29 @@ import fcntl
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from aam.errors import InputError
 
 log = logging.getLogger("aam")
 
 LOCK = ".lock"
+
+
+def _lock(file: IO[str], folder: Path, kind: int) -> None:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{folder}: another process is writing there; wait for it, or choose another") from None
+    except OSError as error:
+        log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+
+
+def check_unlocked(folder: Path) -> None:
+    """Raise `InputError` where another process has locked `folder`; writes nothing, not even a new lock."""
+    if (folder / LOCK).exists():
+        with (folder / LOCK).open() as file:
+            _lock(file, folder, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
@@ -25,12 +42,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         Another process holds the lock.
     """
     with (folder / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder}: another process is writing there; wait for it, or choose another") from None
-        except OSError as error:
-            log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+        _lock(file, folder, fcntl.LOCK_EX)
         yield
 
 

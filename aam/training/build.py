@@ -86,7 +86,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count twice.
         continues = same_heads and bool(targets.specs)
-    elif state is None:
+    elif state is None and (config.targets.network_predicts or not targets.specs):
         network.standardize(_first_batch(study, train_ids))
     network.to(device)
     if state is not None:

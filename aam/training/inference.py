@@ -70,7 +70,7 @@ def encode_table(
             columns = order[start : start + at_once]
             shortest, longest = int(lengths[start]), int(lengths[start + len(columns) - 1])
             tokens = study.tokens[columns, :longest].to(device)
-            _, encoded = model.asv(tokens, shortest < longest)
+            _, encoded = model.encode_asvs(tokens, shortest < longest)
             vectors[columns.to(device)] = encoded.float()
     return AsvVectors(vectors)
 

@@ -135,7 +135,7 @@ class Staged(nn.Module):
         asv = self.model.asv
         copies = 0 if masks is None else len(masks.tokens)
         layers = len(asv.stack.blocks)
-        patches = -(-batch.tokens.shape[1] // asv.patch)
+        patches = asv.patches(batch.tokens.shape[1])
         begun = sum(len(tokens) * blocks for tokens, blocks in self._chunks(batch.tokens))
         if self.world.rank == FIRST:
             return patches * (begun + layers * copies)
@@ -172,7 +172,7 @@ class Staged(nn.Module):
     def _last_stage(self, batch: Batch, masks: Masks | None) -> Outputs:
         asv = self.model.asv
         chunks = self._chunks(batch.tokens)
-        patches = -(-batch.tokens.shape[1] // asv.patch)
+        patches = asv.patches(batch.tokens.shape[1])
         for tokens, _ in chunks:
             self.link.expect(asv.position.new_empty(len(tokens), patches, asv.position.shape[1]))
         anchor = asv.position.new_zeros((), requires_grad=True)

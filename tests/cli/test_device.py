@@ -312,14 +312,15 @@ def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monke
 
 def test_memory_of_every_stage_changes_nothing_but_two_files(study, tmp_path):
     assert pretrain(study, tmp_path / "plain") == 0
-    assert pretrain(study, tmp_path / "profiled", "--memory-profile") == 0
-    assert weights(tmp_path / "plain") == weights(tmp_path / "profiled")
-    report = json.loads((tmp_path / "profiled" / "memory.json").read_text())
+    assert pretrain(study, tmp_path / "rate-0.1", "--memory-profile") == 0
+    assert weights(tmp_path / "plain") == weights(tmp_path / "rate-0.1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "rate-0.1"]
+    report = json.loads((tmp_path / "rate-0.1" / "memory.json").read_text())
     stages = report["stages"]
     assert stages.keys() == {"model creation", "transfer", "forward", "backward", "step", "between"}
     assert all(each["peak_bytes"] >= each["resident_bytes"] / 2 > 1e7 for each in stages.values())
     assert 0 < report["utilisation"] < 1
-    assert (tmp_path / "profiled" / "memory.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "rate-0.1" / "memory.png").read_bytes()[:4] == b"\x89PNG"
     before = sorted(path.name for path in (tmp_path / "plain").iterdir())
     assert pretrain(study, tmp_path / "plain", "--memory-profile") == 2, "it holds a run"
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == before

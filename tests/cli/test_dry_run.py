@@ -9,6 +9,7 @@ import pytest
 from aam.cli.main import main
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
+from aam.runtime.folder_lock import LOCK, lock_folder
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +78,10 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     for more, status, expected in (
         ((), 2, "holds results already"),
-        (("--overwrite",), 0, "the results there would be replaced"),
+        (("--overwrite",), 0, "everything there would be replaced"),
         (("--resume-from", "auto"), 0, "the run there is finished"),
         (("--resume-from", "auto", "--seed", "5"), 2, "config.runtime.seed was 0 and is 5"),
-        (("--overwrite", "--memory-profile"), 0, "the results there would be replaced"),
+        (("--overwrite", "--memory-profile"), 0, "everything there would be replaced"),
     ):
         capsys.readouterr()
         assert main(["train", *words, *more]) == status, more
@@ -92,6 +93,20 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path != run} == {
         path: time for path, time in before.items() if path not in (run, run / "metrics.json")
     }
+
+
+def test_files_beside_results_without_a_run_are_named_too(study, tmp_path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("predictions.tsv", "mine.txt"):
+        (run / name).write_text("x")
+    words = words_of(study, *supervision(study), "--members", "presence", "--output-dir", run)
+    assert main(["train", *words, "--overwrite"]) == 0
+    assert "everything there would be replaced" in capsys.readouterr().out
+    with lock_folder(run):
+        assert main(["train", *words, "--overwrite"]) == 2
+    assert "another process is writing there" in capsys.readouterr().err
+    assert sorted(path.name for path in run.iterdir()) == [LOCK, "mine.txt", "predictions.tsv"]
 
 
 def test_what_a_run_would_refuse_is_refused(study, tmp_path, capsys):

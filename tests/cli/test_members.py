@@ -13,6 +13,7 @@ import torch
 from aam.cli.main import main
 from aam.data.metadata import read_metadata
 from aam.evaluation.prediction_file import read_predictions
+from aam.model.asv import AsvEncoder
 from aam.training.saved_model import load_model, save_model
 
 pytestmark = pytest.mark.slow
@@ -116,6 +117,11 @@ def test_options_that_members_contradict_are_refused(study: Path, tmp_path: Path
     stderr = capsys.readouterr().err
     assert "each once at most" in stderr
     assert "no blend" in stderr
+
+
+def test_a_network_that_has_no_part_encodes_no_asv(study: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(AsvEncoder, "forward", None)
+    assert train(study, tmp_path / "run", "--metadata-column ph --test-size 0.3", "presence") == 0
 
 
 def test_a_network_without_weight_is_not_run(study: Path, run: Path, tmp_path: Path, monkeypatch) -> None:

@@ -152,4 +152,10 @@ def test_bad_options_are_refused(study, tmp_path):
         bench(BenchConfig(repeats=0, output=tmp_path / "a.json"))
     with pytest.raises(InputError, match="--table is not given"):
         bench(BenchConfig(tree=study / "tree.nwk", output=tmp_path / "a.json"))
+    with pytest.raises(InputError, match=f"{tmp_path} is a folder"):
+        bench(BenchConfig(output=tmp_path))
+    with pytest.raises(InputError, match="--cases unifrac: needs --tree"):
+        bench(BenchConfig(table=study / "table.biom", cases=("unifrac",), output=tmp_path / "a.json", device="cpu"))
+    with pytest.raises(InputError, match=r"metadata\.tsv"):
+        time_two_processes(study / "table.biom", study / "metadata.tsv", 1)
     assert not (tmp_path / "a.json").exists()

@@ -161,7 +161,7 @@ def test_the_bases_and_their_places_are_an_input(model_of):
                 assert (vector(other) - plain).abs().max() > 1e-3, other
 
 
-def test_bounding_memory_changes_no_result(batch, model_of):
+def test_bounding_memory_changes_no_result(batch, model_of, monkeypatch):
     """ASVs encoded in chunks, and activations recomputed in the backward pass, dropout included; in float64."""
     masks = some_masks(batch)
 
@@ -187,6 +187,19 @@ def test_bounding_memory_changes_no_result(batch, model_of):
     for chunk, recompute in ((None, True), (5, False), (5, True), (1, True)):
         compare(run(chunk, recompute), plain)
     compare(run(None, True, 0.2), run(None, False, 0.2))
+    # What a CPU encodes at a time without being asked for.
+    monkeypatch.setattr("aam.model.aam.CACHED_PATCHES", 6)
+    for recompute in (False, True):
+        compare(run(None, recompute), plain)
+
+
+def test_a_network_is_scaled_alike_whether_its_asvs_are_encoded_at_once_or_not(batch, model_of, monkeypatch):
+    whole, parts = (model_of(HEADS).double() for _ in range(2))
+    whole.standardize(batch)
+    monkeypatch.setattr("aam.model.aam.CACHED_PATCHES", 6)
+    parts.standardize(batch)
+    for name, weight in whole.state_dict().items():
+        torch.testing.assert_close(parts.state_dict()[name], weight, rtol=1e-9, atol=1e-9)
 
 
 # --- masks -------------------------------------------------------------------------------------------------

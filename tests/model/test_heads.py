@@ -54,6 +54,19 @@ def test_a_new_head_begins_near_the_truth():
     assert 0.3 < head(vectors, vectors).median() < 0.95
 
 
+@pytest.mark.parametrize("samples", [torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.ones(5, 2), torch.ones(1, 2)])
+def test_the_scale_is_finite_for_two_samples_and_for_equal_ones(samples):
+    head = DistanceHead(2, True)
+    head.standardize(samples, 0.6)
+    vectors = head.vectors(samples)
+    distances = head(vectors, vectors)
+    distances.sum().backward()
+    assert torch.isfinite(head.log_scale).all()
+    assert torch.isfinite(head.project.weight.grad).all()
+    if len(samples) == 2:
+        assert distances[0, 1].item() == pytest.approx(0.6, abs=1e-4)
+
+
 def test_near_samples_are_resolved():
     """Vectors far from the origin and near to each other lose no digits (squares and a product would)."""
     generator = torch.Generator().manual_seed(0)

@@ -7,7 +7,7 @@ import fcntl
 import pytest
 
 from aam.errors import InputError
-from aam.runtime.folder_lock import LOCK, lock_folder
+from aam.runtime.folder_lock import LOCK, check_unlocked, lock_folder
 
 
 def test_one_process_at_a_time(tmp_path):
@@ -15,6 +15,14 @@ def test_one_process_at_a_time(tmp_path):
         lock_folder(tmp_path).__enter__()
     with lock_folder(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_lock_is_looked_at_without_a_trace(tmp_path):
+    check_unlocked(tmp_path)
+    assert not list(tmp_path.iterdir())
+    with lock_folder(tmp_path), pytest.raises(InputError, match="another process is writing there"):
+        check_unlocked(tmp_path)
+    check_unlocked(tmp_path)
 
 
 def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
