@@ -17,8 +17,8 @@ from aam.config import (
     TrainConfig,
     TreeConfig,
 )
+from aam.device.options import ObservedConfig, RuntimeConfig
 from aam.options import option, section
-from aam.runtime.options import ObservedConfig, RuntimeConfig
 
 # How the name of a file of predictions ends; its columns are separated by tabs.
 PREDICTIONS = (".tsv", ".txt")

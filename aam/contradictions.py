@@ -30,10 +30,10 @@ from aam.config_commands import (
     UnifracConfig,
 )
 from aam.contradictions_pretrain import pretraining_problems
+from aam.device.files import check_writable
+from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
 from aam.options import missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
-from aam.runtime.files import check_writable
-from aam.runtime.shipped import shipped_encoders
 
 # Losses by which only the network learns.
 UNBLENDED_LOSSES = {"quantile", "asymmetric"}

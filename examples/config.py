@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aam.device.options import ObservedConfig
 from aam.options import option
-from aam.runtime.options import ObservedConfig
 
 
 @dataclass(frozen=True)

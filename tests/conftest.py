@@ -2,7 +2,7 @@
 
 Types and shapes are checked by an import hook, so `aam` must not be imported above the line that installs it,
 and what an annotation in `aam` names must be imported at run time, not under ``if TYPE_CHECKING``. Shapes come from
-`aam.runtime.shapes`, which takes jaxtyping's because jaxtyping is imported here before `aam`.
+`aam.device.shapes`, which takes jaxtyping's because jaxtyping is imported here before `aam`.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def study_of() -> Callable[..., Any]:
     from scipy.sparse import csr_array
 
     from aam.config import DataConfig
-    from aam.data.newick import parse_newick
-    from aam.data.phylogeny import match_tips
     from aam.data.study import Study
     from aam.data.table import make_table
     from aam.data.tokens import encode
+    from aam.io.newick import parse_newick
+    from aam.io.phylogeny import match_tips
 
     def make(counts, sequences, *, names=None, depth=40, seed=0, newick=None, **config) -> Study:
         names = [f"s{row}" for row in range(len(counts))] if names is None else names

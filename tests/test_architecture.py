@@ -17,7 +17,6 @@ PACKAGE = ROOT / "aam"
 EXAMPLES = ROOT / "examples"
 STEP = PACKAGE / "engine" / "step.py"
 
-MOST_LINES_OF_A_MODULE = 400
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_PARAMETERS = 8
 MOST_LINES_OF_TRAIN_STEP = 39
@@ -45,10 +44,6 @@ def lines(node: ast.AST) -> int:
     return node.end_lineno - node.lineno + 1
 
 
-def length(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())
-
-
 # --- layers ------------------------------------------------------------------------------------------------
 
 
@@ -69,12 +64,6 @@ def test_the_model_knows_neither_device_nor_rank():
 
 
 # --- sizes -------------------------------------------------------------------------------------------------
-
-
-def test_modules_stay_short():
-    long = {str(path.relative_to(ROOT)): length(path) for path in modules()}
-    long = {name: size for name, size in long.items() if size > MOST_LINES_OF_A_MODULE}
-    assert not long, long
 
 
 def test_functions_stay_short():

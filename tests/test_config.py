@@ -11,10 +11,10 @@ import pytest
 
 from aam import config, config_commands, config_tune
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TrainConfig
+from aam.device import options as runtime_options
 from aam.engine import options as engine_options
 from aam.errors import InputError
 from aam.options import from_dict, read_config, to_dict
-from aam.runtime import options as runtime_options
 
 # A new option is a visible decision: it is added here too.
 PRETRAIN = [

@@ -18,9 +18,9 @@ from aam.commands.train import run
 from aam.commands.unifrac import write_unifrac
 from aam.config import Metric, PretrainConfig
 from aam.config_commands import UnifracConfig
-from aam.data.distances import read_distances
+from aam.device.extras import import_extra
 from aam.errors import CallAgain
-from aam.runtime.extras import import_extra
+from aam.io.matrices import read_distances
 
 
 @contextlib.contextmanager

@@ -19,11 +19,11 @@ from aam.config_commands import EmbedConfig, ExplainConfig, PredictConfig
 from aam.contradictions import option_problems
 from aam.engine.run_directory import check_output
 from aam.errors import InputError
-from aam.evaluation.explanation.results import Explanation
-from aam.evaluation.explanation.tables import asv_rows
-from aam.evaluation.prediction_file import prediction_columns
-from aam.evaluation.predictions import PredictionTable
-from aam.training.saved_model import SavedModel
+from aam.evaluate.prediction_file import prediction_columns
+from aam.evaluate.predictions import PredictionTable
+from aam.explain.results import Explanation
+from aam.explain.tables import asv_rows
+from aam.predict.saved_model import SavedModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class Model:
         return pd.DataFrame(columns).set_index("sample-id")
 
     def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
-        """Return the predictions as `aam.evaluation` takes them; parameters as `predict`."""
+        """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
         with tempfile.TemporaryDirectory() as folder:
             config = self._config(PredictConfig(), table, Path(folder), options)
             if metadata is not None:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from aam.device.options import RuntimeConfig
 from aam.engine.options import RunConfig
 from aam.errors import Problems
 from aam.options import from_dict, to_dict
-from aam.runtime.options import RuntimeConfig
 
 Config = TypeVar("Config")
 

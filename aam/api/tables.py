@@ -13,9 +13,9 @@ import numpy.typing as npt
 from scipy import sparse
 
 import aam.data.table
-from aam.data.biom_writing import write_hdf5
-from aam.data.counts import RawTable, checked_table, whole_counts
 from aam.errors import InputError
+from aam.io.biom_writing import write_hdf5
+from aam.io.counts import RawTable, checked_table, whole_counts
 
 EXPECTED = (
     "expected a biom.Table, a DataFrame of samples whose columns are the ASVs' sequences, AnnData, "

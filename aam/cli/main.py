@@ -17,8 +17,8 @@ from typing import Any
 from aam import __version__
 from aam.cli.bundled import run_bundled
 from aam.cli.commands import AAM, Bundled, Command, Program
+from aam.engine.terminal import TerminalHandler, write_line
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
-from aam.runtime.terminal import TerminalHandler, write_line
 
 # How numpy, torch on a CPU and torch on a GPU report that memory is full.
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
@@ -70,8 +70,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
 
 def _end_rank(status: int) -> None:
     """End this process with `status` where it was one of several ranks; else return."""
-    if "aam.runtime.process_group" in sys.modules:
-        from aam.runtime.process_group import end_rank
+    if "aam.device.process_group" in sys.modules:
+        from aam.device.process_group import end_rank
 
         end_rank(status)
 
@@ -83,9 +83,9 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     """
     from aam.cli.command_line import parse
     from aam.contradictions import check_command
+    from aam.device.environment import prepare_environment
+    from aam.device.ranks import process_options, rank_of
     from aam.options import to_dict
-    from aam.runtime.environment import prepare_environment
-    from aam.runtime.ranks import process_options, rank_of
 
     command = program.commands[name]
     config = parse(f"{program.name} {name}", command.default(), words)
@@ -166,7 +166,7 @@ def _report(name: str, error: BaseException) -> int:
 
 def _refused(error: OSError) -> str:
     """Return what a file system refused, and what mends it."""
-    from aam.runtime.files import final_name
+    from aam.device.files import final_name
 
     place = f"{final_name(error.filename)}: " if error.filename else ""
     remedy = REMEDIES.get(error.errno or 0)

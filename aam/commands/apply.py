@@ -12,14 +12,14 @@ from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
 from aam.contradictions import check_command
 from aam.data.study import Study
 from aam.data.study_inputs import load_study
+from aam.device.decisions import decide_execution
+from aam.device.device import prepare_device
+from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
-from aam.evaluation.predictions import PredictionTable, combined
+from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import given
-from aam.runtime.decisions import decide_execution
-from aam.runtime.device import prepare_device
-from aam.runtime.options import RuntimeConfig
+from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 from aam.training.inference import predict_rows
-from aam.training.saved_model import SavedModel, load_models, samples_with_labels
 
 log = logging.getLogger("aam")
 

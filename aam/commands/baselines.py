@@ -21,18 +21,18 @@ from aam.data.study import Study
 from aam.data.study_inputs import load_study
 from aam.data.study_splits import make_splits, split_columns
 from aam.data.targets import TargetSpec, fit_targets
+from aam.device.files import check_writable, file_digest, write_text
 from aam.errors import InputError, shown
-from aam.evaluation.baseline_file import Provenance, as_prediction_table, split_digest
-from aam.evaluation.baselines import Baseline
-from aam.evaluation.bootstrap import metrics_with_intervals
-from aam.evaluation.metrics import TITLES
-from aam.evaluation.numbers import with_limits
-from aam.evaluation.prediction_file import write_predictions
-from aam.evaluation.results import plain_json
-from aam.evaluation.study_baselines import Columns, baselines_of, column_values, truth_of
-from aam.evaluation.tables import Table, plain_lines
-from aam.evaluation.target_predictions import TargetPredictions
-from aam.runtime.files import check_writable, file_digest, write_text
+from aam.evaluate.baselines import Baseline
+from aam.evaluate.bootstrap import metrics_with_intervals
+from aam.evaluate.metrics import TITLES
+from aam.evaluate.numbers import with_limits
+from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.target_predictions import TargetPredictions
+from aam.predict.baseline_file import Provenance, as_prediction_table, split_digest
+from aam.predict.study_baselines import Columns, baselines_of, column_values, truth_of
+from aam.report.results import plain_json
+from aam.report.tables import Table, plain_lines
 
 log = logging.getLogger("aam")
 

@@ -27,10 +27,10 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
 from aam.contradictions import check_command
 from aam.data.simulate import simulate
+from aam.device.device import device_name, prepare_device, slug
+from aam.device.files import check_writable, write_text
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
-from aam.runtime.device import device_name, prepare_device, slug
-from aam.runtime.files import check_writable, write_text
 from aam.training.steps import STAGES
 
 # Sizes of the public predecessor, and the batch of which it needed 10 s and 5.9 GB a step.

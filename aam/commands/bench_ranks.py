@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from aam.config import TrainConfig
+from aam.device.launch import rank_environment
 from aam.errors import InputError, RunError
-from aam.runtime.launch import rank_environment
 
 # The last epoch is timed; by then everything that is done only once is over.
 EPOCHS = 2

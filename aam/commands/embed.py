@@ -16,13 +16,13 @@ import torch
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
+from aam.device.files import atomic_file, atomic_folder
+from aam.device.options import RuntimeConfig
 from aam.engine.run_directory import check_output
 from aam.errors import InputError
 from aam.model.further import TaxaHead
-from aam.runtime.files import atomic_file, atomic_folder
-from aam.runtime.options import RuntimeConfig
+from aam.predict.saved_model import SavedModel
 from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
-from aam.training.saved_model import SavedModel
 
 log = logging.getLogger("aam")
 

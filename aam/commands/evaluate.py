@@ -11,21 +11,21 @@ import numpy as np
 
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
-from aam.data.metadata import Metadata, align, read_metadata
 from aam.data.split import Split, check_groups
 from aam.data.split_file import read_split
 from aam.data.study import Study
+from aam.device.files import atomic_folder, file_digest
 from aam.engine.run_directory import check_output
 from aam.errors import InputError, shown
-from aam.evaluation.baseline_file import Provenance, check_provenance, split_digest
-from aam.evaluation.prediction_file import read_predictions, write_predictions
-from aam.evaluation.predictions import HIGH, LOW, PredictionTable
-from aam.evaluation.report import ReportData
-from aam.evaluation.results import BaselineSource, evaluate_targets, write_results
-from aam.evaluation.study_baselines import Columns
-from aam.evaluation.target_predictions import Subset
-from aam.runtime.files import atomic_folder, file_digest
-from aam.training.saved_model import SavedModel, samples_with_labels
+from aam.evaluate.prediction_file import read_predictions, write_predictions
+from aam.evaluate.predictions import HIGH, LOW, PredictionTable
+from aam.evaluate.target_predictions import Subset
+from aam.io.metadata import Metadata, align, read_metadata
+from aam.predict.baseline_file import Provenance, check_provenance, split_digest
+from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.predict.study_baselines import Columns
+from aam.report.report import ReportData
+from aam.report.results import BaselineSource, evaluate_targets, write_results
 
 log = logging.getLogger("aam")
 

@@ -15,28 +15,28 @@ import numpy.typing as npt
 
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import ExplainConfig
-from aam.data.metadata import Metadata, read_metadata
-from aam.data.newick import pruned_tree
-from aam.data.phylogeny import Ints, Phylogeny
 from aam.data.split_file import read_split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.data.taxonomy import Taxonomy, read_taxonomy
+from aam.device.files import atomic_folder, write_text
 from aam.engine.run_directory import check_output
 from aam.engine.run_record import describe
 from aam.errors import InputError, Problems, shown
-from aam.evaluation.explanation.effects import TargetEffects, joined_effects
-from aam.evaluation.explanation.figures import write_figures
-from aam.evaluation.explanation.files import folder_names
-from aam.evaluation.explanation.page import explanation_html, importances_html
-from aam.evaluation.explanation.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
-from aam.evaluation.explanation.tables import Asvs, make_asvs
-from aam.evaluation.report_html import IMPORTANCES, with_importances
+from aam.explain.effects import TargetEffects, joined_effects
+from aam.explain.explain import explain_samples
+from aam.explain.figures import write_figures
+from aam.explain.files import folder_names
+from aam.explain.page import explanation_html, importances_html
+from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
+from aam.explain.tables import Asvs, make_asvs
+from aam.io.metadata import Metadata, read_metadata
+from aam.io.newick import pruned_tree
+from aam.io.phylogeny import Ints, Phylogeny
+from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import given, to_dict
-from aam.runtime.files import atomic_folder, write_text
-from aam.training.explanation.explain import explain_samples
-from aam.training.members.members import specs_in_order
-from aam.training.saved_model import SavedModel, samples_with_labels
+from aam.predict.members import specs_in_order
+from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.report.report_html import IMPORTANCES, with_importances
 
 log = logging.getLogger("aam")
 

@@ -17,12 +17,12 @@ import aam
 from aam.config_commands import ExportConfig
 from aam.contradictions import check_command
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
+from aam.device.attention import use_backends
+from aam.device.extras import import_extra
+from aam.device.files import atomic_folder
 from aam.errors import InputError, RunError
 from aam.options import given
-from aam.runtime.attention import use_backends
-from aam.runtime.extras import import_extra
-from aam.runtime.files import atomic_folder
-from aam.training.exported import (
+from aam.predict.exported import (
     AXES,
     ODD_BATCHES,
     ExportedEncoder,
@@ -32,7 +32,7 @@ from aam.training.exported import (
     network_outputs,
     output_names,
 )
-from aam.training.saved_model import SavedModel, load_models
+from aam.predict.saved_model import SavedModel, load_models
 
 log = logging.getLogger("aam")
 

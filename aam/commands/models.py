@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aam.config_commands import ModelsConfig
 from aam.contradictions import check_command
+from aam.device.files import read_json
+from aam.device.manifest import verify_manifest
+from aam.encoders import CARD, shipped_encoders
 from aam.errors import InputError, shown
-from aam.runtime.files import read_json
-from aam.runtime.manifest import verify_manifest
-from aam.runtime.shipped import CARD, shipped_encoders
 
 
 def list_models(config: ModelsConfig) -> None:

@@ -6,8 +6,8 @@ import logging
 
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
-from aam.evaluation.prediction_file import write_predictions
-from aam.runtime.files import check_writable
+from aam.device.files import check_writable
+from aam.evaluate.prediction_file import write_predictions
 
 log = logging.getLogger("aam")
 

@@ -8,9 +8,9 @@ from aam.config_commands import PrepareConfig
 from aam.contradictions import check_command
 from aam.data.prepare import write_prepared
 from aam.data.prepared import SUFFIX, is_prepared
+from aam.device.files import atomic_file, check_writable
 from aam.errors import InputError
 from aam.options import given
-from aam.runtime.files import atomic_file, check_writable
 
 log = logging.getLogger("aam")
 

@@ -21,13 +21,13 @@ from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
 from aam.contradictions import check_command
+from aam.device.device import device_name
+from aam.device.files import atomic_file, check_writable, write_text
+from aam.device.memory import memory_limit
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.options import given
-from aam.runtime.device import device_name
-from aam.runtime.files import atomic_file, check_writable, write_text
-from aam.runtime.memory import memory_limit
 from aam.training.memory_budget import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from aam.config_commands import ReportConfig
 from aam.contradictions import check_command
-from aam.data.metadata import Metadata, read_metadata
+from aam.device.files import write_text
 from aam.engine.run_record import RUN, read_record
-from aam.evaluation.run_comparison import Run, compare_runs_html, read_runs
+from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
-from aam.runtime.files import write_text
+from aam.report.run_comparison import Run, compare_runs_html, read_runs
 
 log = logging.getLogger("aam")
 

@@ -6,8 +6,8 @@ import math
 
 from aam.data.loader import Loader
 from aam.data.split import SUBSETS, Split
-from aam.runtime.device import device_name
-from aam.runtime.distributed import SINGLE
+from aam.device.device import device_name
+from aam.device.distributed import SINGLE
 from aam.training.inputs import Prepared, labels_used
 
 

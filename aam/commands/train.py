@@ -18,32 +18,32 @@ from aam.config_commands import ForestConfig
 from aam.contradictions import check_command
 from aam.data.duplicates import duplicates_across_subsets
 from aam.data.split import SUBSETS, Split
+from aam.device.decisions import decide_execution
+from aam.device.files import seen_from_here
+from aam.device.launch import launch, process_count
+from aam.device.process_group import is_launched, process_group
+from aam.encoders import model_folder
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, earlier_decisions
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, shown
-from aam.evaluation.figures.svg import Figure
-from aam.evaluation.figures.training import loss_figures, loss_names, read_epochs
-from aam.evaluation.prediction_file import read_predictions, write_predictions
-from aam.evaluation.predictions import PredictionTable, joined
-from aam.evaluation.report import ReportData, TargetResult
-from aam.evaluation.results import BaselineSource, evaluate_targets, with_intervals, write_results
-from aam.evaluation.study_baselines import Columns
-from aam.evaluation.tables import Table
-from aam.evaluation.target_predictions import Subset
+from aam.evaluate.prediction_file import read_predictions, write_predictions
+from aam.evaluate.predictions import PredictionTable, joined
+from aam.evaluate.target_predictions import Subset
 from aam.options import to_dict
-from aam.runtime.decisions import decide_execution
-from aam.runtime.files import seen_from_here
-from aam.runtime.launch import launch, process_count
-from aam.runtime.process_group import is_launched, process_group
-from aam.runtime.shipped import model_folder
+from aam.predict.saved_model import SavedModel, load_model, save_ensemble, save_model
+from aam.predict.study_baselines import Columns
+from aam.report.encoder_quality import evaluate_encoder
+from aam.report.figures.svg import Figure
+from aam.report.figures.training import loss_figures, loss_names, read_epochs
+from aam.report.report import ReportData, TargetResult
+from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
+from aam.report.tables import Table
 from aam.training.compilation import compiler_for
-from aam.training.encoder_quality import evaluate_encoder
 from aam.training.fit import VALIDATION, train_one
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, check_targets, labels_used, load_inputs
 from aam.training.memory_budget import choose_batch_size, measure_budget
-from aam.training.saved_model import SavedModel, load_model, save_ensemble, save_model
 
 log = logging.getLogger("aam")
 

@@ -17,16 +17,16 @@ from aam.config import FineTuneConfig
 from aam.config_tune import SearchConfig, TuneConfig
 from aam.data.split import Split
 from aam.data.split_file import write_split
+from aam.device.extras import import_extra
+from aam.device.files import remove, seen_from_here, write_text
+from aam.device.folder_lock import share_folder
+from aam.device.rng import generator
 from aam.engine.run_directory import check_output, remove_earlier_run
 from aam.engine.run_record import RUN, check_same, describe, read_record
 from aam.errors import InputError, RunError
-from aam.evaluation.numbers import number
-from aam.evaluation.search import SearchResult, TrialResult, write_search
+from aam.evaluate.numbers import number
 from aam.options import given, to_dict, to_toml
-from aam.runtime.extras import import_extra
-from aam.runtime.files import remove, seen_from_here, write_text
-from aam.runtime.folder_lock import share_folder
-from aam.runtime.rng import generator
+from aam.report.search import SearchResult, TrialResult, write_search
 from aam.training.inputs import Prepared, check_targets, load_inputs
 from aam.training.search_space import Searched, search_space, value_of
 from aam.training.trials import fold_errors, inner_folds, without_test

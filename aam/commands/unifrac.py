@@ -11,23 +11,22 @@ from scipy import sparse
 
 from aam.config_commands import UnifracConfig
 from aam.contradictions import check_command
-from aam.data.distances import ids_beside, write_distances, write_faith_pd
-from aam.data.newick import pruned_tree
-from aam.data.phylogeny import Ints
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
-from aam.data.unifrac import faith_pd, inner, samples_without_tips
-from aam.data.unifrac_blocks import Tile
-from aam.data.unifrac_kernels import UnifracOptions
-from aam.data.unifrac_stripes import parse_stripe, read_stripes, stripe_tiles, write_stripe
-from aam.data.unifrac_tiles import unifrac_tiles
-from aam.data.unifrac_visits import Multiply
+from aam.device.files import check_writable, file_digest
+from aam.device.options import RuntimeConfig
+from aam.device.processors import available_cores, may_have_gpu
+from aam.engine.terminal import ProgressBar
 from aam.errors import InputError, shown
+from aam.io.matrices import Tile, ids_beside, write_distances, write_faith_pd
+from aam.io.newick import pruned_tree
+from aam.io.phylogeny import Ints
 from aam.options import given, to_dict
-from aam.runtime.files import check_writable, file_digest
-from aam.runtime.options import RuntimeConfig
-from aam.runtime.processors import available_cores, may_have_gpu
-from aam.runtime.terminal import ProgressBar
+from aam.unifrac.batch import faith_pd, inner, samples_without_tips
+from aam.unifrac.kernels import UnifracOptions
+from aam.unifrac.stripes import parse_stripe, read_stripes, stripe_tiles, write_stripe
+from aam.unifrac.tiles import unifrac_tiles
+from aam.unifrac.visits import Multiply
 
 log = logging.getLogger("aam")
 
@@ -71,8 +70,8 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     worth_it = samples >= GPU_SAMPLES and config.unifrac_metric == "unifrac" and may_have_gpu()
     if config.device == "cpu" or (config.device == "auto" and not worth_it):
         return inner
-    from aam.data.unifrac_device import multiply_on
-    from aam.runtime.device import prepare_device
+    from aam.device.device import prepare_device
+    from aam.unifrac.on_device import multiply_on
 
     device = prepare_device(RuntimeConfig(device=config.device, threads=config.threads))
     # MPS has no float64.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from aam.runtime.shapes import Float, Int64, UInt8
-from aam.runtime.timing import stage
+from aam.device.shapes import Float, Int64, UInt8
+from aam.device.timing import stage
 
 
 @dataclass(frozen=True)

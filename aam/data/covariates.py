@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from aam.config import CovariateConfig
-from aam.data.metadata import Metadata
 from aam.data.targets import Scale
 from aam.errors import InputError, Problems, shown
+from aam.io.metadata import Metadata
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, FurtherTarget
-from aam.data.dissimilarity import bray_curtis, jaccard
-from aam.data.phylogeny import Phylogeny
 from aam.data.study import Rows, Study
 from aam.data.taxa import Taxa, read_lineages
-from aam.data.unifrac import faith_pd
+from aam.io.phylogeny import Phylogeny
+from aam.unifrac.batch import faith_pd
+from aam.unifrac.dissimilarity import bray_curtis, jaccard
 
 log = logging.getLogger("aam")
 

@@ -19,9 +19,9 @@ from aam.data.batch import Batch, Budget
 from aam.data.draw import NOTHING, Withheld, draw_batch, draw_rows, make_batch
 from aam.data.study import Row, Rows, Study
 from aam.data.study_batches import batches_by_study, each_study
+from aam.device.distributed import SINGLE, World
+from aam.device.rng import generator
 from aam.errors import WARNINGS, RunError
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.rng import generator
 
 
 def _ignore_warnings(worker: int) -> None:

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.newick import read_tree
-from aam.data.phylogeny import Phylogeny
 from aam.data.tokens import PAD, N, Tokens, encode, kmer_words
 from aam.errors import InputError
+from aam.io.newick import read_tree
+from aam.io.phylogeny import Phylogeny
 
 K = 8
 

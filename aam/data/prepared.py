@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from aam.data.phylogeny import Ints, Phylogeny
 from aam.data.texts import Selected, Texts
+from aam.device.files import BLOCK, file_digest
 from aam.errors import InputError
-from aam.runtime.files import BLOCK, file_digest
+from aam.io.phylogeny import Ints, Phylogeny
 
 log = logging.getLogger("aam")
 

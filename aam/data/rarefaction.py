@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.table import Integers, SampleTable
-from aam.runtime.rng import generator
+from aam.device.rng import generator
 
 # Up to here numpy's shuffle of the reads is faster than its draw per ASV (23 against 50 us at 20,000 reads).
 MAX_SHUFFLED = 1 << 17

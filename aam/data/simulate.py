@@ -21,11 +21,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from aam.config_commands import SimulateConfig
-from aam.data.biom_writing import write_hdf5
 from aam.data.simulate_tree import Floats, Ints, Tree, draw_tree, evolve_sequences, evolve_traits
+from aam.device.files import atomic_folder, check_writable
+from aam.device.rng import generator
 from aam.errors import InputError
-from aam.runtime.files import atomic_folder, check_writable
-from aam.runtime.rng import generator
+from aam.io.biom_writing import write_hdf5
 
 BIOMES = ("gut", "skin", "mouth", "gill")
 SEASONS = ("spring", "summer", "autumn", "winter")

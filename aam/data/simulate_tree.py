@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.preprocessing import StandardScaler
 
-from aam.runtime.rng import generator
+from aam.device.rng import generator
 
 # Base composition of the 150 nt after primer 515F in public tables of the V4 region.
 BASES = np.frombuffer(b"ACGT", np.uint8)

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from aam.device.rng import generator
 from aam.errors import InputError, shown
-from aam.runtime.rng import generator
 
 Subset = Literal["train", "validation", "test"]
 

@@ -7,9 +7,9 @@ import io
 from pathlib import Path
 
 from aam.data.split import SUBSETS, Split, Subset
-from aam.data.text import MAX_PROBLEMS, decoded, parse_rows, read_bytes
+from aam.device.files import write_text
 from aam.errors import InputError, Problems, shown
-from aam.runtime.files import write_text
+from aam.io.text import MAX_PROBLEMS, decoded, parse_rows, read_bytes
 
 # The second column kept its name when the word for its values became subset.
 HEADER = ["sample-id", "side", "fold"]

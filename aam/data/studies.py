@@ -14,12 +14,12 @@ from scipy.sparse import block_diag, csr_array
 
 from aam.config import NO_TREE, DataConfig
 from aam.data.depth import choose_depth
-from aam.data.newick import pruned_tree
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile
 from aam.data.study import Rows, Study, StudyPart
 from aam.data.table import SampleTable, check_length, deep_enough, make_table, read_table, trim
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
+from aam.io.newick import pruned_tree
 
 log = logging.getLogger("aam")
 

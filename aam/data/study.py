@@ -12,13 +12,13 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig
-from aam.data.distances import DistanceMatrix
-from aam.data.metadata import Metadata
-from aam.data.phylogeny import Phylogeny
 from aam.data.placement import Placement, ReferenceTree
 from aam.data.table import SampleTable
 from aam.data.taxa import Taxa
-from aam.data.taxonomy import Lineage
+from aam.io.matrices import DistanceMatrix
+from aam.io.metadata import Metadata
+from aam.io.phylogeny import Phylogeny
+from aam.io.taxonomy import Lineage
 
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from aam.data.study import Rows
-from aam.runtime.rng import generator
+from aam.device.rng import generator
 
 
 def each_study(origin: Rows, sample_ids: Sequence[str], rows: Rows, size: int) -> list[Rows]:

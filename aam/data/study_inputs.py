@@ -10,15 +10,15 @@ import torch
 
 from aam.config import DataConfig
 from aam.data.depth import Labels, choose_depth, dropped_by_class
-from aam.data.distances import read_distances
-from aam.data.metadata import Metadata, align, read_metadata
-from aam.data.newick import pruned_tree
-from aam.data.phylogeny import Ints, Phylogeny
 from aam.data.study import Study
 from aam.data.study_splits import split_samples
 from aam.data.table import SampleTable, check_length, deep_enough, read_table, select_samples, trim
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
+from aam.io.matrices import read_distances
+from aam.io.metadata import Metadata, align, read_metadata
+from aam.io.newick import pruned_tree
+from aam.io.phylogeny import Ints, Phylogeny
 
 log = logging.getLogger("aam")
 

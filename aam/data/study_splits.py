@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from aam.config import DataConfig, StudyConfig
-from aam.data.metadata import Metadata
 from aam.data.split import Split, check_groups, from_column, kfold, make_split, restricted
 from aam.data.split_file import read_split
 from aam.data.study import Study
 from aam.errors import InputError, shown
+from aam.io.metadata import Metadata
 
 log = logging.getLogger("aam")
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from aam.config import CovariateConfig, Loss, TargetConfig
 from aam.data.covariates import Covariates, fit_covariates
-from aam.data.metadata import Metadata
 from aam.data.study import Study
 from aam.data.targets import Targets, fit_targets
 from aam.errors import InputError, Problems, shown
+from aam.io.metadata import Metadata
 from aam.options import pairs
 
 Weights = npt.NDArray[np.float32]

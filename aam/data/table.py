@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from aam.data.artifact import ZIP_MAGIC, read_artifact
-from aam.data.biom import HDF5_MAGIC, read_hdf5, read_json
-from aam.data.biom_writing import write_hdf5
-from aam.data.classic import read_tsv
-from aam.data.counts import MAX_COUNT, RawTable, checked_table
-from aam.data.fasta import clean, first_not_dna, read_fasta
 from aam.data.prepared import Prepared, find_prepared
-from aam.data.text import GZIP_MAGIC, read_bytes
+from aam.device.files import atomic_file
 from aam.errors import InputError, shown
-from aam.runtime.files import atomic_file
+from aam.io.biom import HDF5_MAGIC, read_hdf5, read_json
+from aam.io.biom_writing import write_hdf5
+from aam.io.classic import read_tsv
+from aam.io.counts import MAX_COUNT, RawTable, checked_table
+from aam.io.fasta import clean, first_not_dna, read_fasta
+from aam.io.qza import ZIP_MAGIC, read_artifact
+from aam.io.text import GZIP_MAGIC, read_bytes
 
 log = logging.getLogger("aam")
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import Transform
-from aam.data.metadata import Metadata, is_number
 from aam.errors import InputError, Problems, shown
+from aam.io.metadata import Metadata, is_number
 
 Kind = Literal["numeric", "class"]
 Floats = npt.NDArray[np.float64]

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.taxonomy import UNASSIGNED, Lineage, plain_name, rank_name, read_taxonomy
 from aam.errors import InputError, Problems
+from aam.io.taxonomy import UNASSIGNED, Lineage, plain_name, rank_name, read_taxonomy
 
 log = logging.getLogger("aam")
 

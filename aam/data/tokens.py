@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from aam.device.rng import GOLDEN, splitmix64
 from aam.errors import InputError
-from aam.runtime.rng import GOLDEN, splitmix64
 
 PAD, A, C, G, T, N, MASK = range(7)
 

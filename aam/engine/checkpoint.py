@@ -16,14 +16,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from aam.device.distributed import SINGLE, World
+from aam.device.files import atomic_folder, read_json, remove
+from aam.device.manifest import verify_manifest, write_manifest
+from aam.device.sharding import full_tensor, local_shards
+from aam.device.tensor_file import write_tensors
 from aam.engine.options import RunConfig
 from aam.engine.signals import ON_ANOTHER_RANK, Signals
 from aam.errors import CallAgain, InputError
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.files import atomic_folder, read_json, remove
-from aam.runtime.manifest import verify_manifest, write_manifest
-from aam.runtime.sharding import full_tensor, local_shards
-from aam.runtime.tensor_file import write_tensors
 
 log = logging.getLogger("aam")
 

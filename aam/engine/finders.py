@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from aam.device.distributed import SINGLE
+from aam.device.memory import peak_memory, reset_peak, resident_memory
+from aam.device.precision import UNSCALED, Scaler
+from aam.device.rng import random_state, set_random_state
+from aam.device.timing import stage
 from aam.engine.losses import total_loss
 from aam.engine.step import MicroBatch, train_step
 from aam.engine.task import Task
 from aam.errors import RunError
-from aam.runtime.distributed import SINGLE
-from aam.runtime.memory import peak_memory, reset_peak, resident_memory
-from aam.runtime.precision import UNSCALED, Scaler
-from aam.runtime.rng import random_state, set_random_state
-from aam.runtime.timing import stage
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aam.device.files import remove
 from aam.engine.checkpoint import CheckpointManager, State, load, save
 from aam.engine.logger import METRICS, RunLogger
 from aam.engine.options import TrainingOptions
@@ -16,7 +17,6 @@ from aam.engine.run_record import CHECKPOINTS
 from aam.engine.task import Task
 from aam.engine.tracking import Tracking
 from aam.engine.trainer import Trainer, total_steps
-from aam.runtime.files import remove
 
 log = logging.getLogger("aam")
 

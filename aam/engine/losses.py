@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from aam.runtime.distributed import World
+from aam.device.distributed import World
 
 Terms = dict[str, tuple[Tensor, Tensor]]
 

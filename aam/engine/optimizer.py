@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from aam.device.sharding import shard_like
 from aam.engine.options import TrainingOptions
-from aam.runtime.sharding import shard_like
 
 
 def _same_rate(name: str) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from aam.device.options import ProcessConfig
 from aam.options import option, rare
-from aam.runtime.options import ProcessConfig
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from aam.device.distributed import SINGLE, World
+from aam.device.rng import generator
 from aam.engine.task import Task
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.rng import generator
 
 
 class RowsTask(Task):

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import torch
 
+from aam.device.device import prepare_device
+from aam.device.files import write_text
+from aam.device.launch import launch, process_count
+from aam.device.process_group import is_launched, process_group
 from aam.engine.options import RunConfig
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe
 from aam.engine.signals import Signals
 from aam.errors import FINISHED
 from aam.options import to_dict
-from aam.runtime.device import prepare_device
-from aam.runtime.files import write_text
-from aam.runtime.launch import launch, process_count
-from aam.runtime.process_group import is_launched, process_group
 
 log = logging.getLogger("aam")
 

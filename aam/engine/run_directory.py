@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aam.device.distributed import SINGLE, World
+from aam.device.files import PARTIAL, REPLACED, check_writable, remove, remove_partial, write_text
+from aam.device.folder_lock import LOCK, check_unlocked, lock_folder
+from aam.device.manifest import verify_manifest
 from aam.engine.checkpoint import State, broadcast_state, load, load_latest, remove_later
 from aam.engine.options import RunConfig
 from aam.engine.run_record import CHECKPOINTS, RUN, Record, check_same, read_record
 from aam.engine.signals import Signals
 from aam.errors import InputError, shown
 from aam.options import given
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.files import PARTIAL, REPLACED, check_writable, remove, remove_partial, write_text
-from aam.runtime.folder_lock import LOCK, check_unlocked, lock_folder
-from aam.runtime.manifest import verify_manifest
 
 log = logging.getLogger("aam")
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 import aam
+from aam.device.files import file_digest, read_json
+from aam.device.manifest import MANIFEST
 from aam.engine.checkpoint import FACTS
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.runtime.files import file_digest, read_json
-from aam.runtime.manifest import MANIFEST
 
 log = logging.getLogger("aam")
 

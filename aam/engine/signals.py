@@ -8,8 +8,8 @@ import threading
 import time
 from types import FrameType, TracebackType
 
+from aam.device.distributed import SINGLE, World
 from aam.errors import FAILED, WARNINGS, CallAgain
-from aam.runtime.distributed import SINGLE, World
 
 ON_ANOTHER_RANK = "a signal to another rank"
 

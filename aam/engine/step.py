@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from aam.device.distributed import World
+from aam.device.precision import Scaler
+from aam.device.sharding import averaged_ranks, full_tensor, no_sync
+from aam.device.timing import stage
 from aam.engine.losses import Terms, sum_terms, total_loss
 from aam.engine.task import Task
-from aam.runtime.distributed import World
-from aam.runtime.precision import Scaler
-from aam.runtime.sharding import averaged_ranks, full_tensor, no_sync
-from aam.runtime.timing import stage
 
 
 class MicroBatch(NamedTuple):

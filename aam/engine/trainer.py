@@ -18,6 +18,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from aam.device.distributed import SINGLE, World
+from aam.device.precision import make_scaler
+from aam.device.rng import random_state, set_random_state
+from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
+from aam.device.watchdog import Watchdog
 from aam.engine.checkpoint import State, save
 from aam.engine.losses import RunningMeans
 from aam.engine.optimizer import load_optimizer_state, make_optimizer, optimizer_state
@@ -26,11 +31,6 @@ from aam.engine.schedule import learning_rate
 from aam.engine.step import MicroBatch, StepOutcome, train_step
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.precision import make_scaler
-from aam.runtime.rng import random_state, set_random_state
-from aam.runtime.sharding import full_tensor, is_sharded, parallelize, shard_like
-from aam.runtime.watchdog import Watchdog
 
 log = logging.getLogger("aam")
 

@@ -15,13 +15,13 @@ from torch.utils.checkpoint import checkpoint
 from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.data.placement import ReferenceTree
+from aam.device.shapes import Bool, Float, Int64, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.branches import BranchDistanceHead, BranchPresence
 from aam.model.covariates import CovariateFusion
 from aam.model.further import FurtherHeads, Gather
 from aam.model.heads import DistanceHead, DiversityHead, HeadConfig, Readout, TargetHead
 from aam.model.sample import SampleEncoder
-from aam.runtime.shapes import Bool, Float, Int64, UInt8
 
 SIZE_GROUPS = 4
 # Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next (docs/decisions.md).

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from aam.config import ModelConfig
 from aam.data.tokens import PAD
+from aam.device.shapes import Bool, Float, UInt8
 from aam.model.layers import AttentionPool, Stack, standardize
-from aam.runtime.shapes import Bool, Float, UInt8
 
 N_TOKENS = 7
 N_BASES = 4

@@ -10,8 +10,8 @@ from torch.nn.functional import softplus
 
 from aam.data.placement import ReferenceTree
 from aam.data.tokens import count_sketch
-from aam.runtime.products import full_precision_product
-from aam.runtime.shapes import Float, Int64
+from aam.device.products import full_precision_product
+from aam.device.shapes import Float, Int64
 
 # Length of branch that each 8-mer counts as, in substitutions per site (docs/decisions.md has others).
 WORD_LENGTH = 0.002

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.data.batch import Batch
+from aam.device.attention import scaled_dot_product_attention
+from aam.device.shapes import Bool, Float
 from aam.model.heads import HeadConfig, Readout
-from aam.runtime.attention import scaled_dot_product_attention
-from aam.runtime.shapes import Bool, Float
 
 
 class CrossAttention(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from aam.data.batch import Batch
+from aam.device.shapes import Float
 from aam.model.heads import DistanceHead, DiversityHead, FurtherConfig, Readout
-from aam.runtime.shapes import Float
 
 Gather = Callable[[Tensor, tuple[int, ...]], Tensor]
 

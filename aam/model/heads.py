@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import CovariateConfig, RegressorConfig
-from aam.runtime.shapes import Float, Int64
+from aam.device.shapes import Float, Int64
 
 # A target nearer than this to the border of its range, in shares of it or transformed units, is moved inside.
 BORDER = 0.02

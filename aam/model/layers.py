@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from aam.runtime.attention import masked_softmax, scaled_dot_product_attention
-from aam.runtime.shapes import Bool, Float
+from aam.device.attention import masked_softmax, scaled_dot_product_attention
+from aam.device.shapes import Bool, Float
 
 
 class Attention(nn.Module):

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import ModelConfig
+from aam.device.shapes import Bool, Float, Int64
 from aam.model.layers import AttentionPool, Stack, standardize
-from aam.runtime.shapes import Bool, Float, Int64
 
 # Features whose presence is read, per width; how steep and how rare they are at the start.
 FEATURES = 4

@@ -11,9 +11,9 @@ import qiime2
 from q2_types.sample_data import SampleData
 from qiime2.plugin import SemanticType, ValidationError, model
 
+from aam.device.files import read_json
+from aam.device.manifest import verify_manifest
 from aam.errors import InputError
-from aam.runtime.files import read_json
-from aam.runtime.manifest import verify_manifest
 
 AmpliconEncoder = SemanticType("AmpliconEncoder")
 AmpliconModel = SemanticType("AmpliconModel")
@@ -48,7 +48,7 @@ class ModelFolderFormat(model.DirectoryFormat):  # type: ignore[misc]
             if level == "max":
                 import torch
 
-                from aam.training.saved_model import load_model
+                from aam.predict.saved_model import load_model
 
                 load_model(path, torch.device("cpu"))
             return list(description["targets"])

@@ -21,17 +21,17 @@ from scipy.sparse import csr_array
 
 from aam.cli.main import main
 from aam.config import DataConfig
-from aam.data.newick import read_tree
 from aam.data.rarefaction import rarefied_row
 from aam.data.region import RegionProfile
 from aam.data.study import EVALUATION
 from aam.data.table import SampleTable, read_table, write_biom
+from aam.device.files import atomic_file, remove
+from aam.encoders import ENCODERS
 from aam.errors import FINISHED, InputError
+from aam.io.newick import read_tree
 from aam.model.aam import Aam
 from aam.model.branches import BranchDistanceHead
-from aam.runtime.files import atomic_file, remove
-from aam.runtime.shipped import ENCODERS
-from aam.training.saved_model import load_model, save_model
+from aam.predict.saved_model import load_model, save_model
 
 log = logging.getLogger("aam")
 

@@ -21,12 +21,12 @@ from aam.data.study import Study
 from aam.data.study_inputs import load_study
 from aam.data.table import read_table
 from aam.data.tokens import encode
+from aam.device.files import write_text
+from aam.device.options import RuntimeConfig
 from aam.errors import FINISHED
-from aam.evaluation.tables import Table
-from aam.runtime.files import write_text
-from aam.runtime.options import RuntimeConfig
-from aam.training.encoder_quality import MAX_ASVS, base_table, evaluate_encoder
-from aam.training.saved_model import SavedModel, load_models
+from aam.predict.saved_model import SavedModel, load_models
+from aam.report.encoder_quality import MAX_ASVS, base_table, evaluate_encoder
+from aam.report.tables import Table
 
 log = logging.getLogger("aam")
 

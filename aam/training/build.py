@@ -15,16 +15,16 @@ from aam.data.draw import draw_batch
 from aam.data.split import Split
 from aam.data.study import Study
 from aam.data.targets import Targets
+from aam.device.timing import stage
 from aam.engine.checkpoint import State
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.runtime.timing import stage
+from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
 from aam.training.heads import head_config, scale_samples
 from aam.training.inference import AsvVectors, encode_table
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.pipeline import PipelineTask
-from aam.training.saved_model import SavedModel, load_model, samples_with_labels
 from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
 

@@ -15,14 +15,14 @@ import torch
 
 import aam
 from aam.config import ModelConfig
+from aam.device.device import device_name, prepare_device
+from aam.device.options import RuntimeConfig
+from aam.device.platform import Facts
+from aam.device.precision import autocast, resolve_precision
+from aam.device.routing import routed
+from aam.device.verdicts import cached_verdict
 from aam.model.reference import fixed_batch, fixed_network
 from aam.options import from_dict, to_dict
-from aam.runtime.device import device_name, prepare_device
-from aam.runtime.options import RuntimeConfig
-from aam.runtime.platform import Facts
-from aam.runtime.precision import autocast, resolve_precision
-from aam.runtime.routing import routed
-from aam.runtime.verdicts import cached_verdict
 
 log = logging.getLogger("aam")
 

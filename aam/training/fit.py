@@ -9,19 +9,19 @@ from aam.data.split import Split
 from aam.data.split_file import write_split
 from aam.data.study import Study
 from aam.data.texts import Selected
+from aam.device.files import remove
+from aam.device.memory import keep_freed_memory
 from aam.engine.fit import fit
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import CHECKPOINTS
 from aam.engine.trainer import Trainer
-from aam.evaluation.prediction_file import write_predictions
+from aam.evaluate.prediction_file import write_predictions
 from aam.model.aam import Aam
-from aam.runtime.files import remove
-from aam.runtime.memory import keep_freed_memory
+from aam.predict.member_fit import with_members, without_validation
+from aam.predict.saved_model import SavedModel, save_model
 from aam.training.build import Built, build, make_task
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, labels_used
-from aam.training.member_fit import with_members, without_validation
-from aam.training.saved_model import SavedModel, save_model
 
 # Predictions of validation samples, where the saved model has learned from them too.
 VALIDATION = "validation.tsv"

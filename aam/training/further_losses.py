@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aam.data.batch import Batch
+from aam.device.shapes import Float, Int64
 from aam.engine.losses import Terms
 from aam.model.further import FurtherHeads, TaxaHead
 from aam.model.heads import DiversityHead
-from aam.runtime.shapes import Float, Int64
 from aam.training.losses import Term, pairs_of_samples, target_loss, unifrac_loss
 
 

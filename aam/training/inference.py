@@ -14,18 +14,18 @@ from torch import Tensor
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION, Study
-from aam.evaluation.conformal import Conformal
-from aam.evaluation.metrics import classification_metrics, regression_metrics
-from aam.evaluation.predictions import PredictionTable, joined
+from aam.device.distributed import World
+from aam.device.options import RuntimeConfig
+from aam.device.precision import autocast
+from aam.device.routing import routed
+from aam.device.timing import stage
+from aam.evaluate.conformal import Conformal
+from aam.evaluate.metrics import classification_metrics, regression_metrics
+from aam.evaluate.predictions import PredictionTable, joined
 from aam.model.aam import Aam, Outputs
-from aam.runtime.distributed import World
-from aam.runtime.options import RuntimeConfig
-from aam.runtime.precision import autocast
-from aam.runtime.routing import routed
-from aam.runtime.timing import stage
-from aam.training.members.members import Members
-from aam.training.members.network import NETWORK, blend_draws, per_target
-from aam.training.saved_model import SavedModel
+from aam.predict.members import Members
+from aam.predict.network import NETWORK, blend_draws, per_target
+from aam.predict.saved_model import SavedModel
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -27,17 +27,17 @@ from aam.data.study_inputs import load_study
 from aam.data.study_splits import make_splits, split_columns
 from aam.data.supervision import optional_columns, supervised
 from aam.data.targets import Targets
+from aam.device.device import prepare_device
+from aam.device.distributed import SINGLE, World
+from aam.device.manifest import MANIFEST
+from aam.device.rng import generator
+from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
-from aam.evaluation.prediction_file import name_problems
+from aam.evaluate.prediction_file import name_problems
 from aam.model.aam import Aam
-from aam.runtime.device import prepare_device
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.manifest import MANIFEST
-from aam.runtime.rng import generator
-from aam.runtime.shipped import model_folder
+from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
 from aam.training.inference import AsvVectors, EncodedAsvs
 from aam.training.losses import class_weights
-from aam.training.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
 
 log = logging.getLogger("aam")
 

@@ -21,9 +21,9 @@ from aam.config import FineTuneConfig, TargetConfig
 from aam.data.study import Study
 from aam.model.aam import Aam
 from aam.model.heads import Readout, TargetHead
+from aam.predict.truth import learned_places
 from aam.training.inference import AsvVectors, run_model
 from aam.training.losses import class_weights
-from aam.training.members.truth import learned_places
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

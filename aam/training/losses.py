@@ -12,10 +12,10 @@ from torch import Tensor
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
+from aam.device.shapes import Bool, Float, Int64
 from aam.engine.losses import Terms
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
-from aam.runtime.shapes import Bool, Float, Int64
 
 # Weights [classes] of each class column, None where all classes weigh alike.
 ClassWeights = tuple[Tensor | None, ...]

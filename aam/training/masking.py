@@ -11,10 +11,10 @@ from torch import Tensor
 from aam.config import TrainConfig
 from aam.data.batch import Batch
 from aam.data.tokens import MASK, PAD
+from aam.device.rng import GOLDEN, splitmix64
+from aam.device.shapes import Bool, Float32, Int64, UInt8
 from aam.model.aam import Masks
 from aam.model.asv import N_BASES
-from aam.runtime.rng import GOLDEN, splitmix64
-from aam.runtime.shapes import Bool, Float32, Int64, UInt8
 
 # Bases of a span.
 SPAN = 6

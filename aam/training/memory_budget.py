@@ -15,10 +15,10 @@ from aam.config import FineTuneConfig, TrainConfig
 from aam.data.batch import Budget
 from aam.data.loader import Loader
 from aam.data.study import Study
+from aam.device.memory import memory_limit
+from aam.device.platform import Facts
 from aam.engine.finders import batch_and_accumulation, fitting_batches
 from aam.errors import InputError, RunError
-from aam.runtime.memory import memory_limit
-from aam.runtime.platform import Facts
 from aam.training.steps import PretrainingSteps, steps_of
 
 log = logging.getLogger("aam")

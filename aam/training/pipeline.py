@@ -17,16 +17,16 @@ from torch.utils.checkpoint import checkpoint
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
+from aam.device.device import device_name
+from aam.device.distributed import SINGLE, World
+from aam.device.link import Link
+from aam.device.precision import autocast
+from aam.device.routing import routed
+from aam.device.timing import seconds, stage
 from aam.engine.losses import Terms
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.asv import AsvEncoder, attention_mask
 from aam.model.layers import Stack
-from aam.runtime.device import device_name
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.link import Link
-from aam.runtime.precision import autocast
-from aam.runtime.routing import routed
-from aam.runtime.timing import seconds, stage
 from aam.training.inference import AsvVectors
 from aam.training.losses import nucleotide_loss
 from aam.training.task import AmpliconTask, MaskedBatch

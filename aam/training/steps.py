@@ -16,14 +16,14 @@ from aam.data.loader import Loader
 from aam.data.placement import read_reference
 from aam.data.study import Study
 from aam.data.study_inputs import load_study
+from aam.device.decisions import decide_execution
+from aam.device.device import prepare_device
+from aam.device.precision import make_scaler
+from aam.device.timing import forward_stage, record_stages, seconds, stage
 from aam.engine.finders import StepRunner
 from aam.engine.optimizer import make_optimizer
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
-from aam.runtime.decisions import decide_execution
-from aam.runtime.device import prepare_device
-from aam.runtime.precision import make_scaler
-from aam.runtime.timing import forward_stage, record_stages, seconds, stage
 from aam.training.heads import further_config
 from aam.training.task import AmpliconTask
 

@@ -14,15 +14,15 @@ from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
+from aam.device.distributed import SINGLE, World
+from aam.device.precision import autocast
+from aam.device.routing import routed
+from aam.device.timing import stage
 from aam.engine.losses import RunningMeans, Terms
 from aam.engine.task import Metrics, Task
 from aam.engine.unfreeze import unfreeze
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.precision import autocast
-from aam.runtime.routing import routed
-from aam.runtime.timing import stage
 from aam.training.further_losses import further_counts, further_terms
 from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
 from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties

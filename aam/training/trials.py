@@ -13,14 +13,14 @@ import numpy as np
 from aam.data.split import Split, kfold
 from aam.data.study import Study
 from aam.data.table import select_samples
+from aam.device.decisions import decide_execution
 from aam.engine.run_directory import RunDirectory
 from aam.engine.signals import Signals
 from aam.errors import InputError
-from aam.evaluation.metrics import classification_metrics, regression_metrics
-from aam.evaluation.predictions import PredictionTable
-from aam.evaluation.study_baselines import truth_of
+from aam.evaluate.metrics import classification_metrics, regression_metrics
+from aam.evaluate.predictions import PredictionTable
 from aam.options import to_dict
-from aam.runtime.decisions import decide_execution
+from aam.predict.study_baselines import truth_of
 from aam.training.fit import train_one
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, resolved

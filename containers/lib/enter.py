@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from aam.runtime.environment import CACHES, VISIBLE
+from aam.device.environment import CACHES, VISIBLE
 from containers.lib.engine import PREFIXES, find_engine
 from containers.lib.errors import InputError, error_message, raise_if_any
 from containers.lib.sidecar import Sidecar, read_sidecar, sidecar_path

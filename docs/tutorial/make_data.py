@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import skbio
 
-from aam.data.artifact import read_artifact, write_artifact
-from aam.data.biom import write_hdf5
 from aam.data.table import read_table
+from aam.io.biom import write_hdf5
+from aam.io.qza import read_artifact, write_artifact
 
 # ASVs of fewer samples are left out.
 LEAST_SAMPLES = 10

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from aam.contradictions import check_command
-from aam.data.metadata import is_number
+from aam.device.files import write_text
 from aam.errors import InputError, shown
+from aam.io.metadata import is_number
 from aam.options import given
-from aam.runtime.files import write_text
 from examples.eeg.config import ChallengeConfig
 
 COLUMNS = ("subject", "session", "task", "target", "prediction", "confidence")

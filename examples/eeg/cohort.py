@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.contradictions import check_command
+from aam.device.extras import import_extra
+from aam.device.files import atomic_folder, check_writable
+from aam.device.rng import generator
 from aam.options import given
-from aam.runtime.extras import import_extra
-from aam.runtime.files import atomic_folder, check_writable
-from aam.runtime.rng import generator
 from examples.eeg.config import SimulateConfig
 
 SAMPLING_RATE = 100.0

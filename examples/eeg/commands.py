@@ -16,6 +16,11 @@ from rich.table import Table
 
 from aam.contradictions import check_command
 from aam.data.split_file import write_split
+from aam.device.decisions import decide_execution
+from aam.device.device import prepare_device
+from aam.device.files import write_text
+from aam.device.memory import memory_limit
+from aam.device.precision import make_scaler
 from aam.engine.checkpoint import load
 from aam.engine.finders import (
     StepRunner,
@@ -30,11 +35,6 @@ from aam.engine.run import Command, run_command
 from aam.engine.run_directory import RunDirectory
 from aam.errors import InputError
 from aam.options import given, to_dict
-from aam.runtime.decisions import decide_execution
-from aam.runtime.device import prepare_device
-from aam.runtime.files import write_text
-from aam.runtime.memory import memory_limit
-from aam.runtime.precision import make_scaler
 from examples.eeg.baselines import baseline_predictions
 from examples.eeg.config import CARD_SHARE, CARDS, FindConfig, ModelOptions, PretrainConfig, TrainConfig, model_problems
 from examples.eeg.network import PatchEncoder, Predictor, Pretrainer, make_encoder

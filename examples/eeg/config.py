@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from aam.device.options import ObservedConfig
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.options import option, section
-from aam.runtime.options import ObservedConfig
 
 # Options of a run that mean nothing here.
 OMITTED = ("asv_chunk_size", "pipeline", "compile_model", "gradient_checkpointing", "num_workers", "dry_run")

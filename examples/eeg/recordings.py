@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.metadata import Metadata, read_metadata
 from aam.data.split import SUBSETS, Split, kfold, make_split, restricted
+from aam.device.extras import import_extra
+from aam.device.rng import generator
 from aam.errors import InputError
+from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
-from aam.runtime.extras import import_extra
-from aam.runtime.rng import generator
 from examples.eeg.config import LabelOptions, RecordingOptions
 
 SUFFIXES = (".fif", ".edf", ".bdf", ".set", ".vhdr")

@@ -11,16 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from aam.device.distributed import SINGLE, World
+from aam.device.precision import autocast
+from aam.device.rng import generator
+from aam.device.routing import routed
 from aam.engine.losses import RunningMeans, Terms
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.rows_task import RowsTask
 from aam.engine.task import Metrics
 from aam.engine.unfreeze import unfreeze
-from aam.evaluation.metrics import unweighted_metrics, weighted_classification_metrics, weighted_regression_metrics
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.precision import autocast
-from aam.runtime.rng import generator
-from aam.runtime.routing import routed
+from aam.evaluate.metrics import unweighted_metrics, weighted_classification_metrics, weighted_regression_metrics
 from examples.eeg.config import ModelOptions, PretrainConfig
 from examples.eeg.network import Predictor, Pretrainer, augment, contrast
 from examples.eeg.recordings import Recordings, Rows, Target

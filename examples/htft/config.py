@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from aam.device.options import ObservedConfig
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.options import option, rare, section
-from aam.runtime.options import ObservedConfig
 
 # Options of a run that mean nothing here.
 OMITTED = ("asv_chunk_size", "pipeline", "fsdp", "compile_model", "gradient_checkpointing", "mixed_precision",

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.sharding import full_tensor, local_rows
+from aam.device.distributed import SINGLE, World
+from aam.device.sharding import full_tensor, local_rows
 from examples.htft.config import FieldConfig
 from examples.htft.interpolate import weights
 
@@ -42,7 +42,7 @@ class HypertensorField(nn.Module):
     output_bias : Tensor, optional
         ``[D]``, for example the logarithms of unigram probabilities.
     world : World
-        Ranks that hold the units together (`aam.runtime.distributed.shard_rows`).
+        Ranks that hold the units together (`aam.device.distributed.shard_rows`).
     """
 
     anchor: Tensor

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from aam.device.rng import generator
 from aam.engine.losses import Terms
 from aam.engine.rows_task import RowsTask
 from aam.engine.task import Metrics
 from aam.model.layers import Stack
-from aam.runtime.rng import generator
 
 # How much the two tokens before decide about the next; a model that knows them has a perplexity near 7.
 STRENGTH = 1.75

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Optimizer
 
-from aam.runtime.distributed import World
-from aam.runtime.rng import generator
+from aam.device.distributed import World
+from aam.device.rng import generator
 from examples.htft.field import HypertensorField
 from examples.htft.student import Stage
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from aam.device.distributed import SINGLE, World
+from aam.device.rng import GOLDEN, splitmix64
 from aam.options import from_dict, to_dict
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.rng import GOLDEN, splitmix64
 from examples.htft.config import StudentOptions, field_config
 from examples.htft.field import HypertensorField
 from examples.htft.sketch import CountSketch, Srht

@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from aam.device.distributed import SINGLE, World
+from aam.device.link import Link
+from aam.device.sharding import local_rows
 from aam.engine.losses import Terms
 from aam.engine.options import TrainingOptions
 from aam.engine.rows_task import RowsTask
 from aam.engine.task import Metrics
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.link import Link
-from aam.runtime.sharding import local_rows
 from examples.htft.relocation import Relocation
 from examples.htft.student import Student, evaluate
 from examples.htft.windows import Windows

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from aam.cli.main import main
-from aam.runtime.attention import use_backends
+from aam.device.attention import use_backends
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.data.metadata import read_metadata
-from aam.evaluation.prediction_file import read_predictions
+from aam.evaluate.prediction_file import read_predictions
+from aam.io.metadata import read_metadata
 from aam.model.asv import AsvEncoder
-from aam.training.saved_model import load_model, save_model
+from aam.predict.saved_model import load_model, save_model
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,11 @@ from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
 from aam.data.draw import draw_batch
 from aam.data.table import read_table, write_biom
+from aam.device.files import read_json
 from aam.engine.options import RunConfig
-from aam.runtime.files import read_json
+from aam.predict.saved_model import load_model
 from aam.training.build import build
 from aam.training.inputs import load_inputs
-from aam.training.saved_model import load_model
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from aam.cli.main import main
-from aam.data.metadata import read_metadata
-from aam.evaluation.prediction_file import read_predictions
+from aam.evaluate.prediction_file import read_predictions
+from aam.io.metadata import read_metadata
 
 pytestmark = pytest.mark.slow
 

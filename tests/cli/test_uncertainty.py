@@ -12,11 +12,11 @@ import torch
 from safetensors.numpy import load_file
 
 from aam.cli.main import main
-from aam.data.metadata import read_metadata
-from aam.evaluation.conformal import Conformal
-from aam.evaluation.prediction_file import read_predictions
-from aam.evaluation.target_predictions import TargetPredictions
-from aam.training.saved_model import load_model, load_models
+from aam.evaluate.conformal import Conformal
+from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.target_predictions import TargetPredictions
+from aam.io.metadata import read_metadata
+from aam.predict.saved_model import load_model, load_models
 
 pytestmark = pytest.mark.slow
 

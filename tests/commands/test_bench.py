@@ -19,9 +19,9 @@ from aam.commands.compare import compare
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, CompareConfig, SimulateConfig
 from aam.data.simulate import simulate
+from aam.device.options import RuntimeConfig
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.runtime.options import RuntimeConfig
 from aam.training.steps import STAGES, every_slot, make_steps
 
 

@@ -19,8 +19,8 @@ from aam.data.region import RegionProfile
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
-from aam.training.exported import check_exportable, output_names
-from aam.training.saved_model import SavedModel, save_model
+from aam.predict.exported import check_exportable, output_names
+from aam.predict.saved_model import SavedModel, save_model
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
 needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"the extra onnx is not installed: {', '.join(MISSING)}")

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+import aam.encoders as shipped
 from aam.cli.main import main
 from aam.config import ModelConfig
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets
+from aam.device.manifest import MANIFEST
 from aam.model.heads import HeadConfig
-from aam.runtime import shipped
-from aam.runtime.manifest import MANIFEST
-from aam.training.saved_model import SavedModel, load_model, load_models, save_model
+from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 
 CPU = torch.device("cpu")
 SIZES = ModelConfig(embedding_dim=16, attention_heads=2, attention_layers=1, max_bp=60)
@@ -38,7 +38,7 @@ def encoders(tmp_path, study_of, tiny, model_of, monkeypatch) -> Path:
     saved = SavedModel(network, study.config, SIZES, heads, 500, 0, Targets(()), profile, notes)
     folder = tmp_path / "encoders"
     folder.mkdir()
-    monkeypatch.setattr("aam.training.saved_model.SHARD_LIMIT", 50_000)
+    monkeypatch.setattr("aam.predict.saved_model.SHARD_LIMIT", 50_000)
     save_model(folder / "tiny", saved, card="# A tiny encoder\n\nLimits: all.\n")
     monkeypatch.setattr(shipped, "ENCODERS", folder)
     return folder

@@ -12,10 +12,10 @@ from scipy.sparse import csr_array
 
 from aam.commands.unifrac import write_unifrac
 from aam.config_commands import UnifracConfig
-from aam.data import unifrac_tiles
-from aam.data.distances import read_distances
 from aam.data.table import make_table, write_biom
 from aam.errors import InputError
+from aam.io.matrices import read_distances
+from aam.unifrac import tiles as unifrac_tiles
 
 COUNTS = np.array([[4, 3, 0], [0, 0, 9], [1, 0, 0], [0, 0, 0], [0, 5, 0]], np.uint32)
 

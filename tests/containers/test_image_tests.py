@@ -8,16 +8,16 @@ from containers.lib import image_tests
 
 ROOT = Path(__file__).parents[2]
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite>
-<testcase classname="tests.runtime.test_device" name="test_gpu[float32]"/>
-<testcase classname="tests.runtime.test_device" name="test_gpu[bfloat16]"><skipped message="no"/></testcase>
-<testcase classname="tests.runtime.test_device.TestGpu" name="test_speed"/>
+<testcase classname="tests.device.test_device" name="test_gpu[float32]"/>
+<testcase classname="tests.device.test_device" name="test_gpu[bfloat16]"><skipped message="no"/></testcase>
+<testcase classname="tests.device.test_device.TestGpu" name="test_speed"/>
 </testsuite></testsuites>"""
 
 
 def test_every_gpu_test_must_have_run(tmp_path):
     junit = tmp_path / "junit.xml"
     junit.write_text(JUNIT)
-    module = "tests/runtime/test_device.py"
+    module = "tests/device/test_device.py"
     executed = {f"{module}::test_gpu[float32]", f"{module}::TestGpu::test_speed"}
     assert image_tests.missing_tests(executed, junit) == []
     missing = {f"{module}::test_gpu[bfloat16]", "tests/test_x.py::test_never_collected"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aam.runtime import attention, attention_checks
+from aam.device import attention, attention_checks
 
 SELFTEST = runpy.run_path(str(Path(__file__).parents[2] / "containers" / "inside" / "selftest.py"))
 CPU = torch.device("cpu")

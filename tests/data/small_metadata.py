@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aam.data.metadata import Metadata
+from aam.io.metadata import Metadata
 
 IDS = tuple(f"s{row}" for row in range(9))
 COLUMNS = {

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from skbio import TreeNode
 
-from aam.data.phylogeny import Phylogeny
+from aam.io.phylogeny import Phylogeny
 
 
 def random_newick(rng: np.random.Generator, tips: int, single: float = 0.1) -> str:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from aam.data import artifact
-from aam.data.artifact import read_artifact, write_artifact
 from aam.errors import InputError
+from aam.io import qza as artifact
+from aam.io.qza import read_artifact, write_artifact
 
 ROOT = "45c12936-4b60-484d-bbe1-98ff96bad145"
 TYPE = "Phylogeny[Rooted]"

@@ -9,9 +9,9 @@ import pytest
 from scipy import sparse
 
 import aam
-from aam.data import biom_writing
-from aam.data.biom_writing import CREATED, write_hdf5
 from aam.errors import InputError
+from aam.io import biom_writing
+from aam.io.biom_writing import CREATED, write_hdf5
 
 SAMPLES, FEATURES = 500, 90
 

@@ -11,8 +11,8 @@ from skbio.metadata import SampleMetadata
 
 from aam.config import CovariateConfig
 from aam.data.covariates import Covariates, fit_covariates
-from aam.data.metadata import Metadata, read_metadata
 from aam.errors import InputError
+from aam.io.metadata import Metadata, read_metadata
 from tests.data.small_metadata import COLUMNS, IDS, METADATA, TRAIN
 
 

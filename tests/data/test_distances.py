@@ -8,10 +8,10 @@ import pytest
 import skbio
 
 from aam.config import MATRIX_SUFFIXES
-from aam.data import distances
-from aam.data.artifact import read_artifact, write_artifact
-from aam.data.distances import DistanceMatrix, read_distances, write_distances, write_faith_pd
 from aam.errors import InputError
+from aam.io import matrices as distances
+from aam.io.matrices import DistanceMatrix, read_distances, write_distances, write_faith_pd
+from aam.io.qza import read_artifact, write_artifact
 
 IDS = ("s1", "007", "a b", "é,x")
 VALUES = np.array([[0, 0.1, 1 / 3, 1], [0.1, 0, 2e-9, 0.7], [1 / 3, 2e-9, 0, 12.5], [1, 0.7, 12.5, 0]])

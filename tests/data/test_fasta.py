@@ -7,8 +7,8 @@ import gzip
 import numpy as np
 import pytest
 
-from aam.data.artifact import write_artifact
 from aam.data.table import read_table
+from aam.io.qza import write_artifact
 from tests.data.small_tables import COUNTS, ORDER, SEQUENCES, biom_table, dense, refused, save_hdf5
 
 

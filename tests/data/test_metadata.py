@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from skbio.metadata import NumericMetadataColumn, SampleMetadata
 
-from aam.data.artifact import write_artifact
-from aam.data.metadata import MISSING, Metadata, align, is_missing, is_number, read_metadata
 from aam.errors import InputError
+from aam.io.metadata import MISSING, Metadata, align, is_missing, is_number, read_metadata
+from aam.io.qza import write_artifact
 
 BENCH = os.environ.get("AAM_BENCH_DATA")
 QIIME2_FILES = Path(skbio.metadata.__file__).parent / "tests" / "data"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from skbio import TreeNode
 
-from aam.data.artifact import write_artifact
-from aam.data.newick import parse_newick, read_tree
-from aam.data.phylogeny import Phylogeny, midpoint_root, prune
 from aam.errors import InputError
+from aam.io.newick import parse_newick, read_tree
+from aam.io.phylogeny import Phylogeny, midpoint_root, prune
+from aam.io.qza import write_artifact
 from tests.data.small_trees import depths, random_newick, skbio_tree
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from skbio import TreeNode
 
-from aam.data.newick import parse_newick, read_tree
-from aam.data.phylogeny import Phylogeny, match_tips, midpoint_root, prune
 from aam.errors import InputError
+from aam.io.newick import parse_newick, read_tree
+from aam.io.phylogeny import Phylogeny, match_tips, midpoint_root, prune
 from tests.data.small_trees import depths, random_newick, skbio_tree
 
 

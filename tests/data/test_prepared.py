@@ -17,7 +17,6 @@ from aam.commands.prepare import prepare
 from aam.commands.unifrac import write_unifrac
 from aam.config import DataConfig
 from aam.config_commands import PrepareConfig, SimulateConfig, UnifracConfig
-from aam.data.newick import pruned_tree
 from aam.data.prepare import write_prepared
 from aam.data.prepared import SUFFIX, map_prepared
 from aam.data.simulate import simulate
@@ -25,6 +24,7 @@ from aam.data.study_inputs import load_study
 from aam.data.table import SampleTable, deep_enough, read_table, select_samples
 from aam.data.tokens import encode
 from aam.errors import InputError
+from aam.io.newick import pruned_tree
 from tests.data.small_tables import biom_table, dense, save_hdf5
 from tests.data.test_table import save_json, save_qza, save_tsv
 
@@ -94,7 +94,7 @@ def test_ids_that_are_no_sequences_come_with_them(tmp_path):
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 def test_how_many_samples_are_read_at_once_changes_no_byte(tmp_path, study, monkeypatch, size):
     write_prepared(tmp_path / "at once", study / "table.biom", tree=study / "tree.nwk")
-    monkeypatch.setattr("aam.data.biom.OpenTable.blocks.__defaults__", (size,))
+    monkeypatch.setattr("aam.io.biom.OpenTable.blocks.__defaults__", (size,))
     write_prepared(tmp_path / "in parts", study / "table.biom", tree=study / "tree.nwk")
     assert (tmp_path / "at once").read_bytes() == (tmp_path / "in parts").read_bytes()
 

@@ -9,7 +9,7 @@ from scipy.stats import hypergeom
 
 from aam.data.rarefaction import rarefied_row, rarefy
 from aam.data.table import make_table, read_table, select_samples
-from aam.runtime.rng import generator
+from aam.device.rng import generator
 from tests.data.small_tables import biom_table, save_hdf5
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedGroupKFold
 
-from aam.data.metadata import read_metadata
 from aam.data.split import SUBSETS, Split, check_groups, from_column, kfold, make_split, restricted
 from aam.errors import InputError
+from aam.io.metadata import read_metadata
 
 BENCH = os.environ.get("AAM_BENCH_DATA")
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from aam.config import DataConfig
-from aam.data.distances import write_distances
 from aam.data.draw import draw_batch
 from aam.data.split import Split
 from aam.data.split_file import write_split
@@ -21,6 +20,7 @@ from aam.data.study_inputs import load_study
 from aam.data.study_splits import make_splits
 from aam.data.table import make_table, write_biom
 from aam.errors import InputError
+from aam.io.matrices import write_distances
 
 DEPTH = 40
 

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from aam.config import DataConfig
-from aam.data.metadata import Metadata
 from aam.data.study import Study
 from aam.data.study_splits import make_splits
 from aam.errors import InputError
+from aam.io.metadata import Metadata
 
 DEPTH = 40
 

@@ -14,10 +14,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from aam.data.artifact import write_artifact
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import check_length, make_table, read_table, select_samples, trim, write_biom
 from aam.errors import InputError
+from aam.io.qza import write_artifact
 from tests.data.small_tables import (
     COUNTS,
     ORDER,

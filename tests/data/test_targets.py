@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aam.data.metadata import Metadata, is_missing, is_number, read_metadata
 from aam.data.targets import Scale, Targets, fit_targets
 from aam.errors import InputError
+from aam.io.metadata import Metadata, is_missing, is_number, read_metadata
 
 BENCH = os.environ.get("AAM_BENCH_DATA")
 

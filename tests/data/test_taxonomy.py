@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aam.data.artifact import write_artifact
-from aam.data.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
 from aam.errors import InputError
+from aam.io.qza import write_artifact
+from aam.io.taxonomy import display_name, parse_lineage, rank_name, read_taxonomy, short_ids
 
 TEXT = "Feature ID\tTaxon\tConfidence\na\tk__Bacteria; p__Firmicutes; g__; s__\t0.9\nACGT\tk__Bacteria\t1\n"
 

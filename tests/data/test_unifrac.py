@@ -12,16 +12,17 @@ from scipy import sparse
 from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.data import unifrac_blocks, unifrac_visits
-from aam.data import unifrac_tiles as unifrac_tiles_module
-from aam.data.newick import parse_newick, read_tree
-from aam.data.phylogeny import Phylogeny, match_tips, prune
-from aam.data.unifrac import batch_unifrac, faith_pd, samples_without_tips
-from aam.data.unifrac_blocks import exact_in_single, groups
-from aam.data.unifrac_device import multiply_on
-from aam.data.unifrac_kernels import UnifracOptions
-from aam.data.unifrac_tiles import unifrac_matrix, unifrac_tiles
 from aam.errors import InputError
+from aam.io.newick import parse_newick, read_tree
+from aam.io.phylogeny import Phylogeny, match_tips, prune
+from aam.unifrac import blocks as unifrac_blocks
+from aam.unifrac import tiles as unifrac_tiles_module
+from aam.unifrac import visits as unifrac_visits
+from aam.unifrac.batch import batch_unifrac, faith_pd, samples_without_tips
+from aam.unifrac.blocks import exact_in_single, groups
+from aam.unifrac.kernels import UnifracOptions
+from aam.unifrac.on_device import multiply_on
+from aam.unifrac.tiles import unifrac_matrix, unifrac_tiles
 
 METRICS = ("unifrac", "weighted", "weighted-normalized", "generalized")
 RIVALS = {

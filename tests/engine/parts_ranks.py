@@ -13,12 +13,12 @@ import torch
 from conftest import Doubling, options
 from torch import nn
 
+from aam.device.distributed import SINGLE, World
+from aam.device.process_group import end_rank, process_group
+from aam.device.sharding import full_tensor, local_rows, shard_rows
 from aam.engine.losses import Terms
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
-from aam.runtime.distributed import SINGLE, World
-from aam.runtime.process_group import end_rank, process_group
-from aam.runtime.sharding import full_tensor, local_rows, shard_rows
 
 
 class TwoModels(Doubling):

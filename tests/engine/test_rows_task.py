@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from aam.device.distributed import World
 from aam.engine.rows_task import RowsTask
-from aam.runtime.distributed import World
 
 ROWS = np.arange(100, 123)
 

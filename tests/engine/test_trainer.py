@@ -88,7 +88,7 @@ sys.path.insert(0, sys.argv[1])
 from conftest import Doubling, options
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
-from aam.runtime.process_group import end_rank, process_group
+from aam.device.process_group import end_rank, process_group
 
 class Halves(Doubling):
     def __init__(self, world):

@@ -12,11 +12,11 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
+from aam.device.distributed import World
+from aam.device.process_group import end_rank, process_group
 from aam.engine.checkpoint import broadcast_state, load, save
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.trainer import Trainer
-from aam.runtime.distributed import World
-from aam.runtime.process_group import end_rank, process_group
 from examples.htft.commands import build
 from examples.htft.config import StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.data.metadata import Metadata
+from aam.device.routing import RouteToCpu
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.errors import InputError
-from aam.runtime.routing import RouteToCpu
+from aam.io.metadata import Metadata
 from examples.eeg.__main__ import PROGRAM
 from examples.eeg.challenge import challenge_problems, challenge_text, read_rows
 from examples.eeg.cohort import record

@@ -30,25 +30,25 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig
-from aam.data.artifact import write_artifact
-from aam.data.biom_writing import write_hdf5
-from aam.data.distances import read_distances
-from aam.data.fasta import read_fasta
-from aam.data.metadata import read_metadata
-from aam.data.newick import read_tree
 from aam.data.prepare import write_prepared
 from aam.data.region import RegionProfile
 from aam.data.split_file import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
+from aam.device.manifest import write_manifest
 from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
-from aam.evaluation.prediction_file import read_predictions
+from aam.evaluate.prediction_file import read_predictions
+from aam.io.biom_writing import write_hdf5
+from aam.io.fasta import read_fasta
+from aam.io.matrices import read_distances
+from aam.io.metadata import read_metadata
+from aam.io.newick import read_tree
+from aam.io.qza import write_artifact
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import read_config
-from aam.runtime.manifest import write_manifest
-from aam.training.saved_model import SavedModel, load_model, save_model
+from aam.predict.saved_model import SavedModel, load_model, save_model
 
 SECONDS, MEMORY = 5, 1 << 30
 # Inputs that one process reads before the next is started.
@@ -305,7 +305,7 @@ def run(folder: Path, inputs: int, seed: int, study: Path | None) -> int:
 
 
 # Readers for the coverage-guided fuzzer, imported by it.
-GUIDED = {"nwk": "aam.data.newick:read_tree", "metadata.tsv": "aam.data.metadata:read_metadata"}
+GUIDED = {"nwk": "aam.io.newick:read_tree", "metadata.tsv": "aam.io.metadata:read_metadata"}
 GUIDED |= dict.fromkeys(("table.tsv", "json", "biom"), "aam.data.table:read_table")
 
 

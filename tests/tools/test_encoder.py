@@ -12,11 +12,11 @@ from aam.cli.main import main
 from aam.config import DataConfig
 from aam.data.study_inputs import load_study
 from aam.data.table import read_table
+from aam.device.manifest import MANIFEST
 from aam.errors import FINISHED
-from aam.runtime.manifest import MANIFEST
+from aam.predict.saved_model import load_model
 from aam.tools import encoder
 from aam.tools.encoder import ASVS_OF_A_SET, Source, prevalent, random_sets
-from aam.training.saved_model import load_model
 
 DRAW = np.random.default_rng(0)
 

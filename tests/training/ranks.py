@@ -21,19 +21,19 @@ from scipy import sparse
 from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
 from aam.data.draw import NOTHING, Withheld
 from aam.data.loader import Loader
-from aam.data.newick import parse_newick
-from aam.data.phylogeny import match_tips
 from aam.data.study import Study
 from aam.data.table import make_table
 from aam.data.taxa import Taxa
 from aam.data.tokens import encode
+from aam.device.distributed import World
+from aam.device.process_group import end_rank, process_group
 from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
+from aam.io.newick import parse_newick
+from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
 from aam.model.heads import FurtherConfig, HeadConfig
-from aam.runtime.distributed import World
-from aam.runtime.process_group import end_rank, process_group
 from aam.training.pipeline import PipelineTask
 from aam.training.task import AmpliconTask
 

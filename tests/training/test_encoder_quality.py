@@ -14,12 +14,12 @@ from aam.data.split import Split
 from aam.data.study import EVALUATION
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N
-from aam.evaluation.distances import mantel
+from aam.device.options import RuntimeConfig
+from aam.evaluate.distances import mantel
 from aam.model.heads import HeadConfig
-from aam.runtime.options import RuntimeConfig
-from aam.training import encoder_quality
-from aam.training.encoder_quality import evaluate_encoder, masked_bases
-from aam.training.saved_model import SavedModel
+from aam.predict.saved_model import SavedModel
+from aam.report import encoder_quality
+from aam.report.encoder_quality import evaluate_encoder, masked_bases
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ import torch
 
 from aam.data.tokens import encode
 from aam.model.heads import FurtherConfig, HeadConfig
-from aam.training.further_quality import diversity_table, taxa_table, taxon_probabilities
+from aam.report.further_quality import diversity_table, taxa_table, taxon_probabilities
 
 CPU = torch.device("cpu")
 FURTHER = FurtherConfig(
@@ -42,7 +42,7 @@ def test_probabilities_of_a_rank_add_up_to_one_in_parts_or_not(model_of, monkeyp
     network = model_of(HeadConfig(further=FURTHER))
     tokens = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG"]))
     together = taxon_probabilities(network, tokens, CPU)
-    monkeypatch.setattr("aam.training.further_quality.ASVS_AT_ONCE", 2)
+    monkeypatch.setattr("aam.report.further_quality.ASVS_AT_ONCE", 2)
     for shares, in_parts in zip(together, taxon_probabilities(network, tokens, CPU), strict=True):
         torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
         torch.testing.assert_close(shares, in_parts)

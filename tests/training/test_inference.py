@@ -11,8 +11,8 @@ import torch
 from aam.data.batch import Batch
 from aam.data.draw import draw_batch
 from aam.data.study import EVALUATION
+from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
-from aam.runtime.options import RuntimeConfig
 from aam.training.inference import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()

@@ -6,8 +6,8 @@ import pytest
 
 from aam.cli.main import main
 from aam.config_commands import SimulateConfig
-from aam.data.metadata import read_metadata
 from aam.data.simulate import simulate
+from aam.io.metadata import read_metadata
 
 
 @pytest.mark.parametrize("metric", ["auroc", "val_loss"])

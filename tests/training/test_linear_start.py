@@ -11,11 +11,11 @@ from sklearn.linear_model import QuantileRegressor, Ridge
 
 from aam.config import FineTuneConfig, TargetConfig
 from aam.data.study import EVALUATION
+from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
-from aam.runtime.options import RuntimeConfig
+from aam.predict.truth import learned_places
 from aam.training.inference import encode_table, run_model
 from aam.training.linear_start import fit_heads, pinball_ridge
-from aam.training.members.truth import learned_places
 
 CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
 TRAIN, HELD = np.arange(60), np.arange(60, 90)

@@ -17,12 +17,12 @@ from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.batch import Budget
 from aam.data.simulate import SimulateConfig, simulate
+from aam.device.memory import memory_limit, resident_memory
+from aam.device.rng import random_state
 from aam.engine import finders
 from aam.engine.options import RunConfig
 from aam.errors import InputError, RunError
 from aam.model.reference import activations
-from aam.runtime.memory import memory_limit, resident_memory
-from aam.runtime.rng import random_state
 from aam.training import memory_budget
 from aam.training.memory_budget import fit_memory_model, largest_fitting_batch, split_batch
 from aam.training.steps import PretrainingSteps, make_steps

@@ -18,6 +18,8 @@ from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, RegressorCo
 from aam.data.draw import Withheld, draw_batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
+from aam.device.distributed import SINGLE
+from aam.device.precision import UNSCALED
 from aam.engine import step as step_module
 from aam.engine.checkpoint import load, save
 from aam.engine.losses import total_loss
@@ -28,8 +30,6 @@ from aam.engine.step import MicroBatch, StepOutcome, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
-from aam.runtime.distributed import SINGLE
-from aam.runtime.precision import UNSCALED
 from aam.training.inference import encode_table, run_model
 from aam.training.losses import loss_counts, loss_terms, penalties
 from aam.training.masking import draw_masks

@@ -11,19 +11,19 @@ import pytest
 from aam.config import DataConfig, ModelConfig
 from aam.config_commands import SimulateConfig
 from aam.data.covariates import Covariates
-from aam.data.metadata import read_metadata
 from aam.data.simulate import simulate
 from aam.data.split import kfold
 from aam.data.study_inputs import load_study
 from aam.data.targets import Targets, TargetSpec
-from aam.evaluation.explanation.effects import joined_effects
-from aam.evaluation.explanation.importance import Importance, importance_of
-from aam.evaluation.metrics import auroc
+from aam.device.options import RuntimeConfig
+from aam.evaluate.metrics import auroc
+from aam.explain.effects import joined_effects
+from aam.explain.explain import explain_samples
+from aam.explain.importance import Importance, importance_of
+from aam.io.metadata import read_metadata
 from aam.model.heads import HeadConfig
-from aam.runtime.options import RuntimeConfig
-from aam.training.explanation.explain import explain_samples
-from aam.training.members.members import fit_members
-from aam.training.saved_model import SavedModel
+from aam.predict.members import fit_members
+from aam.predict.saved_model import SavedModel
 
 pytestmark = pytest.mark.slow
 

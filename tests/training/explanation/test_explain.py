@@ -13,18 +13,18 @@ from aam.config import DataConfig, ModelConfig
 from aam.data.covariates import Covariates
 from aam.data.draw import draw_rows
 from aam.data.targets import Scale, Targets, TargetSpec
-from aam.evaluation.explanation.effects import BLEND, joined_effects, losses
+from aam.device.options import RuntimeConfig
+from aam.explain.effects import BLEND, joined_effects, losses
+from aam.explain.explain import explain_samples
+from aam.explain.member_variants import asv_weights, forest_variants, kernel_variants
+from aam.explain.network_variants import network_variants
+from aam.explain.variants import make_variants
 from aam.model.heads import HeadConfig
-from aam.runtime.options import RuntimeConfig
-from aam.training.explanation.explain import explain_samples
-from aam.training.explanation.member_variants import asv_weights, forest_variants, kernel_variants
-from aam.training.explanation.network_variants import network_variants
-from aam.training.explanation.variants import make_variants
+from aam.predict.members import fit_members
+from aam.predict.network import NETWORK, join_network, per_target
+from aam.predict.presence import presence, read_features
+from aam.predict.saved_model import SavedModel
 from aam.training.inference import encode_table, predict_rows, run_model
-from aam.training.members.members import fit_members
-from aam.training.members.network import NETWORK, join_network, per_target
-from aam.training.members.presence import presence, read_features
-from aam.training.saved_model import SavedModel
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
 TARGETS = Targets(

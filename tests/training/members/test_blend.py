@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aam.training.members import blend
-from aam.training.members.blend import blend_power, blend_weights, fit_power, temper
-from aam.training.members.truth import make_truth
+from aam.predict import blend
+from aam.predict.blend import blend_power, blend_weights, fit_power, temper
+from aam.predict.truth import make_truth
 
 RNG = np.random.default_rng(0)
 NUMBERS = make_truth(RNG.normal(size=200), 0)

@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 from aam.data.tokens import encode
-from aam.training.members.forest import fit_forest, forest_features, grow
-from aam.training.members.presence import Features, kmer_sketch
-from aam.training.members.truth import inner_folds, make_truth
+from aam.predict.forest import fit_forest, forest_features, grow
+from aam.predict.presence import Features, kmer_sketch
+from aam.predict.truth import inner_folds, make_truth
 
 
 def features_of(seed=0, samples=120, asvs=40) -> Features:

@@ -10,10 +10,10 @@ from scipy import sparse
 from sklearn.linear_model import Ridge
 
 from aam.data.tokens import encode
-from aam.training.members import kernel
-from aam.training.members.kernel import PENALTIES, _grams, fit_dual, fit_kernel, gram_of
-from aam.training.members.presence import Features, kmer_sketch
-from aam.training.members.truth import inner_folds, make_truth
+from aam.predict import kernel
+from aam.predict.kernel import PENALTIES, _grams, fit_dual, fit_kernel, gram_of
+from aam.predict.presence import Features, kmer_sketch
+from aam.predict.truth import inner_folds, make_truth
 
 NAMES = [f"s{number}" for number in range(80)]
 

@@ -10,10 +10,10 @@ import pytest
 import safetensors.numpy
 
 from aam.data.targets import Scale, Targets, TargetSpec
-from aam.evaluation.metrics import auroc
-from aam.training.members.members import fit_members
-from aam.training.members.presence import presence, read_features
-from aam.training.members.saving import from_tensors, to_tensors
+from aam.evaluate.metrics import auroc
+from aam.predict.members import fit_members
+from aam.predict.presence import presence, read_features
+from aam.predict.saving import from_tensors, to_tensors
 
 SAMPLES, ASVS, TRAIN = 150, 80, np.arange(100)
 TEST = np.arange(100, SAMPLES)
@@ -105,7 +105,7 @@ def test_no_held_out_label_is_seen(study, members):
 
 
 def test_large_studies_are_learned_from_in_part(study, monkeypatch):
-    monkeypatch.setattr("aam.training.members.members.MOST_SAMPLES", 60)
+    monkeypatch.setattr("aam.predict.members.MOST_SAMPLES", 60)
     some = fit_members(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("presence",))
     for fitted in some.fitted:
         assert 0 < len(fitted.rows) <= 60

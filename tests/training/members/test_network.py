@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from aam.data.targets import Targets, TargetSpec
-from aam.training.members.members import Members, TargetMembers
-from aam.training.members.network import NETWORK, join_network
-from aam.training.members.presence import Vocabulary
-from aam.training.members.truth import make_truth
+from aam.predict.members import Members, TargetMembers
+from aam.predict.network import NETWORK, join_network
+from aam.predict.presence import Vocabulary
+from aam.predict.truth import make_truth
 
 SAMPLES = 400
 RNG = np.random.default_rng(0)

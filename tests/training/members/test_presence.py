@@ -9,7 +9,7 @@ import pytest
 
 from aam.data.draw import draw_batch
 from aam.data.tokens import encode
-from aam.training.members.presence import (
+from aam.predict.presence import (
     BUCKETS,
     K,
     Vocabulary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aam.training.members.truth import INNER_FOLDS, THRESHOLDS, error_of, inner_folds, make_thresholds, make_truth
+from aam.predict.truth import INNER_FOLDS, THRESHOLDS, error_of, inner_folds, make_thresholds, make_truth
 
 
 def test_the_median_of_a_known_distribution():

@@ -1,0 +1,186 @@
+"""Environment variables that must be set or unset before torch is imported."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from aam.device.platform import NO_HIPBLASLT, Facts
+from aam.device.processors import available_cores
+from aam.device.verdicts import cache_folder
+
+log = logging.getLogger("aam")
+
+
+# Lists of visible devices; two of them compose to no device. The first that is set stays.
+VISIBLE = {
+    "AMD": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    "NVIDIA": ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+}
+
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+
+HIPBLASLT = "TORCH_BLAS_PREFER_HIPBLASLT"
+
+AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
+
+# A thread that waits for the others spins unless told not to: faster on free cores, but beside other work it keeps
+# that from the core (docs/decisions.md has the numbers).
+WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
+
+# How often, and after how many seconds each, the running threads of the machine are counted at the start.
+COUNTS, COUNT_SECONDS = 5, 0.004
+
+# Caches of compiled kernels, and the folder of each below that of a job.
+CACHES = {
+    "MIOPEN_USER_DB_PATH": "miopen", "MIOPEN_CUSTOM_CACHE_DIR": "miopen", "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor", "XDG_CACHE_HOME": "xdg", "TORCH_HOME": "torch",
+}  # fmt: skip
+
+WATCHED = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, HIPBLASLT, AOTRITON, "HSA_XNACK", "AAM_ROUTE", *CACHES)
+
+
+class Change(NamedTuple):
+    """A variable to set, or with None to unset, and the reason."""
+
+    name: str
+    value: str | None
+    reason: str
+
+
+# What `prepare_environment` changed in this process, for the doctor.
+APPLIED: list[Change] = []
+
+
+def _expandable(environment: Mapping[str, str], hip: str) -> list[Change]:
+    """Return the changes that turn expandable segments off, which hang on ROCm below 7."""
+    changes = []
+    for name in ALLOCATOR if int(hip.split(".")[0]) < 7 else ():
+        kept = [word for word in environment.get(name, "").split(",") if not word.startswith("expandable_segments")]
+        if name in environment and ",".join(kept) != environment[name]:
+            reason = f"expandable_segments hangs on ROCm below 7 (this is {hip})"
+            changes.append(Change(name, ",".join(kept) or None, reason))
+    return changes
+
+
+def required_changes(
+    environment: Mapping[str, str], architectures: Sequence[str], hip: str | None, job: Path | None = None
+) -> list[Change]:
+    """Return what to change in `environment` before torch is imported.
+
+    Parameters
+    ----------
+    environment : mapping
+    architectures : sequence of str
+        AMD chips of the machine, such as gfx942.
+    hip : str, optional
+        ROCm version that torch is built for.
+    job : Path, optional
+        Folder of the job on a local disk; caches that are set nowhere go there.
+    """
+    changes = []
+    names = [name for name in VISIBLE["NVIDIA" if hip is None else "AMD"] if name in environment]
+    changes += [Change(name, None, f"composes with {names[0]} to no device at all") for name in names[1:]]
+    if hip is not None:
+        changes += _expandable(environment, hip)
+        if OVERRIDE in environment and "gfx942" in architectures:
+            changes.append(Change(OVERRIDE, None, "gfx942 has kernels of its own, those of another chip compute wrong"))
+        if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
+            changes.append(Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}"))
+    if job is not None:
+        missing = {name: str(job / folder) for name, folder in CACHES.items() if name not in environment}
+        changes += [Change(name, path, "caches lie on the job's own disk") for name, path in missing.items()]
+    return changes
+
+
+def _architectures() -> list[str]:
+    """Return the AMD chips that the kernel lists, such as gfx942, without torch."""
+    chips = set()
+    for path in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
+        version = re.search(r"^gfx_target_version (\d+)$", path.read_text(), re.MULTILINE)
+        if version and int(version[1]):
+            major, minor, step = int(version[1]) // 10_000, int(version[1]) // 100 % 100, int(version[1]) % 100
+            chips.add(f"gfx{major}{minor:x}{step:x}")
+    return sorted(chips)
+
+
+def hip_version() -> str | None:
+    """Return the ROCm version that the installed torch is built for, without importing it; None for other builds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    match = re.search(r"^hip\b.*= '([\d.]+)", text, re.MULTILINE)
+    return match[1] if match else None
+
+
+def _job_folder() -> Path | None:
+    number = os.environ.get("SLURM_JOB_ID", "")
+    disk = Path(os.environ.get("AAM_LOCAL") or f"/scratch/{os.environ.get('USER', '')}/job_{number}")
+    return disk / f"aam-cache-{os.getuid()}-{number}" if number and disk.is_dir() else None
+
+
+def cores_are_free(running: Sequence[int], usable: int, total: int) -> bool:
+    """Return whether a machine of `total` cores has `usable` cores for this process beside its other work.
+
+    `running` are counts of the threads that run or wait for a core, this process among them; none: not known.
+    """
+    return bool(running) and sorted(running)[len(running) // 2] - 1 + usable <= total
+
+
+def _count_running() -> list[int]:
+    """Count the threads of this machine that run or wait for a core, a few times; empty where it does not say."""
+    counts = []
+    with contextlib.suppress(OSError):
+        for _ in range(COUNTS):
+            counts.append(int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
+            time.sleep(COUNT_SECONDS)
+    return counts
+
+
+def prepare_environment(expandable: bool = False) -> None:
+    """Apply `required_changes` to this process, and log them; `expandable` asks for expandable segments."""
+    if not cores_are_free(_count_running(), available_cores(), os.cpu_count() or 1):
+        os.environ.setdefault(*WAITING)
+    hip = hip_version()
+    if expandable:
+        name = ALLOCATOR[2 if hip is None else 1]
+        words = [*filter(None, [os.environ.get(name, "")]), "expandable_segments:True"]
+        os.environ[name] = ",".join(words)
+    for change in required_changes(os.environ, _architectures(), hip, _job_folder()):
+        if change.value is None:
+            del os.environ[change.name]
+        else:
+            os.environ[change.name] = change.value
+        APPLIED.append(change)
+        if change.name not in CACHES:
+            log.warning("%s: %s, because %s", change.name, describe_change(change), change.reason)
+
+
+def describe_change(change: Change) -> str:
+    """Return what was done to a variable, for a message."""
+    return "unset" if change.value is None else f"set to {change.value}"
+
+
+def watched_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change what a device computes, or how fast."""
+    return {name: environment[name] for name in WATCHED if name in environment}
+
+
+def container_and_job() -> Facts:
+    """Return the container and the SLURM job in which this process runs."""
+    container = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
+    names = ("JOB_ID", "JOB_PARTITION", "NNODES", "NTASKS", "PROCID", "CPUS_PER_TASK", "JOB_GPUS")
+    slurm = {name.lower(): os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ}
+    caches = {name: os.environ[name] for name in CACHES if name in os.environ}
+    image = {"path": container, "digest": os.environ.get("AAM_IMAGE")}
+    return {"container": image, "slurm": slurm, "caches": {"aam": str(cache_folder()), **caches}}

@@ -1,0 +1,126 @@
+"""Memory of this process: how much it takes now, took at most, and may take."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import torch
+
+from aam.device.timing import StageRecorder, recording, stage
+
+# Share of the memory of a machine that a run may take by default.
+DEFAULT_SHARE = 0.8
+
+# Parameters of mallopt, as malloc.h of glibc numbers them.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+
+# The stage of all that runs in no other stage.
+BETWEEN = "between"
+
+
+class StageMemory(StageRecorder):
+    """Peak memory of each stage in `peaks`, in bytes.
+
+    For each stage ``peak_bytes`` (of the device), ``reserved_bytes`` (by torch's allocator on a GPU) and
+    ``resident_bytes`` (of the process).
+    """
+
+    def __init__(self, device: torch.device, names: Collection[str]) -> None:
+        super().__init__(device, {*names, BETWEEN})
+        self.peaks: dict[str, dict[str, int]] = {}
+        reset_peak(device)
+
+    def measure(self, name: str | None) -> None:
+        """Attribute the peak since the last call to the stage `name`."""
+        reserved = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
+        now = {"peak_bytes": peak_memory(self.device), "reserved_bytes": reserved, "resident_bytes": resident_memory()}
+        before = self.peaks.get(name or BETWEEN, now)
+        self.peaks[name or BETWEEN] = {kind: max(value, before[kind]) for kind, value in now.items()}
+        reset_peak(self.device)
+
+
+@contextlib.contextmanager
+def record_memory(device: torch.device, names: Collection[str]) -> Iterator[dict[str, dict[str, int]]]:
+    """Collect the peak memory of each stage of `names` that is entered inside, and of the time between them.
+
+    The keys of a stage are those of `StageMemory`.
+    """
+    recorder = StageMemory(device, names)
+    with recording(recorder), stage(BETWEEN):
+        yield recorder.peaks
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes that this process held: of the device where it has memory of its own, else resident."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    status = Path("/proc/self/status")
+    if status.exists():
+        # The kernel passes ru_maxrss of a parent on to its child; VmHWM starts anew in each process.
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
+        if match:
+            return 1024 * int(match[1])
+    return _max_resident(resource.RUSAGE_SELF)
+
+
+def _max_resident(who: int) -> int:
+    peak = resource.getrusage(who).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def child_peak_memory() -> int:
+    """Return the most bytes that any single child process of this one, among those that have ended, held."""
+    return _max_resident(resource.RUSAGE_CHILDREN)
+
+
+def reset_peak(device: torch.device) -> None:
+    """Let `peak_memory` start anew; where the system does not allow that, it continues."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        # glibc keeps freed memory until it is asked to return it; other systems have no such call.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep memory that is freed instead of handing it back to the system.
+
+    Else each step of a large table takes the pages of its activations anew: a quarter of its processor time.
+    Variables MALLOC_* of the environment win; a system without glibc is left as it is.
+    """
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 1 << 26)):
+            library.mallopt(parameter, value)
+
+
+def memory_limit(device: torch.device, share: float | None) -> int:
+    """Return `share` (default 0.8) of the bytes that this process could hold.
+
+    On a GPU of all its memory, else of what is free or already held by this process.
+    """
+    share = DEFAULT_SHARE if share is None else share
+    if device.type == "cuda":
+        return int(share * torch.cuda.get_device_properties(device).total_memory)
+    meminfo = Path("/proc/meminfo")
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE) if meminfo.exists() else None
+    free = 1024 * int(match[1]) if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(share * (free + resident_memory()))
+
+
+def resident_memory() -> int:
+    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0

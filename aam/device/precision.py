@@ -1,0 +1,61 @@
+"""Floating-point precision of a network: its choice, autocast, and loss scaling for fp16."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from aam.device.device import platform_here
+from aam.device.options import RuntimeConfig
+
+# torch starts at 65,536: each halving from there costs a step, and small studies have few.
+INITIAL_SCALE = 1024.0
+
+
+def resolve_precision(config: RuntimeConfig, device: torch.device) -> torch.dtype:
+    """Return the precision of the network on `device`."""
+    # Asked in each step; only a GPU needs its properties for the answer.
+    return select_precision(config, device.type == "cuda" and platform_here(device).bf16)
+
+
+def select_precision(config: RuntimeConfig, has_bf16: bool) -> torch.dtype:
+    """Return the precision that ``--mixed-precision`` means where bf16 is in hardware or not.
+
+    ``auto`` means bf16 where it is in hardware, else float32.
+    """
+    if config.mixed_precision == "fp16":
+        return torch.float16
+    bf16 = config.mixed_precision == "bf16" or (config.mixed_precision == "auto" and has_bf16)
+    return torch.bfloat16 if bf16 else torch.float32
+
+
+def autocast(config: RuntimeConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which the network runs in the precision of `resolve_precision`."""
+    dtype = resolve_precision(config, device)
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
+
+
+class Scaler(torch.amp.GradScaler):
+    """Scale the loss so that gradients do not underflow in fp16; disabled, it does nothing.
+
+    The scale is searched: it is halved after each step that is not finite.
+    """
+
+    def update_scale(self, nonfinite: Tensor) -> Tensor:
+        """Update the scale after a step, and return whether a step that was `nonfinite` is an error.
+
+        It is none while the search may lower the scale further; the search ends at 1.
+        """
+        error = nonfinite & (self.scale(torch.ones_like(nonfinite, dtype=torch.float32)) <= 1)
+        self.update()
+        return error
+
+
+UNSCALED = Scaler("cpu", enabled=False)
+
+
+def make_scaler(config: RuntimeConfig, device: torch.device) -> Scaler:
+    """Return a scaler for fp16, a disabled one for every other precision."""
+    return Scaler(device.type, INITIAL_SCALE, enabled=resolve_precision(config, device) == torch.float16)

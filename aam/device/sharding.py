@@ -1,0 +1,106 @@
+"""Models and tensors spread over ranks: DDP and FSDP2, whose imports only training needs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from aam.device.distributed import World
+from aam.device.options import ProcessConfig
+
+
+def parallelize(model: nn.Module, config: ProcessConfig, world: World) -> nn.Module:
+    """Return the module that trains `model` on all ranks: DDP around it, or with ``--fsdp`` itself, sharded (FSDP2).
+
+    Both average gradients over ranks and start from the weights of rank 0. With one rank it is `model`.
+    """
+    if world.size == 1 or is_sharded(model):
+        return model
+    for value in model.state_dict().values():
+        dist.broadcast(value, 0)
+    sent = sum(p.nbytes for p in model.parameters() if p.requires_grad) * (world.size - 1) / world.size
+    # A ring sums gradients in two turns; with shards, weights are gathered twice and gradients scattered once.
+    world.bytes_per_step["gradients"] = round((3 if config.fsdp else 2) * sent)
+    if not config.fsdp:
+        # With find_unused_parameters DDP does not rebuild its buckets after the first step: they would be summed in
+        # another order, and a resumed run would differ in its last bits.
+        return DistributedDataParallel(model, find_unused_parameters=True)
+    # As one unit: a block would be gathered at each call, and ranks do not call theirs equally often.
+    fully_shard(model)
+    return model
+
+
+def averaged_ranks(network: nn.Module, world: World) -> int:
+    """Return the number of ranks over which the gradients of a network are averaged."""
+    return world.size if isinstance(network, (DistributedDataParallel, FSDPModule)) else 1
+
+
+def shard_rows(model: nn.Module, world: World) -> None:
+    """Give each rank a share of the rows of every parameter and buffer of `model`, from the weights of rank 0.
+
+    The model computes with ``to_local`` what its rows contribute, and `World.sum_parts` adds the contributions up.
+    `parallelize` leaves such a model as it is. Values without rows stay whole.
+    """
+    if world.size == 1:
+        return
+    mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            sharded = nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))
+            module.register_parameter(name, sharded)
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            module.register_buffer(name, distribute_tensor(buffer, mesh, [Shard(0)]) if buffer.ndim else buffer)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether `shard_rows` or FSDP2 has spread the parameters of a model over ranks."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def local_rows(value: Tensor) -> Tensor:
+    """Return the rows of a tensor that this rank holds, with gradient."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+@contextlib.contextmanager
+def no_sync(model: nn.Module) -> Iterator[None]:
+    """Do not exchange gradients between ranks inside, as for all but the last batch of a step; afterwards do again."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+        return
+    with model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext():
+        yield
+
+
+def full_tensor(value: Tensor) -> Tensor:
+    """Return all of a tensor that may be sharded; every rank must call it."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def local_shards(values: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Return the parts of sharded tensors that this rank holds; rank 0 returns tensors that are not sharded too."""
+    parts = {name: value.to_local() if isinstance(value, DTensor) else value for name, value in values.items()}
+    return {name: part for name, part in parts.items() if world.is_main or isinstance(values[name], DTensor)}
+
+
+def shard_like(value: Tensor, like: Tensor) -> Tensor:
+    """Return a tensor that every rank holds in full, sharded as `like` is and on its device."""
+    value = value.to(like.device)
+    if not isinstance(like, DTensor):
+        return value
+    size = -(-len(value) // like.device_mesh.size())
+    shard = value[size * like.device_mesh.get_local_rank() :][:size].clone()
+    return DTensor.from_local(
+        shard, like.device_mesh, like.placements, run_check=False, shape=value.shape, stride=value.stride()
+    )

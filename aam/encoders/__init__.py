@@ -1,0 +1,21 @@
+"""Encoders that come with the package: their names and folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aam.device.manifest import MANIFEST
+
+ENCODERS = Path(__file__).parent
+
+CARD = "card.md"
+
+
+def shipped_encoders() -> dict[str, Path]:
+    """Return the folder of each encoder that comes with the package, by name, sorted."""
+    return {manifest.parent.name: manifest.parent for manifest in sorted(ENCODERS.glob(f"*/{MANIFEST}"))}
+
+
+def model_folder(path: Path) -> Path:
+    """Return the folder of the shipped encoder that `path` names; `path` itself where it exists or names none."""
+    return path if path.exists() else shipped_encoders().get(str(path), path)

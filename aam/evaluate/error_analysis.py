@@ -1,0 +1,79 @@
+"""Where a model errs: errors by level of a column, the worst samples, and what these share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from aam.evaluate.bootstrap import Interval
+from aam.evaluate.metrics import Array
+from aam.evaluate.target_predictions import TargetPredictions
+
+# So many samples are listed as the worst, and so many levels are drawn.
+WORST_SAMPLES = 15
+MOST_LEVELS = 15
+
+# The worst tenth shares a level that is this many times as frequent there as among all, in at least so many samples.
+ENRICHED, LEAST_SHARED = 1.5, 3
+
+
+def errors_of(complete: TargetPredictions) -> Array:
+    """Return how wrong each prediction is, float [N]: absolute error, or 1 - probability of the true class."""
+    if complete.labels:
+        return np.asarray(1 - complete.predicted[np.arange(len(complete.truth)), complete.truth], np.float64)
+    return np.asarray(np.abs(complete.predicted - complete.truth), np.float64)
+
+
+@dataclass(frozen=True)
+class SharedLevel:
+    """A level of a column among the worst tenth of the samples: how many there, how many in all."""
+
+    column: str
+    level: str
+    worst: int
+    samples: int
+
+
+def worst_rows(complete: TargetPredictions, most: int) -> Array:
+    """Return the rows of the samples that are predicted worst, the worst first."""
+    return np.argsort(-errors_of(complete), kind="stable")[:most]
+
+
+def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tuple[int, Interval]]:
+    """Return number of samples, and mean error with the standard error of the mean on both sides, by level.
+
+    The levels with the largest mean errors, the worst first.
+    """
+    errors = errors_of(complete)
+    names, level = np.unique(levels.astype(str), return_inverse=True)
+    counts = np.bincount(level)
+    means = np.bincount(level, errors) / counts
+    spread = np.bincount(level, (errors - means[level]) ** 2) / np.maximum(counts - 1, 1)
+    halves = np.where(counts > 2, np.sqrt(spread / counts), np.nan)
+    result = {
+        str(name): (int(count), Interval(float(mean), float(max(mean - half, 0.0)), float(mean + half)))
+        for name, count, mean, half in zip(names, counts, means, halves, strict=True)
+    }
+    worst = sorted(result.items(), key=lambda item: -item[1][1].value)
+    return dict(worst[:MOST_LEVELS])
+
+
+def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -> list[SharedLevel]:
+    """Return the levels of `columns` [N] that the worst tenth of the samples holds more often than all samples do."""
+    count = len(complete.truth) // 10
+    if count < LEAST_SHARED:
+        return []
+    worst = worst_rows(complete, count)
+    shared = []
+    for column, values in columns.items():
+        names, place = np.unique(values.astype(str), return_inverse=True)
+        all_of, worst_of = np.bincount(place), np.bincount(place[worst], minlength=len(names))
+        often = (worst_of >= LEAST_SHARED) & (worst_of / count >= ENRICHED * all_of / len(place))
+        shared += [
+            SharedLevel(column, str(names[at]), int(worst_of[at]), int(all_of[at]))
+            for at in np.flatnonzero(often)
+            if names[at]
+        ]
+    return sorted(shared, key=lambda one: -one.worst)[:MOST_LEVELS]

@@ -1,0 +1,195 @@
+"""The sentences that a report must carry: what the model does beside baselines and inside batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from aam.evaluate import bootstrap
+from aam.evaluate.baselines import DEPTH, DEPTH_AND_RICHNESS, RICHNESS
+from aam.evaluate.batches import batch_sentences
+from aam.evaluate.comparison import SIGNIFICANT, Comparison, headline, outcome, share_of_gain
+from aam.evaluate.metrics import TITLES
+from aam.evaluate.numbers import number
+from aam.evaluate.paired_test import smallest_p
+from aam.evaluate.target_predictions import UNKNOWN_CLASS, Subset, TargetPredictions
+
+# A trivial baseline with these metrics solves the task by itself. Where one class is frequent, plain accuracy says
+# nothing of the others.
+SOLVED = {"auroc": 0.9, "balanced_accuracy": 0.9, "r2": 0.8}
+
+# Whose comparison a sentence tells, where the samples were not held out for certain.
+ON_SAMPLES: dict[Subset, str] = {
+    "validation": "On the validation samples the model",
+    "unknown": "On these samples the model",
+}
+
+# What a reader must know of samples that were not held out.
+CAUTION: dict[Subset, str] = {
+    "validation": (
+        "These samples chose the epoch and helped to choose the penalty: validation metrics, better than "
+        "those of new samples would be; "
+        "--test-size or --cv holds samples out."
+    ),
+    "training": "Samples of training are among these: the metrics say nothing of new samples, and nothing is compared.",
+    "unknown": "Whether these samples were held out is not known; if the model saw them, the metrics are too good.",
+}
+
+
+def _does(name: str, verb: str) -> str:
+    """Return `Depth alone separates`, `The study's classes separate`."""
+    plural = " and " in name or name.endswith(("classes", "trees")) or name.startswith(("nearest", "covariates"))
+    return f"{name[0].upper()}{name[1:]} {verb}{'' if plural else 's'}"
+
+
+def _groups_are(number_of_groups: int) -> str:
+    """Return `1 group is`, `3 groups are`."""
+    return f"{number_of_groups} group{' is' if number_of_groups == 1 else 's are'}"
+
+
+def _p_text(comparison: Comparison, tests: int) -> str:
+    """Return p as it is read, and for how many baselines it was corrected."""
+    p = comparison.corrected_p
+    text = f"p {number(p)}" if p >= 0.001 else "p below 0.001"
+    return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
+
+
+def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: int) -> str:
+    """Return what is said of a baseline that the model is not better than."""
+    name, result = comparison.name, outcome(comparison, constant, key)
+    beside = f"{TITLES[key]} {number(comparison.metrics[key].value)} against {number(comparison.model[key])}"
+    if comparison.samples != constant.samples:
+        beside += f" on {comparison.samples} of {constant.samples} samples"
+    if result == "worse":
+        return f"{_does(name, 'predict')} better than the model ({beside}; {_p_text(comparison, tests)})."
+    if result == "nearly tied":
+        share = f"{100 * share_of_gain(comparison, constant, key):.0f} % of the model's gain"
+        return f"{_does(name, 'practically tie')} the model ({beside}): {share} over {constant.name}."
+    if result == "untested":
+        why = f"{_groups_are(comparison.groups)} too few, {bootstrap.LEAST_GROUPS} are needed"
+        if comparison.groups >= bootstrap.LEAST_GROUPS:
+            why = f"there is no {TITLES[key]} of the samples that both predict"
+        return f"Whether the model does better than {name} is not tested ({beside}): {why}."
+    signal = f": by its {TITLES[key]} what it learned cannot be told from chance." if comparison.constant else "."
+    return f"{_does(name, 'tie')} the model ({beside}; {_p_text(comparison, tests)}){signal}"
+
+
+def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
+    """Return which trivial baselines solve the task by themselves."""
+    key = {0: "r2", 2: "auroc"}.get(len(labels), "balanced_accuracy")
+    most = max((one.samples for one in comparisons), default=0)
+    values = {
+        one.name: one.metrics[key].value
+        for one in comparisons
+        if one.trivial and not one.constant and one.groups >= bootstrap.LEAST_GROUPS and 2 * one.samples >= most
+    }
+    solved = {name: value for name, value in values.items() if value >= SOLVED[key]}
+    if DEPTH in solved or RICHNESS in solved:
+        solved.pop(DEPTH_AND_RICHNESS, None)
+    does = ("separate", "the classes") if labels else ("explain", "most of the target")
+    return [
+        f"{_does(name, does[0])} {does[1]} ({TITLES[key]} {number(value)}): a model of this table may "
+        "have learned that and nothing of the biology."
+        for name, value in solved.items()
+    ]
+
+
+def _left_out(predictions: TargetPredictions) -> list[str]:
+    """Return how many samples with a truth are in no metric, and why."""
+    unknown = predictions.truth == UNKNOWN_CLASS if predictions.labels else np.zeros(len(predictions.truth), bool)
+    has_truth = unknown | (predictions.truth >= 0 if predictions.labels else np.isfinite(predictions.truth))
+    absent = has_truth & ~unknown & ~predictions.has_both
+    sentences = []
+    if absent.any():
+        sentences.append(f"{absent.sum()} of {has_truth.sum()} samples have no prediction and are in no metric.")
+    if unknown.any():
+        sentences.append(
+            f"{unknown.sum()} of {has_truth.sum()} samples are of classes that the model does not know: they are in "
+            "no metric, in which each would be an error."
+        )
+    return sentences
+
+
+def _undefined_folds(complete: TargetPredictions) -> list[str]:
+    """Return why the headline of two classes is not defined, or on which folds it rests, where one class is missing."""
+    if len(complete.labels) != 2 or not len(complete.truth):
+        return []
+    classes = np.unique(complete.truth)
+    if len(classes) < 2:
+        return [f"All samples are {complete.labels[classes[0]]!r}: there is no AUROC, and nothing is compared."]
+    if not complete.cross_validated:
+        return []
+    folds = np.unique(np.asarray(complete.fold))
+    both = sum(len(np.unique(complete.truth[complete.fold == fold])) > 1 for fold in folds)
+    if both == len(folds):
+        return []
+    if both:
+        return [f"The AUROC is the mean over {both} of {len(folds)} folds: the others hold samples of one class only."]
+    return [
+        "No fold holds samples of both classes: there is no AUROC inside a fold, and nothing is compared. The pooled "
+        "AUROC mixes the scores of different models; fewer folds, or --stratify, hold both classes."
+    ]
+
+
+def _compared(comparisons: Sequence[Comparison], complete: TargetPredictions, subset: Subset) -> list[str]:
+    """Return what the model is beside the baselines; nothing where the metric that decides is not defined."""
+    labels = complete.labels
+    key = headline(labels)
+    constant = next((one for one in comparisons if one.constant), None)
+    if constant is None or math.isnan(constant.model[key]):
+        return []
+    tests = sum(not math.isnan(one.p) for one in comparisons)
+    sentences = []
+    better = [one for one in comparisons if outcome(one, constant, key) == "better"]
+    if better:
+        names = [f"{one.name} ({number(one.metrics[key].value)})" for one in better]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        corrected = f", each p corrected for {tests} baselines (Holm)" if tests > 1 else ""
+        model = f"{ON_SAMPLES.get(subset, 'The model')} ({TITLES[key]} {number(constant.model[key])})"
+        sentences.append(f"{model} does better than {listed}{corrected}.")
+    tied = [one for one in comparisons if not one.trivial and outcome(one, constant, key) == "tied"]
+    tied = [one for one in tied if one.samples == constant.samples]
+    if len(tied) < 2:
+        tied = []
+    sentences += [_not_better(one, constant, key, tests) for one in comparisons if one not in (*better, *tied)]
+    if tied:
+        names = [f"{one.name} ({number(one.metrics[key].value)}, p {number(one.corrected_p)})" for one in tied]
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        model = f"{TITLES[key]} {number(constant.model[key])}"
+        sentences.append(
+            f"Learned baselines that tie the model ({model}; p corrected for {tests} baselines): {listed}."
+        )
+    lowest = tests * smallest_p(constant.groups, bootstrap.inflation_of_difference(complete))
+    if lowest > SIGNIFICANT:
+        sentences.append(
+            f"With {constant.groups} groups and {tests} baselines the smallest possible corrected p is "
+            f"{number(min(lowest, 1.0))}: nothing can be shown to be better."
+        )
+    return sentences + _solved(comparisons, labels)
+
+
+def verdict(
+    predictions: TargetPredictions,
+    comparisons: Sequence[Comparison],
+    batch_name: str = "batch",
+    subset: Subset = "held-out",
+) -> tuple[str, ...]:
+    """Return what a reader must know before believing the metrics, one sentence each."""
+    complete = predictions.complete()
+    sentences = [CAUTION[subset]] if subset in CAUTION else []
+    sentences += _left_out(predictions)
+    if subset != "training":
+        sentences += _undefined_folds(complete)
+        sentences += _compared(comparisons, complete, subset)
+        sentences += batch_sentences(complete, batch_name)
+    groups = complete.group_count
+    if groups < bootstrap.LEAST_GROUPS:
+        sentences.append(
+            f"{_groups_are(groups)} too few for intervals and tests, {bootstrap.LEAST_GROUPS} are needed: nothing is "
+            "shown to be better than anything."
+        )
+    elif groups < bootstrap.FEW_GROUPS:
+        sentences.append(f"Intervals and tests rest on {groups} groups only: read them as rough.")
+    return tuple(sentences)

@@ -1,0 +1,220 @@
+"""What each ASV adds to the predictions of a saved model, whatever its members are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from aam.data.draw import draw_rows, rows_read
+from aam.data.study import EVALUATION, Row, Rows, Study
+from aam.data.targets import TargetSpec
+from aam.device.options import RuntimeConfig
+from aam.explain.effects import BLEND, Matrix, TargetEffects, losses, output_columns
+from aam.explain.member_variants import forest_variants, kernel_variants
+from aam.explain.network_variants import attention_paid, network_variants
+from aam.explain.variants import Bools, Floats, Variants, make_variants
+from aam.predict.forest import ForestMember
+from aam.predict.members import Members, specs_in_order
+from aam.predict.network import NETWORK, per_target
+from aam.predict.presence import presence, read_features
+from aam.predict.saved_model import SavedModel
+from aam.training.inference import AsvVectors, encode_table, reads_network, run_model, silent_network
+
+# How many samples without an ASV get it for each that has it: the network takes longest.
+ADDED_FOR_NETWORK = 1.0
+ADDED_FOR_MEMBERS = 4.0
+
+# A network of a smaller weight is not run on variants: its part of an effect is at most that share.
+LEAST_WEIGHT = 0.02
+
+# For each target, what each member says: numbers [n, 1] or probabilities [n, classes].
+Scores = list[dict[str, Floats]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Draw:
+    """One rarefaction of n samples: its reads, its variants, and what each member says of both."""
+
+    reads: Sequence[Row]
+    variants: Variants
+    base: Scores
+    changed: Scores
+
+
+def explains_network(saved: SavedModel) -> bool:
+    """Return whether the network takes part in effects: where it is alone, or has `LEAST_WEIGHT` for some target."""
+    if saved.members is None:
+        return True
+    return max(fitted.weights.get(NETWORK, 0.0) for fitted in saved.members.fitted) >= LEAST_WEIGHT
+
+
+def _member_scores(members: Members, study: Study, rows: Rows, draw: int, variants: Variants) -> tuple[Scores, Scores]:
+    """Return what the members say of the samples in one rarefaction, and of their variants."""
+    features = read_features(study, rows, [presence(study, rows, draw)], members.vocabulary)[0]
+    place = np.full(len(study.table.sequences), -1, np.int64)
+    columns, places = members.vocabulary.columns(study.table.sequences)
+    place[columns] = places
+    flips = variants.changes_presence
+    flipped = variants.at(flips)
+    base: Scores = []
+    changed: Scores = []
+    for fitted in members.fitted:
+        base.append({})
+        changed.append({})
+        for name, member in fitted.members.items():
+            base[-1][name] = member.finish([member.raw(features)])
+            values = base[-1][name][variants.sample]
+            if isinstance(member, ForestMember):
+                values[flips] = forest_variants(member, features, place, flipped)
+            else:
+                values[flips] = kernel_variants(member, features, place, flipped)
+            changed[-1][name] = values
+    return base, changed
+
+
+def _drawn(
+    saved: SavedModel, study: Study, rows: Rows, rarefaction: int, asvs: AsvVectors | None, config: RuntimeConfig
+) -> _Draw:
+    """Return one rarefaction of the samples at `rows`, with what the model's members say of it and of its variants."""
+    uses_network = asvs is not None and explains_network(saved)
+    per_carrier = ADDED_FOR_NETWORK if uses_network else ADDED_FOR_MEMBERS
+    reads = draw_rows(study, rows, rarefaction)
+    variants = make_variants(reads, per_carrier, uses_network, (saved.seed, rarefaction))
+    if saved.members is None:
+        base: Scores = [{} for _ in saved.targets.specs]
+        changed: Scores = [{} for _ in saved.targets.specs]
+    else:
+        base, changed = _member_scores(saved.members, study, rows, rarefaction, variants)
+    if asvs is None:
+        predicted = silent_network(saved, [study.table.sample_ids[row] for row in rows.tolist()])
+    else:
+        predicted = run_model(saved.network, study, rows, asvs.vectors.device, config, rarefaction, asvs)
+    of_samples = per_target(predicted.target, predicted.probabilities)
+    of_variants = [values[variants.sample] for values in of_samples]
+    if asvs is not None and uses_network:
+        read = rows_read(study, rows, rarefaction)
+        of_variants = network_variants(saved.network, study, rows, read, variants, asvs, config)
+    for scores, values in zip(base, of_samples, strict=True):
+        scores[NETWORK] = values
+    for scores, values in zip(changed, of_variants, strict=True):
+        scores[NETWORK] = values
+    return _Draw(reads, variants, base, changed)
+
+
+def _in_own_units(saved: SavedModel, study: Study, rows: Rows, values: Sequence[Floats]) -> list[Floats]:
+    """Return predictions of each target with numbers in the units of their columns."""
+    numbers = len(saved.targets.numeric)
+    if not numbers:
+        return list(values)
+    ids = [study.table.sample_ids[row] for row in rows.tolist()]
+    decoded = saved.targets.decode(np.concatenate(values[:numbers], axis=1), study.metadata, ids)
+    return [*(decoded[:, [column]] for column in range(numbers)), *values[numbers:]]
+
+
+def _all_scores(saved: SavedModel, study: Study, rows: Rows, scores: Scores) -> list[dict[str, Floats]]:
+    """Return for each target what the whole model and, where there are several, each member says, in own units."""
+    members = saved.members
+    blended = [of_target[NETWORK] for of_target in scores] if members is None else members.blend(scores)
+    predictions = [{BLEND: values} for values in _in_own_units(saved, study, rows, blended)]
+    names = [] if members is None else [name for name in scores[0] if name != NETWORK or explains_network(saved)]
+    for name in names:
+        member_predictions = _in_own_units(saved, study, rows, [of_target[name] for of_target in scores])
+        for of_target, values in zip(predictions, member_predictions, strict=True):
+            of_target[name] = values
+    return predictions
+
+
+def _matrix(variants: Variants, values: Floats, shape: tuple[int, int]) -> Matrix:
+    return sparse.csr_matrix((values, (variants.sample, variants.column)), shape=shape)
+
+
+def _carriers(reads: Sequence[Row], asvs: int) -> Matrix:
+    sample = np.repeat(np.arange(len(reads)), [len(columns) for columns, _ in reads])
+    column = np.concatenate([np.zeros(0, np.int64), *(columns for columns, _ in reads)])
+    return sparse.csr_matrix((np.ones(len(column)), (sample, column)), shape=(len(reads), asvs))
+
+
+def _target_effects(
+    spec: TargetSpec, ids: tuple[str, ...], truth: Floats, drawn: _Draw, base: dict[str, Floats],
+    changed: dict[str, Floats], asvs: int,
+) -> TargetEffects:  # fmt: skip
+    """Return the effects on one target in one rarefaction; `base` and `changed` are in own units."""
+    variants, shape = drawn.variants, (len(ids), asvs)
+    removed, weighted = variants.after == 0, variants.weight > 0
+    single = (variants.before > 1) & (variants.after == 1) & ~weighted
+
+    def differences(name: str, which: Bools) -> tuple[Matrix, ...]:
+        some = variants.at(which)
+        change = base[name][some.sample] - changed[name][which]
+        return tuple(_matrix(some, change[:, column], shape) for column in output_columns(spec))
+
+    def raised_loss(name: str) -> Matrix:
+        some = variants.at(weighted)
+        base_loss = losses(spec, truth, base[name])[some.sample]
+        other = losses(spec, truth[some.sample], changed[name][weighted])
+        return _matrix(some, some.weight * np.nan_to_num(other - base_loss), shape)
+
+    members = [name for name in base if name != BLEND]
+    return TargetEffects(
+        spec=spec,
+        sample_ids=ids,
+        truth=truth,
+        prediction=base[BLEND],
+        effects=differences(BLEND, removed),
+        abundance=differences(BLEND, single),
+        losses={name: raised_loss(name) for name in base},
+        members={name: differences(name, removed) for name in members},
+        carriers=_carriers(drawn.reads, asvs),
+    )
+
+
+def explain_samples(
+    saved: SavedModel,
+    study: Study,
+    sample_ids: Sequence[str],
+    truth: Sequence[Floats],
+    config: RuntimeConfig,
+    passes: int,
+) -> list[list[TargetEffects]]:
+    """Return the effects on each target, numbers first, in each of `passes` rarefactions of the samples `sample_ids`.
+
+    Parameters
+    ----------
+    saved : SavedModel
+    study : Study
+        With the metadata that the model reads.
+    sample_ids : sequence of str [n]
+    truth : sequence of float64 [n]
+        Of each target, in own units or as index of its class; NaN where it is not known.
+    config : RuntimeConfig
+    passes : int
+        Rarefactions, those that predictions are made from.
+    """
+    study = replace(study, seed=saved.seed, **saved.covariates.encode(study.metadata, study.table.sample_ids))
+    study = study.placed_on(saved.network.reference)
+    device = next(saved.network.parameters()).device
+    rows, specs = study.rows(sample_ids), specs_in_order(saved.targets)
+    asvs = encode_table(saved.network, study, device, config, rows) if reads_network(saved) else None
+    all_effects: list[list[TargetEffects]] = [[] for _ in specs]
+    for number in range(passes):
+        draw = EVALUATION - 1 - number
+        drawn = _drawn(saved, study, rows, draw, asvs, config)
+        attention = None
+        if asvs is not None and explains_network(saved):
+            read = rows_read(study, rows, draw)
+            weights = attention_paid(saved.network, study, rows, read, asvs, config)
+            attention = _carriers(read, len(study.table.sequences))
+            attention.data = np.concatenate(weights)
+        base = _all_scores(saved, study, rows, drawn.base)
+        changed = _all_scores(saved, study, rows[drawn.variants.sample], drawn.changed)
+        for of_target, spec, target_truth, base_scores, other in zip(
+            all_effects, specs, truth, base, changed, strict=True
+        ):
+            effects = _target_effects(
+                spec, tuple(sample_ids), target_truth, drawn, base_scores, other, len(study.table.sequences)
+            )
+            of_target.append(replace(effects, attention=attention))
+    return all_effects

@@ -1,0 +1,1 @@
+"""Files in and out: tables, trees, sequences, metadata, matrices."""

@@ -1,0 +1,328 @@
+"""Distance matrices with sample ids: .npy, .h5 (ssu), .tsv, .csv and .qza."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import dropwhile
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any, TypeAlias
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from aam.config import MATRIX_SUFFIXES
+from aam.device.deferred_errors import DeferredErrorFile
+from aam.device.files import atomic_file, write_text
+from aam.errors import InputError, Problems, shown
+from aam.io.qza import read_artifact, write_artifact
+from aam.io.text import decoded, read_bytes
+
+Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
+# Two slices of samples, and the distances between them.
+Tile: TypeAlias = tuple[slice, slice, Matrix]
+
+DELIMITER = {".tsv": "\t", ".csv": ",", ".qza": "\t"}
+
+# Largest difference between the two halves of a matrix, as rounding leaves it.
+TOLERANCE = 1e-6
+
+ROWS = 512
+
+# Deflate reaches 1032:1; a matrix that unpacks to more was not written by anyone who measured distances.
+MAX_RATIO = 1100
+
+# NumPy parses the header of .npy as Python.
+UNREADABLE = (
+    ValueError, OSError, EOFError, TypeError, KeyError, SyntaxError, TokenError, OverflowError, RecursionError
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceMatrix:
+    """Distances between samples.
+
+    Attributes
+    ----------
+    ids : tuple of str
+        N distinct sample ids.
+    values : float32 or float64 [N, N]
+        Finite, symmetric, at least 0, zero diagonal.
+    """
+
+    ids: tuple[str, ...]
+    values: Matrix
+
+    def select(self, sample_ids: Sequence[str]) -> DistanceMatrix:
+        """Return the distances between some samples, in the order given; `InputError` where one has none."""
+        place = {name: index for index, name in enumerate(self.ids)}
+        missing = [name for name in sample_ids if name not in place]
+        if missing:
+            raise InputError(
+                f"--unifrac-matrix: {len(missing)} of {len(sample_ids)} samples of the table are not in the "
+                f"matrix: {shown(missing)}; its {len(self.ids)} samples look like {shown(self.ids[:2])}. "
+                "Compute it from this table, or leave it out and pass --tree"
+            )
+        rows = np.array([place[name] for name in sample_ids], np.int64)
+        return DistanceMatrix(tuple(sample_ids), self.values[np.ix_(rows, rows)])
+
+
+def _checked(ids: Sequence[str], values: Matrix, path: Path) -> DistanceMatrix:
+    """Raise `InputError` with everything that keeps `values` from being distances."""
+    problems = Problems()
+    repeated = [name for name, times in Counter(ids).items() if times > 1]
+    if repeated:
+        problems.add(f"{path}: sample ids occur more than once: {shown(repeated)}; expected each once")
+    if "" in ids:
+        problems.add(f"{path}: a sample id is empty; expected a name for each row")
+    negative, uneven = 0, 0.0
+    finite = True
+    for start in range(0, len(ids), ROWS):
+        rows, columns = values[start : start + ROWS], values[:, start : start + ROWS].T
+        finite &= bool(np.isfinite(rows).all())
+        negative += int((rows < 0).sum())
+        if finite:
+            uneven = max(uneven, float(np.abs(rows - columns).max(initial=0)))
+    if not finite:
+        problems.add(f"{path}: holds values that are not finite, expected distances of 0 or more")
+    if negative:
+        problems.add(f"{path}: {negative} distances are negative, expected 0 or more")
+    if uneven > TOLERANCE:
+        problems.add(f"{path}: differs from its transpose by up to {uneven:g}, expected a symmetric matrix")
+    if np.any(np.diagonal(values) != 0):
+        place = int(np.argmax(np.diagonal(values) != 0))
+        problems.add(f"{path}: {ids[place]!r} is {values[place, place]:g} away from itself, expected 0")
+    problems.raise_if_any()
+    return DistanceMatrix(tuple(ids), values)
+
+
+def _check_shape(shape: tuple[int, ...], kind: str, ids: int, path: Path) -> None:
+    if shape != (ids, ids) or kind != "f" or not ids:
+        sizes = " x ".join(map(str, shape))
+        raise InputError(
+            f"{path}: {sizes} values of kind {kind!r} for {ids} sample ids; expected floating-point numbers "
+            "with as many rows and columns as ids"
+        )
+
+
+def ids_beside(path: Path) -> Path:
+    """Return the path of the text file with the ids of a matrix in .npy."""
+    return path.with_suffix(".ids.txt")
+
+
+def _read_npy(path: Path) -> DistanceMatrix:
+    beside = ids_beside(path)
+    if not beside.exists():
+        raise InputError(
+            f"{path}: no {beside.name} beside it, so nobody knows which row is which sample; expected the "
+            "sample ids there, one per line in the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
+        )
+    ids = decoded(read_bytes(beside), beside).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    try:
+        # Mapped first, so that a header that promises more than the file holds allocates nothing.
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except UNREADABLE as error:
+        raise InputError(f"{path}: not a readable .npy array ({error})") from error
+    if not isinstance(values, np.ndarray):
+        raise InputError(f"{path}: holds several arrays (.npz), expected one square array")
+    _check_shape(values.shape, values.dtype.kind, len(ids), path)
+    return _checked(ids, np.array(values), path)
+
+
+def _read_h5(path: Path) -> DistanceMatrix:
+    try:
+        with h5py.File(path, "r") as file:
+            order, matrix = file.get("order"), file.get("matrix")
+            if not isinstance(order, h5py.Dataset) or not isinstance(matrix, h5py.Dataset):
+                raise InputError(
+                    f"{path}: holds {shown(file)}, expected the datasets 'order' and 'matrix' as ssu writes "
+                    "them with --format hdf5"
+                )
+            if order.ndim != 1 or order.dtype.kind not in "OS":
+                raise InputError(f"{path}: 'order' is no list of sample ids")
+            _check_shape(matrix.shape, matrix.dtype.kind, len(order), path)
+            size, stored = matrix.size * matrix.dtype.itemsize, matrix.id.get_storage_size()
+            if size > MAX_RATIO * max(stored, 1):
+                raise InputError(f"{path}: 'matrix' stores {stored} of {size} bytes; is it damaged?")
+            names = [name.decode() if isinstance(name, bytes) else str(name) for name in order[()]]
+            return _checked(names, matrix[()], path)
+    except InputError:
+        raise
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: not a readable HDF5 file of distances ({error})") from error
+
+
+def _parse(text: str, delimiter: str, path: Path) -> DistanceMatrix:
+    """Parse a header of ids and then one line of id and distances per sample; lines with # above are skipped."""
+    lines = (line for line in io.StringIO(text) if line.strip())
+    rows = csv.reader(dropwhile(lambda line: line.startswith("#"), lines), delimiter=delimiter, strict=True)
+    try:
+        ids = next(rows, [""])[1:]
+        # A distance takes a digit and a separator at least.
+        if not ids or 2 * len(ids) ** 2 > len(text):
+            raise InputError(f"{path}: {len(ids)} sample ids in the first line but not as many rows below")
+        values = np.empty((len(ids), len(ids)))
+        number = -1
+        for number, cells in enumerate(rows):
+            expected = ids[number] if number < len(ids) else "no further line"
+            if not cells or cells[0] != expected or len(cells) != len(ids) + 1:
+                raise InputError(
+                    f"{path}: row {number + 1} is {shown(cells[:1])} with {len(cells) - 1} distances, "
+                    f"expected {expected!r} with {len(ids)}: rows and columns in the same order"
+                )
+            values[number] = cells[1:]
+        if number + 1 < len(ids):
+            raise InputError(f"{path}: ends after {number + 1} rows, expected {len(ids)}; is it cut off?")
+    except (csv.Error, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: near row {rows.line_num}: {error}; expected distances") from error
+    return _checked(ids, values, path)
+
+
+def _read_text(path: Path) -> DistanceMatrix:
+    return _parse(decoded(read_bytes(path), path), DELIMITER[path.suffix], path)
+
+
+def _read_qza(path: Path) -> DistanceMatrix:
+    blob = read_artifact(path, ("DistanceMatrix",), "distances are asked for").file("distance-matrix.tsv")
+    return _parse(decoded(blob, path), "\t", path)
+
+
+READERS: dict[str, Callable[[Path], DistanceMatrix]] = {
+    ".npy": _read_npy,
+    ".h5": _read_h5,
+    ".tsv": _read_text,
+    ".csv": _read_text,
+    ".qza": _read_qza,
+}
+
+
+def _known_suffix(path: Path, suffixes: Iterable[str]) -> str:
+    if path.suffix not in suffixes:
+        raise InputError(f"{path}: ends in {path.suffix!r}, expected one of {', '.join(suffixes)}")
+    return path.suffix
+
+
+def read_distances(path: Path) -> DistanceMatrix:
+    """Read a distance matrix; the ids of ``D.npy`` stand in ``D.ids.txt``, one per line.
+
+    Raises
+    ------
+    InputError
+        Unknown or damaged file, no ids, or values that are not distances (all that is wrong with them).
+    """
+    reader = READERS[_known_suffix(path, MATRIX_SUFFIXES)]
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    return reader(path)
+
+
+def _check_ids(ids: Sequence[str], path: Path) -> None:
+    broken = [name for name in ids if not name or set(name) & set("\t\r\n")]
+    if broken or not ids:
+        raise InputError(f"{path}: sample ids {shown(broken)} are empty or hold tabs or line breaks")
+
+
+def _fill(target: Any, tiles: Iterable[Tile]) -> None:
+    for rows, columns, tile in tiles:
+        target[rows, columns] = tile
+        if rows != columns:
+            target[columns, rows] = tile.T
+
+
+def _reserve(file: IO[bytes]) -> None:
+    """Take the space of a mapped file: on a full disk its pages would kill the process when they are written."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+
+
+def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
+    beside = ids_beside(path)
+    with atomic_file(path) as temporary:
+        values = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), (len(ids), len(ids)))
+        with temporary.open("r+b") as file:
+            _reserve(file)
+        _fill(values, tiles)
+        values.flush()
+        # Between the two files there are no ids, and a matrix without ids is refused.
+        beside.unlink(missing_ok=True)
+    write_text(beside, "".join(f"{name}\n" for name in ids))
+
+
+def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
+    """Write the layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
+    with (
+        atomic_file(path) as temporary,
+        contextlib.closing(DeferredErrorFile(temporary)) as patient,
+        h5py.File(patient, "w") as file,
+    ):
+        file["format"] = np.array([b"BDSM"])
+        file["version"] = np.array([b"2020.12"])
+        file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())
+        _fill(file.create_dataset("matrix", (len(ids), len(ids)), dtype), tiles)
+
+
+def _write_lines(file: io.TextIOBase, ids: Sequence[str], values: Matrix, delimiter: str) -> None:
+    form = ".9g" if values.dtype == np.float32 else ".17g"
+    writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(["", *ids])
+    for name, row in zip(ids, values, strict=True):
+        writer.writerow([name, *(format(value, form) for value in row.tolist())])
+
+
+def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
+    """Text needs whole rows, so the tiles are gathered in an unnamed file first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path.parent) as gathered:
+        values = np.memmap(gathered, dtype, "w+", shape=(len(ids), len(ids)))
+        _reserve(gathered)
+        _fill(values, tiles)
+        if path.suffix == ".qza":
+            text = io.StringIO()
+            _write_lines(text, ids, values, "\t")
+            data = {"distance-matrix.tsv": text.getvalue().encode()}
+            write_artifact(path, "DistanceMatrix", "DistanceMatrixDirectoryFormat", data)
+            return
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+            _write_lines(file, ids, values, DELIMITER[path.suffix])
+
+
+def write_distances(path: Path, ids: Sequence[str], tiles: Iterable[Tile], double: bool = False) -> None:
+    """Write a matrix tile by tile, whole or not at all; it is never held in memory as a whole.
+
+    Parameters
+    ----------
+    path : Path
+        Its ending chooses the format; ids of ``D.npy`` go to ``D.ids.txt``.
+    ids : sequence of str
+        N sample ids.
+    tiles : iterable of (rows, columns, tile)
+        Tiles on and above the diagonal, as `unifrac_tiles` yields them.
+    double : bool
+        Store float64 instead of float32.
+    """
+    suffix = _known_suffix(path, MATRIX_SUFFIXES)
+    _check_ids(ids, path)
+    writers = {".npy": _write_npy, ".h5": _write_h5}
+    writers.get(suffix, _write_rows)(path, ids, tiles, np.float64 if double else np.float32)
+
+
+def write_faith_pd(path: Path, ids: Sequence[str], values: npt.NDArray[np.float64]) -> None:
+    """Write Faith PD [N] as a table (.tsv) or as ``SampleData[AlphaDiversity]`` (.qza)."""
+    suffix = _known_suffix(path, (".tsv", ".qza"))
+    _check_ids(ids, path)
+    lines = [f"{name}\t{value!r}\n" for name, value in zip(ids, values.tolist(), strict=True)]
+    if suffix == ".tsv":
+        write_text(path, "".join(["sample-id\tfaith_pd\n", *lines]))
+    else:
+        data = {"alpha-diversity.tsv": "".join(["\tfaith_pd\n", *lines]).encode()}
+        write_artifact(path, "SampleData[AlphaDiversity]", "AlphaDiversityDirectoryFormat", data)

@@ -1,0 +1,299 @@
+"""Sample metadata: QIIME 2 metadata tables as text columns, their kinds, and which cells are missing."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.config import Missing
+from aam.errors import InputError, Problems, shown
+from aam.io.qza import ZIP_MAGIC, read_artifact
+from aam.io.text import decoded, parse_rows, read_bytes
+
+Kind = Literal["numeric", "categorical"]
+Row = tuple[int, list[str]]
+
+# What QIIME 2 accepts in any case, its older spellings, the `sample_id` of earlier scripts, and that of BIDS.
+SAMPLE_ID_NAMES = "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id|participant_id"
+ID_NAMES = frozenset(f"{SAMPLE_ID_NAMES}|featureid|feature id|feature-id|#otuid|#otu id".split("|"))
+
+# Missing-value terms of INSDC, alone or with a colon and the reason, and what spreadsheets and R write.
+INSDC = ("missing", "not applicable", "not collected", "not provided", "restricted access")
+MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "none", "null"})
+INSDC_REASON = tuple(f"{term}:" for term in INSDC)
+
+SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
+DIRECTIVE = ("#q2:", "#sk:")
+ARTIFACTS = {"ImmutableMetadata": "metadata.tsv", "SampleData[AlphaDiversity]": "alpha-diversity.tsv"}
+MOST_LINES = 8
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+log = logging.getLogger(__name__)
+
+
+def is_missing(value: str, only_empty: bool = False) -> bool:
+    """Return whether a cell says that there is no value: empty or, in any case, one of `MISSING`."""
+    if only_empty:
+        return not value
+    value = value.lower()
+    return value in MISSING or value.startswith(INSDC_REASON)
+
+
+def is_insdc(value: str) -> bool:
+    """Return whether a cell holds, in any case, a missing-value term of INSDC."""
+    value = value.lower()
+    return value in INSDC or value.startswith(INSDC_REASON)
+
+
+def is_number(value: str) -> bool:
+    """Return whether a cell is a finite decimal number."""
+    return NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """A metadata table: sample ids, and values by column as the text that stood in the file.
+
+    `kinds` are as the file says (columns `declared`), else numeric where all that is not missing is numbers.
+    Only an empty cell is missing in `blank` columns; in those of `insdc` the file says itself that the terms of
+    INSDC are. `source` is where it was read from, for messages.
+    """
+
+    ids: tuple[str, ...]
+    columns: dict[str, tuple[str, ...]]
+    kinds: dict[str, Kind]
+    declared: frozenset[str] = frozenset()
+    blank: frozenset[str] = frozenset()
+    source: str = "metadata"
+    insdc: frozenset[str] = frozenset()
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.ids)}
+
+    def __contains__(self, sample_id: object) -> bool:
+        return sample_id in self._row
+
+    def require(self, names: Iterable[str]) -> None:
+        """Refuse column names that do not exist, all at once, with the names there are."""
+        problems, folded = Problems(), {column.lower(): column for column in self.columns}
+        for name in dict.fromkeys(names):
+            if name not in self.columns:
+                near = difflib.get_close_matches(name.lower(), folded, n=3)
+                hint = f" Did you mean {' or '.join(repr(folded[match]) for match in near)}?" if near else ""
+                problems.add(f"{self.source}: no column {name!r}.{hint} Columns: {shown(self.columns, 50)}")
+        problems.raise_if_any()
+
+    def column(self, name: str) -> tuple[str, ...]:
+        """Return all values of a column as text; `InputError` lists the columns there are."""
+        self.require([name])
+        return self.columns[name]
+
+    def values(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
+        """Return values of a column for the samples `ids`, none where missing; `InputError` without a row."""
+        cells, blank, ids = self.column(name), name in self.blank, tuple(ids)
+        absent = [sample for sample in ids if sample not in self._row]
+        if absent:
+            raise InputError(f"{self.source}: {len(absent)} samples have no row: {shown(absent)}")
+        chosen = (cells[self._row[sample]] for sample in ids)
+        return tuple(None if is_missing(cell, blank) else cell for cell in chosen)
+
+    def categories(self, name: str, ids: Iterable[str]) -> tuple[str | None, ...]:
+        """Return values of a column for the samples `ids` by the rules of QIIME 2, none where missing.
+
+        An empty cell is missing, and a term of INSDC where ``#q2:missing`` says so. Any other text is a category,
+        ``None`` and ``NA`` too. `values` takes these for missing where a missing value is refused by name; here
+        nobody would hear of it. `InputError` without a row.
+        """
+        self.values(name, ids := tuple(ids))
+        cells, insdc = self.columns[name], name in self.insdc
+        chosen = (cells[self._row[sample]] for sample in ids)
+        return tuple(None if not cell or (insdc and is_insdc(cell)) else cell for cell in chosen)
+
+    def numbers(self, name: str, ids: Iterable[str]) -> npt.NDArray[np.float64]:
+        """Return `values` as float64 ``[N]``, NaN where missing; `InputError` for text or an infinite value too."""
+        ids = tuple(ids)
+        values = self.values(name, ids)
+        text = [row for row, value in enumerate(values) if value is not None and not is_number(value)]
+        if text:
+            examples = ", ".join(f"{values[row]!r} (sample {ids[row]!r})" for row in text[:5])
+            raise InputError(
+                f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are no finite "
+                f"numbers: {examples}; correct them, or leave these cells empty and pass --missing drop"
+            )
+        return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
+
+
+def _text(path: Path) -> str:
+    raw = read_bytes(path)
+    if not raw.startswith(ZIP_MAGIC):
+        return decoded(raw, path)
+    if path.suffix not in (".qza", ".qzv"):
+        raise InputError(f"{path}: is a zip archive (Excel?), expected tab-separated text in UTF-8 (.tsv)")
+    artifact = read_artifact(path, ARTIFACTS, "or pass the metadata as tab-separated text (.tsv)")
+    text = decoded(artifact.file(ARTIFACTS[artifact.type.split(" % ")[0]]), path)
+    return f"id{text}" if text.startswith("\t") else text
+
+
+def _header(rows: Iterator[Row], path: Path) -> list[str]:
+    for line, cells in rows:
+        if cells[0].lower() in ID_NAMES:
+            break
+        if any(cells) and (not cells[0].startswith("#") or cells[0].startswith(DIRECTIVE)):
+            commas = " (commas instead of tabs?)" if len(cells) == 1 and "," in cells[0] else ""
+            raise InputError(
+                f"{path}: line {line} begins with {cells[0][:60]!r}{commas}, expected a tab-separated header "
+                f"that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
+            )
+    else:
+        raise InputError(f"{path}: empty or nothing but comments, expected a header and one row per sample")
+    while not cells[-1]:
+        cells.pop()
+    problems = Problems()
+    if empty := [place for place, name in enumerate(cells, start=1) if not name]:
+        problems.add(f"{path}: line {line}: column {shown(empty)} has no name; name it or delete it")
+    if repeated := _repeated(cells):
+        problems.add(f"{path}: line {line}: columns of the same name: {shown(repeated)}; rename them")
+    problems.raise_if_any()
+    return cells
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, times in Counter(names).items() if times > 1 and name)
+
+
+@dataclass
+class _Body:
+    """The content below the header: rows of cells, id first; directives; the lines of faulty rows."""
+
+    rows: list[list[str]] = field(default_factory=list)
+    directives: dict[str, list[str]] = field(default_factory=dict)
+    faults: dict[str, list[str]] = field(default_factory=dict)
+
+    def take(self, cells: list[str], width: int) -> str:
+        """Keep one row; return the fault of it, or ''."""
+        first = cells[0]
+        if first.lower() in ID_NAMES:
+            return "repeats the header; remove it"
+        directive = first.split(" ")[0].removeprefix("#q2:").removeprefix("#sk:")
+        if first.startswith(DIRECTIVE) and directive not in ("types", "missing"):
+            return "unknown directive, expected #q2:types or #q2:missing"
+        if first.startswith("#") and not first.startswith(DIRECTIVE):
+            return ""
+        if any(cells[width:]):
+            return f"more cells than the {width} of the header; is a tab inside a cell?"
+        cells = cells[:width] + [""] * (width - len(cells))
+        if first.startswith("#"):
+            late = directive in self.directives or self.rows
+            self.directives[directive] = cells[1:]
+            return "a directive that stands twice or below samples" if late else ""
+        self.rows.append(cells)
+        return "" if first else "no sample id"
+
+
+def _body(rows: Iterator[Row], width: int, path: Path, problems: Problems) -> _Body:
+    body = _Body()
+    same: dict[str, str] = {}
+    for line, cells in rows:
+        # Equal cells share one string: real tables repeat few values very often.
+        if any(cells) and (fault := body.take([same.setdefault(cell, cell) for cell in cells], width)):
+            body.faults.setdefault(fault, []).append(str(line))
+    for fault, lines in body.faults.items():
+        more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+        problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
+    if repeated := _repeated(row[0] for row in body.rows):
+        problems.add(f"{path}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; keep one")
+    if not body.rows and not problems.messages:
+        problems.add(f"{path}: a header but no samples below it")
+    return body
+
+
+def read_metadata(path: Path) -> Metadata:
+    """Read sample metadata by the rules of QIIME 2, from tab-separated text or a .qza of `ARTIFACTS`.
+
+    The first column is named by one of `ID_NAMES`; rows that begin with ``#`` are comments but for
+    ``#q2:types`` and ``#q2:missing``; white space around cells is dropped; rows may end early. Beyond QIIME
+    2, the terms in `MISSING` are missing values unless ``#q2:missing`` says ``blank``.
+
+    Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids, directives.
+    """
+    rows = ((line, [cell.strip() for cell in cells]) for line, cells in parse_rows(_text(path), path))
+    header, problems = _header(rows, path), Problems()
+    body = _body(rows, len(header), path, problems)
+    ids, *columns = zip(*body.rows, strict=True) if body.rows else [()] * len(header)
+    types, schemes = (body.directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
+    kinds: dict[str, Kind] = {}
+    declared, only_empty = set[str](), set[str]()
+    for name, cells, stated, scheme in zip(header[1:], columns, types, schemes, strict=True):
+        if stated.lower() not in ("", "numeric", "categorical"):
+            problems.add(f"{path}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical")
+        if scheme not in SCHEMES:
+            expected = " or ".join(SCHEMES[1:])
+            problems.add(f"{path}: #q2:missing of {name!r} is {scheme!r}, expected {expected}")
+        blank = scheme in ("blank", "no-missing")
+        declared.update([name] if stated else [])
+        only_empty.update([name] if blank else [])
+        text = next((cell for cell in cells if not is_missing(cell, blank) and not is_number(cell)), None)
+        kinds[name] = "numeric" if text is None and stated.lower() != "categorical" else "categorical"
+        if text is not None and stated.lower() == "numeric":
+            problems.add(
+                f"{path}: column {name!r} is numeric by #q2:types, but sample {ids[cells.index(text)]!r} has "
+                f"{text!r}, expected a finite number; correct it or state categorical"
+            )
+        if scheme == "no-missing" and "" in cells:
+            sample = ids[cells.index("")]
+            problems.add(f"{path}: column {name!r} is no-missing, but sample {sample!r} is empty")
+    problems.raise_if_any()
+    table = dict(zip(header[1:], columns, strict=True))
+    insdc = frozenset(name for name, scheme in zip(header[1:], schemes, strict=True) if scheme == "INSDC:missing")
+    return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path), insdc)
+
+
+def align(
+    metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Missing = "error"
+) -> tuple[str, ...]:
+    """Return those of `sample_ids`, in their order, that have a row and a value in every one of `columns`.
+
+    Others are refused, or with ``missing="drop"`` left out and logged as a warning.
+
+    Raises `InputError`: columns that do not exist; samples that lack something, or all of them.
+    """
+    metadata.require(columns)
+    absent = [sample for sample in sample_ids if sample not in metadata]
+    present = [sample for sample in sample_ids if sample in metadata]
+    gaps, reasons, of = set(absent), [], f"of {len(sample_ids)} samples"
+    if absent:
+        others = "" if present else f" (its own ids look like {shown(metadata.ids, 3)})"
+        reasons.append(f"{len(absent)} {of} of the table have no row{others}: {shown(absent)}")
+    for name in dict.fromkeys(columns):
+        values = dict(zip(present, metadata.values(name, present), strict=True))
+        if lacking := [sample for sample, value in values.items() if value is None]:
+            cells = dict(zip(metadata.ids, metadata.columns[name], strict=True))
+            written = shown(sorted({cells[sample] for sample in lacking}))
+            gap = f"have no value in {name!r} (written {written})"
+            reasons.append(f"{len(lacking)} {of} {gap}: {shown(lacking)}")
+            gaps.update(lacking)
+    reasons = [f"{metadata.source}: {reason}" for reason in reasons]
+    kept = tuple(sample for sample in sample_ids if sample not in gaps)
+    if not kept:
+        raise InputError(*reasons, f"{metadata.source}: no sample of the table has all that is needed")
+    if reasons and missing == "error":
+        raise InputError(
+            *reasons,
+            "Fill the gaps, or leave these samples out with --missing drop; where such a word is a class and no gap, "
+            "write blank for its column in a row #q2:missing",
+        )
+    for reason in reasons:
+        log.warning("%s; left out", reason)
+    return kept

@@ -1,0 +1,154 @@
+"""Taxonomy of ASVs: read from QIIME 2 or text, matched to a table, cut at each rank; and short ids of sequences."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aam.errors import InputError, Problems, shown
+from aam.io.qza import ZIP_MAGIC, read_artifact
+from aam.io.text import GZIP_MAGIC, MAX_PROBLEMS, decoded, parse_rows, read_bytes
+
+# Names of the first column that QIIME 2 and older programs write.
+ID_NAMES = frozenset({"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"})
+LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage"})
+
+# Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
+RANKS = {
+    "d": "domain", "k": "kingdom", "p": "phylum", "c": "class", "o": "order", "f": "family", "g": "genus",
+    "s": "species",
+    "D_0": "domain", "D_1": "phylum", "D_2": "class", "D_3": "order", "D_4": "family", "D_5": "genus", "D_6": "species",
+}  # fmt: skip
+# Those of SILVA's files of all levels go on below, where ranks differ.
+PREFIXES = frozenset({"", *RANKS, *(f"D_{level}" for level in range(7, 15))})
+
+UNASSIGNED = frozenset({"", "unassigned", "unclassified", "na", "nan", "none"})
+
+SHORT_ID_LENGTH = 10
+
+Lineage = tuple[str, ...]
+
+
+def short_ids(sequences: Sequence[str]) -> tuple[str, ...]:
+    """Return a short id of each distinct sequence: the beginning of its MD5, which QIIME 2 uses as feature id.
+
+    Ten hexadecimal digits, or as many more as it takes to tell all of `sequences` apart.
+    """
+    digests = [hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest() for sequence in sequences]
+    length = SHORT_ID_LENGTH
+    while length < 32 and len({digest[:length] for digest in digests}) < len(set(digests)):
+        length += 1
+    return tuple(digest[:length] for digest in digests)
+
+
+def parse_lineage(text: str) -> Lineage:
+    """Return the names of a lineage such as ``k__Bacteria; p__Firmicutes``, from the top, without empty ones below."""
+    names = [name.strip() for name in text.split(";")]
+    while names and plain_name(names[-1]).lower() in UNASSIGNED:
+        names.pop()
+    return tuple(names)
+
+
+def plain_name(name: str) -> str:
+    """Return a name without the prefix of its rank: ``g__Blautia`` is Blautia, and ``g__`` or ``__`` nothing."""
+    prefix, separator, rest = name.strip().partition("__")
+    return rest.strip() if separator and prefix in PREFIXES else name.strip()
+
+
+def display_name(lineage: Lineage) -> str:
+    """Return the lowest name of a lineage in a form for people: a species with its genus, others with their rank."""
+    if not lineage:
+        return "unassigned"
+    name = plain_name(lineage[-1])
+    rank = RANKS.get(lineage[-1].partition("__")[0], "genus")
+    if rank == "species" and len(lineage) > 1:
+        genus = plain_name(lineage[-2]).strip("[]")
+        return name if name.startswith(genus) else f"{plain_name(lineage[-2])} {name}".strip()
+    return name if rank == "genus" else f"{name} ({rank})"
+
+
+def rank_name(level: int, lineages: Sequence[Lineage]) -> str:
+    """Return the rank of a level of the lineages, from 0: by the prefix of its names, or ``level 1`` and so on."""
+    prefixes = {lineage[level].partition("__")[0] for lineage in lineages if len(lineage) > level}
+    prefixes &= RANKS.keys()
+    return RANKS[prefixes.pop()] if len(prefixes) == 1 else f"level {level + 1}"
+
+
+@dataclass(frozen=True, eq=False)
+class Taxonomy:
+    """Lineages by feature id, as a file holds them."""
+
+    lineages: dict[str, Lineage]
+    source: Path
+
+    def of(self, feature_ids: Sequence[str], sequences: Sequence[str]) -> tuple[Lineage, ...]:
+        """Return the lineage of each ASV of a table, looked up by id, sequence and MD5; empty where none is given.
+
+        Raises
+        ------
+        InputError
+            No ASV of the table has a taxon in the file.
+        """
+        lineages, named = [], False
+        for identifier, sequence in zip(feature_ids, sequences, strict=True):
+            digest = hashlib.md5(sequence.encode(), usedforsecurity=False).hexdigest()
+            keys = (identifier, sequence, digest)
+            key = next((key for key in keys if key in self.lineages), None)
+            named |= key is not None
+            lineages.append(() if key is None else self.lineages[key])
+        if any(lineages) or not feature_ids:
+            return tuple(lineages)
+        if not self.lineages:
+            raise InputError(f"--taxonomy: {self.source} names no feature; give one with a line for each ASV")
+        if named:
+            raise InputError(
+                f"--taxonomy: {self.source} gives no taxon to any of the {len(feature_ids)} ASVs (all are empty or "
+                "unassigned); give one that knows some"
+            )
+        raise InputError(
+            f"--taxonomy: {self.source} names none of the {len(feature_ids)} ASVs, by id, sequence or MD5 of the "
+            f"sequence; the table has ids like {feature_ids[0]!r}, the file like {shown(list(self.lineages)[:1])}; "
+            "give the taxonomy that was made for this table"
+        )
+
+
+def read_taxonomy(path: Path) -> Taxonomy:
+    """Read a taxonomy: QIIME 2 ``FeatureData[Taxonomy]`` (.qza), or text with the columns Feature ID and Taxon.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, has other columns, or names a feature twice; every problem in one message.
+    """
+    head = read_bytes(path, 4)
+    if head.startswith(GZIP_MAGIC):
+        raise InputError(f"{path}: compressed with gzip; unpack it with gunzip")
+    if head.startswith(ZIP_MAGIC):
+        blob = read_artifact(path, ["FeatureData[Taxonomy]"]).file("taxonomy.tsv")
+    else:
+        blob = read_bytes(path)
+    problems, lineages = Problems(), dict[str, Lineage]()
+    rows = parse_rows(decoded(blob, path), path)
+    line, header = next(rows, (1, []))
+    names = [cell.strip().lower() for cell in header[:2]]
+    if len(names) < 2 or names[0] not in ID_NAMES or names[1] not in LINEAGE_NAMES:
+        raise InputError(
+            f"{path}: line {line}: header is {shown(header, 5) or 'empty'}, expected 'Feature ID' and 'Taxon' as the "
+            "first two columns, separated by tabs"
+        )
+    for number, cells in rows:
+        if len(problems.messages) == MAX_PROBLEMS:
+            break
+        feature = cells[0].strip()
+        if feature.startswith("#"):
+            continue
+        if len(cells) < 2 or not feature:
+            problems.add(f"{path}: line {number}: {shown(cells, 5)}, expected a feature id and its taxon")
+        elif feature in lineages:
+            problems.add(f"{path}: line {number}: feature {feature!r} stands there twice; keep one of its lines")
+        else:
+            lineages[feature] = parse_lineage(cells[1])
+    problems.raise_if_any()
+    return Taxonomy(lineages, path)

@@ -1,0 +1,158 @@
+"""A trained network as one function of tensors, which torch.export and ONNX can hold, and batches to compare it on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aam.data.batch import Batch
+from aam.data.tokens import PAD, A, T
+from aam.errors import InputError
+from aam.model.aam import Aam
+from aam.predict.network import NETWORK
+from aam.predict.saved_model import SavedModel
+
+# U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV of the model.
+AXES = {"tokens": ("U", "L"), "asv": ("B", "S"), "counts": ("B", "S"), "category": ("B",), "covariate": ("B",)}
+
+# Samples, ASVs of a sample, distinct ASVs, and how many bases shorter than the longest: one of each, odd, larger.
+ODD_BATCHES = ((2, 3, 5, 0), (1, 1, 1, 0), (3, 7, 11, 3), (17, 33, 41, 1))
+
+
+class ExportedEncoder(nn.Module):
+    """Tokens uint8 ``[U, L]``, indices int64 ``[B, S]`` and reads float32 ``[B, S]`` to vectors of samples and ASVs."""
+
+    def __init__(self, network: Aam) -> None:
+        super().__init__()
+        self.network = network
+        self.length = network.asv.position.shape[0] * network.asv.patch
+
+    def vectors(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ASVs in context ``[B, S, D]``, samples ``[B, D]`` and distinct ASVs ``[U, D]``."""
+        # Padded to the length of the model, positions are the same number for every batch.
+        full = F.pad(tokens, (0, self.length - tokens.shape[1]), value=PAD)
+        _, asvs = self.network.asv(full, True)
+        context, attended = self.network.sample(asvs[asv], counts)
+        return context, attended + self.network.sample.contents(asvs, asv, counts), asvs
+
+    def forward(self, tokens: Tensor, asv: Tensor, counts: Tensor) -> tuple[Tensor, ...]:
+        """Return vectors of samples ``[B, D]`` and of ASVs ``[U, D]``."""
+        return self.vectors(tokens, asv, counts)[1:]
+
+
+class ExportedModel(ExportedEncoder):
+    """The same with the heads: numbers ``[B]`` in their own units, quantiles ``[B, Q]``, probabilities ``[B, K]``."""
+
+    def __init__(self, saved: SavedModel) -> None:
+        super().__init__(saved.network)
+        self.numeric = saved.targets.numeric
+
+    def forward(
+        self,
+        tokens: Tensor,
+        asv: Tensor,
+        counts: Tensor,
+        category: Tensor | None = None,
+        covariate: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Return one tensor for each name of `output_names`."""
+        context, samples, _ = self.vectors(tokens, asv, counts)
+        network, read = self.network, samples
+        if network.covariates is not None:
+            batch = Batch(tokens, asv, counts, category=category, covariate=covariate)
+            read = network.covariates(samples, batch, context)
+        outputs = []
+        if network.target is not None:
+            numbers, quantiles = network.target.predict(read, category)
+            outputs += [self._decoded(numbers[:, column], column) for column in range(len(self.numeric))]
+            for column, spec in enumerate(self.numeric):
+                if quantiles is not None and spec.quantiles:
+                    outputs.append(self._decoded(quantiles[:, :, column], column))
+        return (*outputs, *(torch.softmax(head(read), dim=-1) for head in network.labels))
+
+    def _decoded(self, values: Tensor, column: int) -> Tensor:
+        """Return a target in its own units, as `Targets.decode` does."""
+        spec = self.numeric[column]
+        values = values * spec.scale.spread + spec.scale.center
+        return torch.expm1(values) if spec.transform.startswith("log-") else values
+
+
+def check_exportable(saved: SavedModel, part: str) -> None:
+    """Raise `InputError` for what no graph of tensors can hold."""
+    if saved.network.reference is not None:
+        raise InputError("--model: it places ASVs on a reference tree, which no graph of tensors can hold")
+    if part == "encoder":
+        return
+    if not saved.targets.specs:
+        raise InputError("--part model: a pretrained encoder has no targets; pass --part encoder")
+    problems = [
+        f"--part model: {spec.name!r} has a scale for each category of {spec.normalize_by!r}, which are text; train "
+        "with another --target-transform, or pass --part encoder"
+        for spec in saved.targets.numeric
+        if spec.normalize_by is not None
+    ]
+    if saved.members is not None:
+        others = sorted({name for fitted in saved.members.fitted for name in fitted.members} - {NETWORK})
+        problems.append(
+            f"--part model: this model blends its network with {', '.join(others)}, which look up ASVs by name and are "
+            "no graph of tensors; train with --members deep, or pass --part encoder"
+        )
+    if problems:
+        raise InputError(*problems)
+
+
+def output_names(saved: SavedModel, part: str) -> list[str]:
+    """Return the names of what is computed, in its order."""
+    if part == "encoder":
+        return ["samples", "asvs"]
+    quantiles = [f"{spec.name}_quantiles" for spec in saved.targets.numeric if spec.quantiles]
+    return [spec.name for spec in saved.targets.numeric] + quantiles + [spec.name for spec in saved.targets.classes]
+
+
+def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> list[Tensor]:
+    """Return what the network itself gives for some inputs, decoded as predictions are: one for each output name."""
+    sizes = tuple((inputs["counts"] > 0).sum(dim=1).tolist())
+    if part == "encoder" and saved.covariates.columns:
+        # They change what target heads read, and no vector; the network asks for them all the same.
+        category = torch.zeros(len(sizes), len(saved.covariates.categorical), dtype=torch.int64)
+        covariate = torch.full((len(sizes), len(saved.covariates.numeric)), torch.nan)
+        inputs = {**inputs, "category": category, "covariate": covariate}
+    outputs = saved.network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
+    if part == "encoder":
+        return [outputs.samples, outputs.asvs]
+    tensors = []
+    if outputs.target is not None:
+        tensors += [torch.from_numpy(column) for column in saved.targets.decode(outputs.target.numpy()).T]
+    for column, spec in enumerate(saved.targets.numeric):
+        if outputs.quantiles is not None and spec.quantiles:
+            levels = range(outputs.quantiles.shape[1])
+            decoded = [saved.targets.decode(outputs.quantiles[:, level].numpy())[:, column] for level in levels]
+            tensors.append(torch.stack([torch.from_numpy(values) for values in decoded], dim=1))
+    return [*tensors, *(torch.softmax(logits, dim=-1) for logits in outputs.labels)]
+
+
+def example_inputs(saved: SavedModel, part: str, shape: Sequence[int], seed: int) -> dict[str, Tensor]:
+    """Return random inputs for ``(B, S, U, shorter)``: samples, slots, ASVs, and bases below the longest ASV.
+
+    Each sample but the longest has empty slots; the second half of the ASVs is shorter than L.
+    """
+    samples, slots, asvs, shorter = shape
+    random = torch.Generator().manual_seed(seed)
+    length = max(1, saved.model.positions - shorter)
+    tokens = torch.randint(A, T + 1, (asvs, length), generator=random, dtype=torch.uint8)
+    tokens[(asvs + 1) // 2 :, max(1, length // 2) :] = PAD
+    counts = torch.randint(1, saved.depth + 1, (samples, slots), generator=random).float()
+    for row in range(1, samples):
+        counts[row, max(1, slots - row) :] = 0
+    asv = torch.randint(0, asvs, (samples, slots), generator=random)
+    inputs = {"tokens": tokens, "asv": asv.masked_fill(counts == 0, 0), "counts": counts}
+    if part == "model" and saved.covariates.columns:
+        levels = [1 + len(names) for names in saved.covariates.categorical.values()]
+        drawn = [torch.randint(0, size, (samples,), generator=random) for size in levels]
+        inputs["category"] = torch.stack(drawn, dim=1) if drawn else torch.zeros(samples, 0, dtype=torch.int64)
+        inputs["covariate"] = torch.randn(samples, len(saved.covariates.numeric), generator=random)
+        inputs["covariate"][0] = torch.nan
+    return inputs

@@ -1,0 +1,224 @@
+"""How good an encoder is: held-out distances and masked bases beside model-free rules."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+
+from aam.config import TrainConfig
+from aam.data.batch import Batch
+from aam.data.draw import draw_batch
+from aam.data.split import Split
+from aam.data.study import EVALUATION, Study
+from aam.data.tokens import MASK, PAD, N
+from aam.device.options import RuntimeConfig
+from aam.evaluate.distances import WORD, jaccard, mantel, neighbours_recovered, partial_mantel, word_counts
+from aam.evaluate.metrics import Array
+from aam.model.aam import Aam
+from aam.model.heads import DistanceHead
+from aam.predict.saved_model import SavedModel
+from aam.report.encoder_advice import TIE, mantel_advice
+from aam.report.figures.ordination import ordination_figures
+from aam.report.figures.svg import Figure
+from aam.report.further_quality import diversity_table, taxa_table
+from aam.report.tables import Table
+from aam.training.inference import run_model
+
+MAX_SAMPLES = 1000
+
+MAX_ASVS = 2000
+
+NEIGHBOURS = 10
+
+SEEN_ASVS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class EncoderQuality:
+    """Tables and figures for the report of `aam pretrain`, and what a reader must be warned of."""
+
+    tables: tuple[Table, ...]
+    warnings: tuple[str, ...]
+    plots: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out samples: true and predicted distances [N, N] by target, those of rules by name, and Faith PD [N]."""
+
+    truth: dict[str, Array]
+    predicted: dict[str, Array]
+    rules: dict[str, Array]
+    richness: Array
+    diversity: tuple[Array, Array] | None
+
+
+def _held_out(
+    saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
+) -> HeldOut:
+    """Return what is true of some samples, what the model predicts, and what rules say that need no model."""
+    network, names = saved.network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
+    asked = network.distance is not None or network.faith_pd is not None
+    batch = draw_batch(dataclasses.replace(study, further=names), rows, EVALUATION, distances=asked)
+    vectors = run_model(network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
+    truth, predicted, compared_diversity = dict(batch.further), dict[str, Array](), None
+    diversity = truth.pop("faith-pd", batch.faith_pd)
+    of_diversity = dict(network.further).get("faith-pd", network.faith_pd)
+    with torch.inference_mode():
+        samples = torch.from_numpy(vectors.samples).to(next(network.parameters()))
+        for name in truth:
+            head = network.further[name]
+            if isinstance(head, DistanceHead):
+                own = head.vectors(samples)
+                predicted[name] = head(own, own).double().cpu().numpy()
+        if network.distance is not None and batch.distance is not None and bool(batch.distance.isfinite().any()):
+            compared = torch.from_numpy(vectors.compared).to(device)
+            predicted = {str(study.metric): network.distance(compared, compared).double().cpu().numpy(), **predicted}
+            truth[str(study.metric)] = batch.distance
+        if of_diversity is not None and diversity is not None and bool(diversity.isfinite().any()):
+            compared_diversity = of_diversity(samples).double().cpu().numpy(), diversity.double().numpy()
+    present, rules = _rules(batch)
+    return HeldOut(
+        {name: truth[name].double().numpy() for name in predicted},
+        predicted,
+        rules,
+        present.sum(axis=1),
+        compared_diversity,
+    )
+
+
+def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
+    """Return the presence of ASVs [N, U], and distances [N, N] that need no model, by name."""
+    kept = batch.counts.numpy() > 0
+    present = np.zeros((len(batch.counts), len(batch.tokens)), np.float32)
+    present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
+    words = csr_array(present) @ word_counts(batch.tokens.numpy())
+    richness = np.log(present.sum(axis=1))
+    return present, {
+        f"presence of {WORD}-mers, Jaccard": jaccard((words.toarray() > 0).astype(np.float32)),
+        "ASVs, Jaccard": jaccard(present),
+        "difference of log richness": np.abs(richness[:, None] - richness),
+    }
+
+
+def _distance_table(held_out: HeldOut, metric: str) -> Table:
+    """Return the agreement of distances with UniFrac or another distance."""
+    truth, by_name = held_out.truth[metric], {"the model": held_out.predicted[metric], **held_out.rules}
+    distances, by_words, _, by_richness = by_name.values()
+    partial = f"{partial_mantel(distances, truth, [by_words, by_richness]):.3f}"
+    recovered = {name: neighbours_recovered(d, truth, NEIGHBOURS) for name, d in by_name.items()}
+    body = [
+        (name, f"{mantel(d, truth):.4f}", "too few samples" if np.isnan(recovered[name]) else f"{recovered[name]:.3f}",
+         partial if d is distances else "")
+        for name, d in by_name.items()
+    ]  # fmt: skip
+    share = f"share of the {NEIGHBOURS} nearest neighbours"
+    header = ("", "Mantel", share, "partial Mantel given 8-mers and richness")
+    return Table(f"Agreement with {metric} on {len(truth)} held-out samples", header, tuple(body))
+
+
+def masked_bases(
+    network: Aam, tokens: torch.Tensor, device: torch.device, ratio: float, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Predict masked bases of ``tokens`` ``[F, L]``; return which were masked and the predicted tokens."""
+    draw = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed))
+    where = (draw < ratio) & (tokens > PAD) & (tokens < N)
+    masked = tokens.masked_fill(where, MASK).to(device)
+    with torch.inference_mode():
+        patches, _ = network.encode_asvs(masked, bool((tokens == PAD).any()))
+        guess = network.asv.nucleotide_logits(patches, tokens.shape[1]).argmax(dim=-1) + 1
+    return where, guess.cpu()
+
+
+def _nearest(tokens: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return the row of `seen` that agrees with each row of `tokens` at most bases; PAD and N agree with nothing."""
+    best = torch.full((len(tokens),), -1.0)
+    row = torch.zeros(len(tokens), dtype=torch.long)
+    bases = torch.arange(1, 5)
+    wanted = (tokens[..., None] == bases).flatten(1).float()
+    for start in range(0, len(seen), SEEN_ASVS_AT_ONCE):
+        one_hot = (seen[start : start + SEEN_ASVS_AT_ONCE, :, None] == bases).flatten(1).float()
+        agree, at = (wanted @ one_hot.T).max(dim=1)
+        row = torch.where(agree > best, start + at, row)
+        best = torch.maximum(best, agree)
+    return row
+
+
+def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
+    """Return the samples to compare, three or more: all of them, or those of each of several studies with its name."""
+    if not network.compares_samples:
+        return []
+    if study.origin is None:
+        return [("", rows)] if len(rows) > 2 else []
+    parts = [
+        (f"{part.name}: ", rows[study.origin[rows] == number])
+        for number, part in enumerate(study.parts)
+        if part.tree is not None or network.further.reads_samples
+    ]
+    return [(name, part) for name, part in parts if len(part) > 2]
+
+
+def base_table(saved: SavedModel, tokens: torch.Tensor, seen_tokens: torch.Tensor, device: torch.device) -> Table:
+    """Return masked-base accuracy on new ASVs ``[F, L]``, beside rules that know seen ones ``[S, L]``."""
+    where, guess = masked_bases(saved.network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
+    counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
+    by_name = {
+        "the model": guess,
+        "nearest seen ASV": seen_tokens[_nearest(tokens.masked_fill(where, PAD), seen_tokens)],
+        "consensus": (counts.argmax(dim=0) + 1).expand_as(tokens),
+    }
+    rows = [(name, f"{(predicted == tokens)[where].double().mean():.4f}") for name, predicted in by_name.items()]
+    return Table(f"Masked bases of {len(tokens)} ASVs absent from training", ("", "accuracy"), tuple(rows))
+
+
+def _of_fold(figure: Figure, fold: str) -> Figure:
+    """Return a figure with the fold in its title and in the name of its file."""
+    return (
+        dataclasses.replace(figure, title=f"Fold {fold}: {figure.title}", name=f"fold-{fold}-{figure.name}")
+        if fold
+        else figure
+    )
+
+
+def evaluate_encoder(
+    saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device
+) -> EncoderQuality:
+    """Return how good an encoder is: held-out distances, and masked bases of ASVs that it has not seen."""
+    rows = study.rows(split.held_out[:MAX_SAMPLES])
+    seen, of_held_out = (study.table.columns_of(at) for at in (study.rows(split.not_held_out), rows))
+    new = np.setdiff1d(of_held_out, seen)
+    tables: list[Table] = []
+    warnings: list[str] = []
+    plots: list[Figure] = []
+    fold = f"Fold {split.test_fold}: " if split.test_fold else ""
+    for name, part in _parts(study, rows, saved.network):
+        held_out = _held_out(saved, study, part, config, device)
+        found = [_distance_table(held_out, target) for target in held_out.truth]
+        if held_out.diversity is not None:
+            found.append(diversity_table(*held_out.diversity, held_out.richness))
+        tables += [dataclasses.replace(table, title=name + table.title) for table in found]
+        metric = str(study.metric)
+        if name or metric not in held_out.truth:
+            continue
+        truth, distances = held_out.truth[metric], held_out.predicted[metric]
+        plots += ordination_figures(truth, distances, metric)
+        model, model_free = mantel(distances, truth), {name: mantel(d, truth) for name, d in held_out.rules.items()}
+        advice = mantel_advice(metric, model, model_free, len(split.not_held_out))
+        warnings += [fold + advice] if model < max(model_free.values()) - TIE else []
+    if len(new) and len(seen):
+        unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
+        tables.append(base_table(saved, unseen, seen_tokens, device))
+        if "taxonomy" in saved.network.further and study.lineages:
+            parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
+            of_unseen, of_seen = ((tokens, [study.lineages[at] for at in columns]) for tokens, columns in parts)
+            tables.append(taxa_table(saved.network, saved.heads.further, of_unseen, of_seen, _nearest, device))
+    return EncoderQuality(
+        tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
+        tuple(warnings),
+        tuple(_of_fold(figure, split.test_fold) for figure in plots),
+    )

@@ -1,0 +1,278 @@
+"""The contents of a report: results of each target, the tables made of them, and their plain-text form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from aam.evaluate import bootstrap, conformal, coverage, metrics
+from aam.evaluate.baselines import Baseline
+from aam.evaluate.bootstrap import Interval
+from aam.evaluate.comparison import Comparison, compare_with_baselines, headline
+from aam.evaluate.metrics import TITLES, Array
+from aam.evaluate.numbers import number, with_limits
+from aam.evaluate.target_predictions import Subset, TargetPredictions
+from aam.evaluate.verdict import verdict
+from aam.report.figures.svg import Figure
+from aam.report.tables import Table, plain_lines, printable
+
+Metrics = dict[str, Interval]
+
+# Metrics that a terminal shows beside the headline of numbers and of classes.
+SECOND = {False: "r2", True: "balanced_accuracy"}
+
+# Longer tables are folded up.
+FOLDED_ROWS = 30
+
+# How a report calls the metrics of samples, and the row of all of them.
+SUBSET_TITLES: dict[Subset, tuple[str, str]] = {
+    "held-out": ("Held-out metrics", "all held-out samples"),
+    "validation": ("Validation metrics (these samples chose the epoch)", "all validation samples"),
+    "training": ("Metrics of samples that training has seen", "all samples, seen in training"),
+    "unknown": ("Metrics (whether the samples were held out is not known)", "all samples"),
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the report calls a target, and the batches and groups of its samples."""
+
+    target: str
+    batch: str = "batch"
+    group: str = "group"
+
+
+@dataclass(frozen=True, eq=False)
+class TargetResult:
+    """One target of a run; made by `target_result`.
+
+    `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples and their metrics,
+    `parts` the same for other columns; `coverage` is that of conformal intervals and `quantiles` that of predicted
+    quantiles; `dropped` holds by class the number of samples in the metadata and of those whose depth sufficed;
+    `levels` [N] are other columns, and `subset` is what the samples were to the model.
+    """
+
+    names: Names
+    predictions: TargetPredictions
+    metrics: Metrics
+    folds: Mapping[str, tuple[int, Metrics]]
+    batches: Mapping[str, tuple[int, Metrics]]
+    comparisons: tuple[Comparison, ...]
+    sentences: tuple[str, ...]
+    dropped: Mapping[str, tuple[int, int]]
+    parts: Mapping[str, Mapping[str, tuple[int, Metrics]]] = field(default_factory=dict)
+    coverage: Metrics = field(default_factory=dict)
+    quantiles: Metrics = field(default_factory=dict)
+    subset: Subset = "held-out"
+    levels: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """What a report shows.
+
+    `task`, `data` and `split` say what was done, with what, and how samples were split; `tables` and `encoder_figures`
+    are those of pretraining, `curves` those of training; `transductive`: pretraining saw held-out samples, without
+    labels; `explain_command` adds importances to the report, which has no place for them without it.
+    """
+
+    title: str
+    task: Mapping[str, object]
+    data: Mapping[str, object]
+    split: Mapping[str, object]
+    targets: tuple[TargetResult, ...] = ()
+    tables: tuple[Table, ...] = ()
+    encoder_figures: tuple[Figure, ...] = ()
+    curves: tuple[Figure, ...] = ()
+    warnings: tuple[str, ...] = ()
+    transductive: bool = False
+    explain_command: str = ""
+    configuration: Mapping[str, object] = field(default_factory=dict)
+
+
+def target_result(
+    names: Names,
+    predictions: TargetPredictions,
+    baselines: Sequence[Baseline] = (),
+    dropped: Mapping[str, tuple[int, int]] | None = None,
+    parts: Mapping[str, Array] | None = None,
+    subset: Subset = "held-out",
+    seed: int = 0,
+    repeats: int = 1000,
+) -> TargetResult:
+    """Return metrics, comparisons and verdict of one target.
+
+    Rows of baselines and `parts` [N] are those of `predictions`. Samples that training has seen are not compared.
+    """
+
+    def by(levels: Array | None) -> Mapping[str, tuple[int, Metrics]]:
+        return {} if levels is None else bootstrap.metrics_by_level(predictions, levels, seed, repeats)
+
+    compared = () if subset == "training" else baselines
+    comparisons = compare_with_baselines(predictions, compared, seed, repeats)
+    intervals = coverage.conformal_coverage(predictions, seed, repeats)
+    quantiles = coverage.quantile_coverage(predictions, seed, repeats)
+    sentences = (
+        *verdict(predictions, comparisons, names.batch, subset),
+        *coverage.conformal_sentences(predictions, intervals),
+        *coverage.quantile_sentences(predictions, quantiles, bool(intervals)),
+    )
+    return TargetResult(
+        names=names,
+        predictions=predictions,
+        metrics=bootstrap.metrics_with_intervals(predictions, seed, repeats),
+        folds=by(predictions.fold),
+        batches=by(predictions.batch),
+        comparisons=comparisons,
+        sentences=sentences,
+        dropped=dropped or {},
+        parts={name: by(levels) for name, levels in (parts or {}).items()},
+        coverage=intervals,
+        quantiles=quantiles,
+        subset=subset,
+        levels=parts or {},
+    )
+
+
+def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
+    """Return the metrics of all samples by fold and batch, or, if `brief`, two metrics of all."""
+    names, complete = result.names, result.predictions.complete()
+    title, all_samples = SUBSET_TITLES[result.subset]
+    rows = [(all_samples, len(complete.truth), result.metrics)]
+    for kind, parts in () if brief else (("fold", result.folds), (names.batch, result.batches)):
+        rows += [(f"{kind} {level}", count, values) for level, (count, values) in parts.items()]
+    units = "samples" if complete.groups is None else f"values of {names.group}"
+    over = f"with 95 % intervals over {complete.group_count} {units}"
+    if complete.group_count < bootstrap.LEAST_GROUPS:
+        over = f"without intervals, {complete.group_count} {units} are too few"
+    ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
+    mean = f"{ranking}: weighted mean over folds" if complete.cross_validated and not brief else ""
+    none = Interval(math.nan)
+    shown = [headline(complete.labels), SECOND[bool(complete.labels)]] if brief else list(result.metrics)
+    return Table(
+        f"{title}, {over}{mean}",
+        ("", "samples", *(TITLES[name] for name in shown)),
+        tuple(
+            (row, str(count), *(with_limits(values.get(name, none)) for name in shown)) for row, count, values in rows
+        ),
+    )
+
+
+def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
+    """Return the headline metric, its difference and p, and, unless `brief`, the other metrics."""
+    key = headline(result.predictions.labels)
+    others = [] if brief else [name for name in result.metrics if name != key]
+
+    def row(name: str, samples: int, values: Metrics, *tested: str) -> tuple[str, ...]:
+        cells = (number(values[other].value) if other in values else "-" for other in others)
+        return (name, str(samples), with_limits(values[key]), *tested, *cells)
+
+    def p_text(p: float) -> str:
+        return "<.001" if brief and p < 0.001 else number(p)
+
+    rows = [row("the model", len(result.predictions.complete().truth), result.metrics, "", "")]
+    rows += [
+        row(one.name, one.samples, one.metrics, with_limits(one.difference), p_text(one.corrected_p))
+        for one in result.comparisons
+    ]
+    title = "The model beside baselines"
+    tests = sum(not math.isnan(one.p) for one in result.comparisons)
+    corrected = f" (Holm, {tests} baselines)" if tests > 1 else ""
+    if brief:
+        columns = ("", "samples", TITLES[key], "model minus it", "p")
+        return Table(f"{title}, p corrected{corrected}" if corrected else title, columns, tuple(rows))
+    tested = (f"{TITLES[key]} of the model minus baseline", f"p{corrected}")
+    header = ("", "samples", TITLES[key], *tested, *(TITLES[name] for name in others))
+    return Table(title, header, tuple(rows))
+
+
+def _coverage_tables(result: TargetResult) -> list[Table]:
+    """Return coverage and width over all, by tenth of the target, fold, batch and group."""
+    if not result.coverage:
+        return []
+    bounded, names = result.predictions.with_limits(), result.names
+    columns = {"fold": bounded.fold, names.batch: bounded.batch, names.group: bounded.groups}
+    kinds = {"tenth of the target": coverage.tenths(bounded.truth)}
+    kinds |= {name: levels for name, levels in columns.items() if levels is not None}
+    values = (with_limits(result.coverage[name]) for name in ("coverage", "width"))
+    title, header = f"{100 * conformal.LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
+    tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),))]
+    for kind, levels in kinds.items():
+        tables.append(_plain_table(f"Intervals by {kind}", kind, coverage.coverage_by(bounded, levels)))
+    return tables
+
+
+def _quantile_table(result: TargetResult) -> Table:
+    """Return what share of the truths lies below each predicted quantile and between the outermost ones."""
+    levels = result.predictions.levels
+    rows = [(f"below {level:g}", number(level), with_limits(result.quantiles[f"below {level:g}"])) for level in levels]
+    between = f"{levels[0]:g} to {levels[-1]:g}"
+    rows.append((between, number(levels[-1] - levels[0]), with_limits(result.quantiles["coverage"])))
+    return Table("Coverage of the predicted quantiles", ("", "expected share", "share of the values"), tuple(rows))
+
+
+def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, float]]]) -> Table:
+    """Return number of samples and metrics, without intervals, at each level."""
+    names = list(dict.fromkeys(name for _, values in parts.values() for name in values))
+    rows = (
+        (level, str(count), *(number(values.get(name, math.nan)) for name in names))
+        for level, (count, values) in parts.items()
+    )
+    return Table(title, (kind, "samples", *(TITLES[name] for name in names)), tuple(rows))
+
+
+def result_tables(result: TargetResult) -> list[Table]:
+    """Return all tables of one target."""
+    tables, complete = [_metrics_table(result)], result.predictions.complete()
+    if result.comparisons:
+        tables.append(_baselines_table(result))
+    if complete.labels:
+        by_class = metrics.per_class(complete.truth, complete.predicted, complete.labels)
+        tables.append(_plain_table("Each class against all others", "class", by_class))
+        reliability = metrics.reliability(complete.truth, complete.predicted)
+        tables.append(_plain_table("Calibration", "probability", reliability))
+    for name, parts in result.parts.items():
+        values = {
+            level: (count, {key: one.value for key, one in part.items()}) for level, (count, part) in parts.items()
+        }
+        tables.append(_plain_table(f"By {name}", name, values))
+    tables += _coverage_tables(result)
+    tables += [_quantile_table(result)] if result.quantiles else []
+    if result.dropped:
+        header = ("class", "samples", "kept", "dropped")
+        rows = ((name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.dropped.items())
+        tables.append(Table("Samples dropped below the depth", header, tuple(rows)))
+    return tables
+
+
+def warning_lines(results: ReportData) -> tuple[str, ...]:
+    """Return what a reader must be warned of."""
+    label = "Transductive: pretraining saw the held-out samples, though not their labels."
+    return ((label,) if results.transductive else ()) + results.warnings
+
+
+def several_targets(results: ReportData) -> tuple[str, ...]:
+    """Return what p is not corrected for, where several targets are tested."""
+    tested = sum(any(not math.isnan(one.p) for one in result.comparisons) for result in results.targets)
+    sentence = (
+        f"{tested} targets are tested, and p is corrected for the baselines of each target alone: of many targets that "
+        "cannot be predicted, some look better than a baseline by chance."
+    )
+    return (sentence,) if tested > 1 else ()
+
+
+def summary_lines(results: ReportData) -> list[str]:
+    """Return the verdict of each target first, then warnings, metrics and baselines, for a terminal of 80 columns."""
+    lines = [results.title]
+    for result in results.targets:
+        lines += [f"{result.names.target}:", *(f"* {sentence}" for sentence in result.sentences)]
+    lines += [f"warning: {warning}" for warning in warning_lines(results)]
+    for table in results.tables:
+        lines += ["", *plain_lines(table)]
+    for result in results.targets:
+        tables = [_metrics_table(result, brief=True)]
+        tables += [_baselines_table(result, brief=True)] if result.comparisons else []
+        tables[0] = replace(tables[0], title=f"{result.names.target}: {tables[0].title}")
+        lines += ["", *(line for table in tables for line in plain_lines(table))]
+    return [printable(line) for line in lines]

@@ -1,0 +1,233 @@
+"""Results of a run: held-out predictions beside baselines, with intervals, written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from aam.config_commands import ForestConfig
+from aam.data.split import Split, kfold
+from aam.data.study import Study
+from aam.data.targets import TargetSpec
+from aam.device.files import write_text
+from aam.evaluate.baselines import Baseline
+from aam.evaluate.bootstrap import Interval
+from aam.evaluate.conformal import LEAST_GROUPS, LEAST_GROUPS_IN_PART, LEVEL, Conformal
+from aam.evaluate.metrics import Array
+from aam.evaluate.predictions import PredictionTable
+from aam.evaluate.target_predictions import Subset, TargetPredictions
+from aam.io.metadata import Metadata
+from aam.predict.baseline_file import baselines_in
+from aam.predict.study_baselines import Columns, baselines_of, column_values, rows_for, truth_of
+from aam.report import report, report_html
+from aam.report.figures.svg import standalone
+from aam.report.figures.target import file_figures, target_figures
+from aam.report.report import ReportData, TargetResult
+
+log = logging.getLogger("aam")
+
+# Without folds, intervals of held-out samples come from the others of so many parts of whole groups.
+PARTS = 5
+
+
+def _dropped_by_class(study: Study, spec: TargetSpec, metadata: Metadata) -> dict[str, tuple[int, int]]:
+    """Return samples of each class in the metadata of the table, and those that reach the depth."""
+    kept, dropped = (
+        Counter(metadata.values(spec.name, [name for name in names if name in metadata]))
+        for names in (study.table.sample_ids, study.dropped)
+    )
+    return {label: (kept[label] + dropped[label], kept[label]) for label in spec.labels}
+
+
+def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, columns: Columns) -> TargetPredictions:
+    quantiles = table.quantiles.get(spec.name)
+    return TargetPredictions(
+        sample_ids=table.sample_ids,
+        truth=truth_of(metadata, spec, table.sample_ids),
+        predicted=table.values[spec.name] if spec.kind == "numeric" else table.probabilities[spec.name],
+        labels=spec.labels,
+        fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
+        groups=column_values(metadata, columns.group, table.sample_ids),
+        batch=column_values(metadata, columns.batch, table.sample_ids),
+        limits=table.limits(spec.name),
+        quantiles=quantiles,
+        levels=() if quantiles is None else spec.quantiles,
+    )
+
+
+def with_intervals(
+    table: PredictionTable, metadata: Metadata, columns: Columns, seed: int, bounded: bool = False
+) -> tuple[PredictionTable, dict[str, Conformal]]:
+    """Return held-out predictions with conformal intervals, and by target what makes those of new samples.
+
+    All of these samples were held out of training and of early stopping. The interval of each comes from samples of
+    other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. There
+    are none, which is logged, below `LEAST_GROUPS` groups, or where the other folds hold fewer than
+    `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target.
+    """
+    fitted = {}
+    for spec in table.specs:
+        if spec.kind != "numeric":
+            continue
+        predictions = _predictions(table, spec, metadata, columns)
+        complete = predictions.complete()
+        bounds = spec.bounds if bounded else None
+        fit = Conformal.fit(complete, bounds=bounds)
+        limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), bounds)
+        if limits is None or fit is None:
+            log.warning(
+                "%s: no %.0f %% intervals, %d held-out groups are too few: %d are needed, and %d outside of each fold",
+                spec.name, 100 * LEVEL, complete.group_count, LEAST_GROUPS, LEAST_GROUPS_IN_PART,
+            )  # fmt: skip
+            continue
+        log.info(
+            "%s: %.0f %% intervals from %d groups; of a group left out of the fit they hold %.1f %% on average",
+            spec.name, 100 * LEVEL, fit.groups, 100 * fit.held,
+        )  # fmt: skip
+        of_all = np.full((len(table.sample_ids), 2), math.nan)
+        of_all[predictions.has_both] = limits
+        table, fitted[spec.name] = table.with_limits(spec.name, of_all), fit
+    return table, fitted
+
+
+def _held_out_limits(complete: TargetPredictions, parts: Array, bounds: tuple[float, float] | None) -> Array | None:
+    """Return limits [N, 2] of each sample's interval, fitted on the samples of the other `parts` [N] of groups."""
+    limits = np.empty((len(parts), 2))
+    for part in np.unique(parts):
+        inside = parts == part
+        fitted = Conformal.fit(complete.at(~inside), least=LEAST_GROUPS_IN_PART, bounds=bounds)
+        if fitted is None:
+            return None
+        limits[inside] = fitted.limits(complete.predicted[inside])
+    return limits
+
+
+def _parts(complete: TargetPredictions, seed: int) -> Array:
+    """Return folds or, without them, five parts of whole groups, [N]."""
+    if complete.fold is not None:
+        return complete.fold
+    groups = None if complete.groups is None else complete.groups.tolist()
+    splits = kfold(complete.sample_ids, PARTS, groups, seed=seed)
+    part_of = dict(zip(splits[0].sample_ids, splits[0].folds, strict=True))
+    return np.array([part_of[name] for name in complete.sample_ids])
+
+
+@dataclasses.dataclass(frozen=True)
+class BaselineSource:
+    """Where the baselines of a report come from.
+
+    Trivial ones are learned on the `splits` of a study, with `forest` learned ones too; `from_file` are those of a
+    file of ``aam baselines``.
+    """
+
+    study: Study | None = None
+    splits: Sequence[Split] = ()
+    forest: ForestConfig | None = None
+    from_file: PredictionTable | None = None
+
+    def of(
+        self, spec: TargetSpec, metadata: Metadata, columns: Columns, table: PredictionTable
+    ) -> tuple[Baseline, ...]:
+        """Return baselines of one target with the rows of the predictions `table`; those of the file replace others."""
+        baselines: dict[str, Baseline] = {}
+        if self.study is not None and self.splits:
+            ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest)
+            baselines = {one.name: rows_for(one, ids, table.sample_ids) for one in fitted}
+        if self.from_file is not None:
+            baselines |= {one.name: one for one in baselines_in(self.from_file, spec, table)}
+        return tuple(baselines.values())
+
+
+def evaluate_targets(
+    table: PredictionTable,
+    metadata: Metadata,
+    columns: Columns,
+    baselines: BaselineSource | None = None,
+    subset: Subset = "held-out",
+) -> tuple[TargetResult, ...]:
+    """Return the metrics of each target beside those of its baselines; `subset` is what the samples were."""
+    source = baselines or BaselineSource()
+    ids = table.sample_ids
+    reported = [*columns.categories, *([] if columns.group is None else [columns.group])]
+    parts = {name: values for name in reported if (values := column_values(metadata, name, ids)) is not None}
+    results = []
+    for spec in table.specs:
+        predictions = _predictions(table, spec, metadata, columns)
+        names = report.Names(spec.name, columns.batch or "batch", columns.group or "sample")
+        dropped = {} if source.study is None else _dropped_by_class(source.study, spec, metadata)
+        of_target = () if subset == "training" else source.of(spec, metadata, columns, table)
+        results.append(report.target_result(names, predictions, of_target, dropped, parts, subset))
+    return tuple(results)
+
+
+def plain_json(value: object) -> object:
+    """Return what JSON can hold of nested dicts of numbers: NaN and infinity become null."""
+    if isinstance(value, dict):
+        return {name: plain_json(item) for name, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _values(metrics: dict[str, Interval]) -> dict[str, float]:
+    return {name: metric.value for name, metric in metrics.items()}
+
+
+def _with_limits(metrics: dict[str, Interval]) -> dict[str, object]:
+    return {name: dataclasses.asdict(metric) for name, metric in metrics.items()}
+
+
+def _target_json(result: TargetResult) -> dict[str, object]:
+    """Return what metrics.json holds of one target."""
+    columns = {result.names.batch: result.batches, **result.parts}
+    tests = {
+        one.name: {"difference": dataclasses.asdict(one.difference), "p": one.p, "corrected_p": one.corrected_p}
+        for one in result.comparisons
+    }
+    return {
+        "subset": result.subset,
+        "metrics": _with_limits(result.metrics),
+        "folds": {fold: _values(values) for fold, (_, values) in result.folds.items()},
+        "parts": {
+            column: {level: {"samples": count, **_values(values)} for level, (count, values) in part.items()}
+            for column, part in columns.items()
+            if part
+        },
+        "intervals": _with_limits(result.coverage),
+        "quantiles": _with_limits(result.quantiles),
+        "baselines": {one.name: _values(one.metrics) for one in result.comparisons},
+        "tests": tests,
+        "verdict": list(result.sentences),
+    }
+
+
+def write_figures(folder: Path, results: ReportData) -> None:
+    """Write each figure of a report as an SVG file; those of several targets each in a folder of its own."""
+    several = len(results.targets) > 1
+    placed = {folder: [*results.encoder_figures, *results.curves]}
+    for number, result in enumerate(results.targets, 1):
+        name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
+        place = folder / f"{number}-{name}" if several else folder
+        placed[place] = [*placed.get(place, []), *target_figures(result), *file_figures(result)]
+    for place, plots in placed.items():
+        for figure in plots:
+            place.mkdir(parents=True, exist_ok=True)
+            write_text(place / f"{figure.name}.svg", standalone(figure))
+
+
+def write_results(folder: Path, results: ReportData) -> None:
+    """Write report.html, figures/ and metrics.json, and log what matters."""
+    write_text(folder / "report.html", report_html.report_html(results))
+    write_figures(folder / "figures", results)
+    targets = {result.names.target: _target_json(result) for result in results.targets}
+    tables = {t.title: [dict(zip(t.header, row, strict=True)) for row in t.rows] for t in results.tables}
+    text = json.dumps(plain_json({"targets": targets, "tables": tables}), indent=1) + "\n"
+    write_text(folder / "metrics.json", text)
+    for line in report.summary_lines(results):
+        log.info("%s", line)

@@ -1,1 +1,0 @@
-"""What each ASV adds to the predictions of a saved model."""

@@ -1,0 +1,1 @@
+"""UniFrac of a batch and of whole tables."""

@@ -1,0 +1,103 @@
+"""UniFrac and Faith PD of one batch of samples, from a tree and counts.
+
+Legend for shapes: B or N samples, F features, E branches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from aam.config import RootLength
+from aam.io.matrices import Matrix
+from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
+from aam.unifrac.blocks import Block, Counts, Reads, local_block, on_tree
+from aam.unifrac.kernels import UnifracOptions, between, make_input
+from aam.unifrac.visits import Multiply
+
+# Samples whose presence is held at a time for Faith PD.
+SAMPLES = 512
+
+DEFAULTS = UnifracOptions()
+
+
+def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
+    """Return which samples, bool [N], have no read of a feature that has a tip; no distance is defined for them.
+
+    Parameters are those of `batch_unifrac`.
+    """
+    table = sparse.csr_matrix(counts)
+    reads: Reads = np.asarray((table[:, np.flatnonzero(tips >= 0)] > 0).sum(axis=1)).ravel()
+    return np.equal(reads, 0)
+
+
+def inner(a: Matrix, b: Matrix) -> Matrix:
+    """Return ``a.T @ b`` by NumPy."""
+    return a.T @ b
+
+
+def batch_unifrac(
+    phylogeny: Phylogeny,
+    tips: Ints,
+    counts: Counts,
+    options: UnifracOptions = DEFAULTS,
+    rows: slice = slice(None),
+    multiply: Multiply = inner,
+) -> Matrix:
+    """Return the distances between all samples of one batch, or of those at `rows` to all.
+
+    Parameters
+    ----------
+    phylogeny : Phylogeny
+    tips : int64 [F]
+        Tip of each feature from `match_tips`; features at -1 are left out, so proportions refer to the rest.
+    counts : [B, F]
+        Reads, dense or CSR.
+    options : UnifracOptions
+    rows : slice
+    multiply : callable
+        Returns ``a.T @ b``. Where other threads work, one that does not start threads of its own.
+
+    Returns
+    -------
+    float32 or float64 [B, B], or as many rows of it
+        Symmetric, zero diagonal. As in scikit-bio a sample without reads on the tree is at distance 1 from
+        any other (for ``weighted``: at the other's mean height) and at 0 from another such sample.
+
+    Raises
+    ------
+    InputError
+        Counts that are not whole numbers of 0 or more.
+    """
+    branches, counts_by_tip = on_tree(phylogeny, tips, counts, options.root_length)
+    layout, block = local_block(branches, counts_by_tip)
+    right = make_input(layout, block, options, np.float64)
+    everything = len(range(*rows.indices(len(block.total)))) == len(block.total)
+    left = right if everything else make_input(layout, _some(block, rows), options, np.float64)
+    result = between(layout, left, right, options, multiply)
+    if everything:
+        mirror(result)
+    return result if options.double else result.astype(np.float32)
+
+
+def _some(block: Block, rows: slice) -> Block:
+    return Block(block.common[:, rows], block.rare[rows], block.total[rows])
+
+
+def mirror(distances: Matrix) -> None:
+    """Make a square matrix symmetric, from what stands above its diagonal, with a diagonal of 0."""
+    upper = np.triu(distances, 1)
+    np.add(upper, upper.T, out=distances)
+
+
+def faith_pd(phylogeny: Phylogeny, tips: Ints, counts: Counts, root_length: RootLength = "include") -> Floats:
+    """Return Faith's phylogenetic diversity (Faith 1992): length of all branches above each sample's features.
+
+    Parameters are those of `batch_unifrac`; returns float64 [N].
+    """
+    branches, counts_by_tip = on_tree(phylogeny, tips, counts, root_length)
+    result = np.zeros(counts_by_tip.shape[0])
+    for start in range(0, len(result), SAMPLES):
+        layout, block = local_block(branches, counts_by_tip[start : start + SAMPLES])
+        result[start : start + SAMPLES] = np.einsum("e,eb->b", layout.length, (block.common > 0).astype(np.float64))
+    return result

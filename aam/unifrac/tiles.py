@@ -1,0 +1,182 @@
+"""UniFrac of a whole table, tile by tile within a memory limit, on several threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from aam.errors import InputError
+from aam.io.matrices import Matrix, Tile
+from aam.io.phylogeny import Ints, Phylogeny
+from aam.unifrac.batch import DEFAULTS, inner, mirror
+from aam.unifrac.blocks import Counts, Layout, common_branches, make_block, make_layout, on_tree
+from aam.unifrac.kernels import UnifracOptions, between, make_input
+from aam.unifrac.visits import MetricInput, Multiply
+
+TILE = 512
+
+# Whole numbers up to this one are exact in float32.
+EXACT_READS = 1 << 24
+# Bytes per branch and sample of a block while it is made, all temporaries of the greediest metric included.
+CELL = 40
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The samples of a table in blocks, prepared when they are asked for and kept while they fit.
+
+    Attributes
+    ----------
+    layout : Layout
+    counts : CSR [N, U]
+        Counts by tip.
+    options : UnifracOptions
+    size : int
+        Samples in a block.
+    kept : int
+        Blocks that are kept.
+    dtype : type
+        Of shares and reads of common branches.
+    """
+
+    layout: Layout
+    counts: sparse.csr_matrix
+    options: UnifracOptions
+    size: int
+    kept: int
+    dtype: type[np.floating[Any]]
+    inputs: OrderedDict[int, MetricInput] = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def rows(self, number: int) -> slice:
+        """Return the samples of a block."""
+        return slice(number * self.size, min((number + 1) * self.size, self.counts.shape[0]))
+
+    def input_of(self, number: int) -> MetricInput:
+        """Return a block as the metric reads it."""
+        with self.lock:
+            if number in self.inputs:
+                self.inputs.move_to_end(number)
+                return self.inputs[number]
+        block = make_block(self.layout, self.counts[self.rows(number)])
+        made = make_input(self.layout, block, self.options, self.dtype)
+        with self.lock:
+            self.inputs[number] = made
+            while len(self.inputs) > self.kept:
+                self.inputs.popitem(last=False)
+        return made
+
+
+def _make_blocks(
+    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions, memory: tuple[int, int], fixed: bool
+) -> Blocks:
+    """Return the blocks of a table.
+
+    Making and comparing them takes `memory` = (bytes, threads) at most; blocks are smaller for it, unless `fixed`.
+    """
+    memory_limit, threads = memory
+    branches, by_tip = on_tree(phylogeny, tips, counts, options.root_length)
+    single = options.metric == "unifrac" and not options.double and not options.variance_adjusted
+    layout = make_layout(branches, common_branches(branches, by_tip), single)
+    size = TILE
+    while (needed := CELL * max(len(layout.length), 1) * size) * threads > memory_limit:
+        if size == 1 or fixed:
+            raise InputError(f"the memory limit is {memory_limit} bytes, expected at least {needed * threads}")
+        size //= 2
+    stored = (1 if options.metric == "unifrac" else 8) * max(len(layout.length), 1) * size
+    kept = max(2 * threads, (memory_limit - needed * threads) // stored)
+    # Variance-adjusted forms compare reads of two samples, of which differences must be exact.
+    exact = not options.variance_adjusted or 2 * by_tip.sum(axis=1, dtype=np.int64).max() < EXACT_READS
+    return Blocks(layout, by_tip, options, size, kept, np.float32 if exact and not options.double else np.float64)
+
+
+def tile_pairs(samples: int, size: int, stripe: tuple[int, int] = (1, 1)) -> list[tuple[int, int]]:
+    """Return the pairs of blocks on and above the diagonal that stripe `stripe` = (number from 1, count) computes."""
+    blocks = range(-(-samples // size))
+    pairs = [(i, j) for i in blocks for j in blocks[i:]]
+    number, count = stripe
+    return pairs[len(pairs) * (number - 1) // count : len(pairs) * number // count]
+
+
+def _in_order(pool: ThreadPoolExecutor, threads: int, work: Callable[[tuple[int, int]], Tile],
+              pairs: Sequence[tuple[int, int]]) -> Iterator[Tile]:  # fmt: skip
+    """Yield the results of `work` in the order of `pairs`; no more than two for each thread wait or run."""
+    remaining = iter(pairs)
+    running: deque[Future[Tile]] = deque(pool.submit(work, pair) for pair in islice(remaining, 2 * threads))
+    while running:
+        tile = running.popleft().result()
+        running.extend(pool.submit(work, pair) for pair in islice(remaining, 1))
+        yield tile
+
+
+def unifrac_tiles(
+    phylogeny: Phylogeny,
+    tips: Ints,
+    counts: Counts,
+    options: UnifracOptions = DEFAULTS,
+    multiply: Multiply = inner,
+    memory_limit: int = 1 << 29,
+    threads: int = 1,
+    stripe: tuple[int, int] = (1, 1),
+) -> Iterator[Tile]:
+    """Yield the distances between all samples of a table, tile by tile on and above the diagonal.
+
+    Parameters
+    ----------
+    phylogeny, tips, counts, options, multiply
+        As for `batch_unifrac`. NumPy's products run on one thread meanwhile, each tile on its own.
+    memory_limit : int
+        Bytes for the tiles in work with all temporaries, table and result not counted.
+    threads : int
+    stripe : (int, int)
+        Number, from 1, and count: only this part of the tiles, of as many equal ones.
+
+    Yields
+    ------
+    rows, columns, tile
+        Two slices of samples and the distances between them; `columns` never begin before `rows`, and the
+        mirror image below the diagonal is left to whoever stores the tile.
+
+    Raises
+    ------
+    InputError
+        As `batch_unifrac`, and a memory limit too low for the table.
+    """
+    # Stripes of one matrix need the same blocks on every machine.
+    blocks = _make_blocks(phylogeny, tips, counts, options, (memory_limit, threads), fixed=stripe != (1, 1))
+
+    def tile(pair: tuple[int, int]) -> Tile:
+        i, j = pair
+        distances: Matrix = between(blocks.layout, blocks.input_of(i), blocks.input_of(j), options, multiply)
+        if i == j:
+            mirror(distances)
+        return blocks.rows(i), blocks.rows(j), distances if options.double else distances.astype(np.float32)
+
+    pairs = tile_pairs(blocks.counts.shape[0], blocks.size, stripe)
+    with threadpool_limits(1, user_api="blas"):
+        if threads == 1:
+            yield from map(tile, pairs)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            yield from _in_order(pool, threads, tile, pairs)
+
+
+def unifrac_matrix(
+    phylogeny: Phylogeny, tips: Ints, counts: Counts, options: UnifracOptions = DEFAULTS, threads: int = 1
+) -> Matrix:
+    """Return all tiles of `unifrac_tiles` put together in memory: float32 or float64 [N, N]."""
+    samples = counts.shape[0]
+    result = np.zeros((samples, samples), np.float64 if options.double else np.float32)
+    for rows, columns, tile in unifrac_tiles(phylogeny, tips, counts, options, threads=threads):
+        result[rows, columns] = tile
+        result[columns, rows] = tile.T
+    return result

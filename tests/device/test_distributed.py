@@ -1,0 +1,127 @@
+"""A world of one rank, and two ranks of one process group: collectives, gradients with and without exchange."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aam.device.distributed import SINGLE
+from aam.device.options import ProcessConfig
+from aam.device.sharding import full_tensor, local_shards, no_sync, parallelize, shard_like
+
+pytestmark = pytest.mark.slow
+
+
+ROOT = Path(__file__).parents[2]
+
+RANKS = """
+import atexit, contextlib, os, sys, threading
+import numpy as np, torch
+from torch import nn
+from aam.device.sharding import full_tensor, no_sync, parallelize
+from aam.device.options import ProcessConfig
+from aam.device.process_group import end_rank, process_group
+
+config = ProcessConfig(device="cpu", distributed=True, fsdp=sys.argv[1] == "fsdp")
+with process_group(config) as world:
+    rank = world.rank
+    assert world.broadcast(b"main" if world.is_main else b"other") == b"main"
+    assert world.all_reduce_max(rank) == 1 and world.any(rank == 1) and not world.any(False)
+    assert world.all_reduce_sum(torch.tensor([rank, 1])).tolist() == [1, 2]
+    arrays = world.all_gather_arrays(np.full((1 + rank, 2), rank))
+    assert [array.tolist() for array in arrays] == [[[0, 0]], [[1, 1], [1, 1]]]
+    rows = torch.full((1 + rank, 2), float(rank), requires_grad=True)
+    gathered = world.all_gather_rows(rows, (1, 2))
+    assert gathered.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    (gathered * (1 + rank)).sum().backward()
+    assert rows.grad.tolist() == [[3.0, 3.0]] * (1 + rank), "the gradient is summed over ranks"
+    world.work.append(1 + rank)
+    assert world.communication_metrics()["imbalance"] == 2 / 1.5
+
+    torch.manual_seed(rank)
+    model = nn.Linear(3, 2)
+    parallel = parallelize(model, config, world)
+    weight = full_tensor(model.weight.detach()).clone()
+    assert all(np.array_equal(weight.numpy(), other) for other in world.all_gather_arrays(weight.numpy()))
+
+    def backward(value):
+        parallel(torch.full((1, 3), value)).sum().backward()
+
+    def gradient():
+        return full_tensor(model.weight.grad)[0, 0].item()
+
+    with no_sync(parallel):
+        backward(1.0 + rank)
+        if not config.fsdp:
+            assert gradient() == 1.0 + rank, "nothing is exchanged inside"
+    backward(10.0 * (1 + rank))
+    assert gradient() == 16.5, "the mean over ranks of both passes"
+    model.zero_grad()
+    backward(1.0 + rank)
+    assert gradient() == 1.5, "afterwards gradients are exchanged again"
+assert threading.enumerate() == [threading.main_thread()], "a thread in the store aborts a process that ends"
+atexit.register(os.abort)
+print("written", end="")
+end_rank(3)
+"""
+
+
+def check_two_ranks(kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANKS, kind],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [rank.communicate(timeout=120) for rank in ranks]
+    # No teardown of the interpreter, which would abort, comes before the end with the status that was given.
+    assert [rank.returncode for rank in ranks] == [3, 3], "\n".join(errors for _, errors in outputs)
+    assert [printed for printed, _ in outputs] == ["written"] * 2
+
+
+def test_two_ranks_with_replicated_weights():
+    check_two_ranks("ddp")
+
+
+def test_two_ranks_with_sharded_weights():
+    check_two_ranks("fsdp")
+
+
+def test_one_rank_exchanges_nothing():
+    rows, array = torch.ones(2, 3), np.ones(2)
+    assert SINGLE.is_main
+    assert SINGLE.all_gather_rows(rows, (2,)) is rows
+    assert SINGLE.all_reduce_sum(rows) is rows
+    assert SINGLE.all_reduce_max(7) == 7
+    assert SINGLE.any(True)
+    assert not SINGLE.any(False)
+    assert SINGLE.all_gather_arrays(array)[0] is array
+    assert SINGLE.broadcast(b"data") == b"data"
+    assert SINGLE.communication_metrics() == {}
+    assert not SINGLE.bytes_sent
+
+
+def test_a_model_of_one_rank_stays_as_it_is():
+    model = torch.nn.Linear(3, 2)
+    assert parallelize(model, ProcessConfig(), SINGLE) is model
+    with no_sync(model):
+        model(torch.ones(1, 3)).sum().backward()
+    assert model.weight.grad is not None
+    assert full_tensor(model.weight) is model.weight
+    assert shard_like(model.weight, model.weight) is model.weight
+    assert local_shards({"weight": model.weight}, SINGLE) == {"weight": model.weight}

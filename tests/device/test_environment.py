@@ -1,0 +1,122 @@
+"""Environment variables that are set or unset before torch is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from aam.device import environment
+from aam.device.environment import cores_are_free, prepare_environment, required_changes
+
+HIP = "6.3.42134"
+
+
+@pytest.mark.parametrize(
+    ("environment", "architectures", "hip", "expected"),
+    [
+        ({}, ["gfx942"], HIP, {}),
+        ({"ROCR_VISIBLE_DEVICES": "1"}, ["gfx942"], HIP, {}),
+        (
+            {"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"},
+            ["gfx942"],
+            HIP,
+            {"HIP_VISIBLE_DEVICES": None, "CUDA_VISIBLE_DEVICES": None},
+        ),
+        ({"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"}, [], None, {"ROCR_VISIBLE_DEVICES": None}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], HIP, {"PYTORCH_CUDA_ALLOC_CONF": None}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ["gfx90a"], "7.0.1", {}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, [], None, {}),
+        ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1031"], HIP, {}),
+        ({"TORCH_BLAS_PREFER_HIPBLASLT": "0"}, ["gfx1010"], HIP, {}),
+        ({"TORCH_BLAS_PREFER_HIPBLASLT": "1"}, ["gfx1010"], HIP, {"TORCH_BLAS_PREFER_HIPBLASLT": "0"}),
+        ({"TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL": "1", "HSA_XNACK": "1"}, ["gfx942"], HIP, {}),
+    ],
+)
+def test_required_changes(environment, architectures, hip, expected):
+    before = dict(environment)
+    assert {change.name: change.value for change in required_changes(environment, architectures, hip)} == expected
+    assert environment == before
+
+
+def test_caches_of_a_job_lie_on_its_own_disk_unless_they_are_set():
+    changes = {
+        c.name: c.value for c in required_changes({"TORCH_HOME": "/mine"}, [], None, Path("/nvme/aam-cache-1-7"))
+    }
+    assert changes["TRITON_CACHE_DIR"] == "/nvme/aam-cache-1-7/triton"
+    assert len(changes) == 5
+    assert "TORCH_HOME" not in changes
+
+
+def test_the_environment_is_prepared_before_torch_is_imported(plain_python, tmp_path):
+    (tmp_path / "job").mkdir()
+    printed = plain_python(f"""
+import os, sys
+os.environ |= {{"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "SLURM_JOB_ID": "7",
+               "AAM_LOCAL": "{tmp_path}/job"}}
+from aam.cli.main import main
+from aam.device.environment import APPLIED, prepare_environment
+prepare_environment()
+assert "torch" not in sys.modules
+print(sorted(change.name for change in APPLIED))
+print(os.environ["TRITON_CACHE_DIR"])
+""")
+    assert "'ROCR_VISIBLE_DEVICES'" in printed or "'CUDA_VISIBLE_DEVICES'" in printed
+    assert re.search(r"/job/aam-cache-\d+-7/triton$", printed.strip())
+
+
+@pytest.mark.parametrize(
+    ("running", "usable", "total", "free"),
+    [
+        ([1, 1, 1, 1, 1], 2, 2, True),
+        ([1, 3, 1, 1, 2], 2, 2, True),
+        ([2, 2, 1, 2, 3], 2, 2, False),
+        ([97, 96, 99], 96, 192, True),
+        ([99, 98, 97], 96, 192, False),
+        ([], 2, 2, False),
+    ],
+)
+def test_cores_are_free_where_other_work_leaves_as_many_as_are_used(running, usable, total, free):
+    assert cores_are_free(running, usable, total) == free
+
+
+def test_running_threads_are_counted_where_the_system_says_them():
+    counts = environment._count_running()
+    assert all(count >= 1 for count in counts)
+    assert len(counts) in (0, environment.COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("running", "given", "expected"),
+    [
+        ("[10**6]", {}, "PASSIVE"),
+        ("[]", {}, "PASSIVE"),
+        ("[-(10**6)]", {}, "None"),
+        ("[10**6]", {"OMP_WAIT_POLICY": "active"}, "active"),
+    ],
+)
+def test_threads_that_wait_sleep_beside_other_work_unless_asked_not_to(plain_python, running, given, expected):
+    printed = plain_python(
+        f"""if True:
+        import os
+        from aam.device import environment
+        environment._count_running = lambda: {running}
+        os.environ.pop("OMP_WAIT_POLICY", None)
+        os.environ |= {given}
+        environment.prepare_environment()
+        print(os.environ.get("OMP_WAIT_POLICY"))
+        """
+    )
+    assert printed.strip() == expected
+
+
+def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
+    for name in environment.ALLOCATOR:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    if torch.version.hip is None:
+        prepare_environment(expandable=True)
+        assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments:True"

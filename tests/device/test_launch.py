@@ -1,0 +1,86 @@
+"""Ranks that are started on this node: their environment, and the exit status of all of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from aam.device import launch as module
+from aam.device.launch import launch, process_count, rank_environment, run_ranks
+from aam.device.options import ProcessConfig
+from aam.errors import CALL_AGAIN, FAILED, RunError
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch) -> Path:
+    """A program that ranks run in place of aam: it writes its environment, then does what its words say."""
+    package = tmp_path / "aam"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    source = """
+import json, os, pathlib, signal, sys, time
+rank = int(os.environ["RANK"])
+pathlib.Path(f"rank{rank}.json").write_text(json.dumps(dict(os.environ)))
+word = sys.argv[1 + rank]
+if word == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+print("rank", rank)
+if word == "hang":
+    time.sleep(600)
+sys.exit(int(word))
+"""
+    (package / "__main__.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def test_ranks_know_their_place_and_keep_quiet_about_ddp(program, monkeypatch):
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    assert launch(2, ["0", "0"]) == 0
+    first, second = (json.loads((program / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert (first["RANK"], second["RANK"], first["WORLD_SIZE"]) == ("0", "1", "2")
+    assert first["LOCAL_RANK"] == "0"
+    assert (first["MASTER_ADDR"], first["MASTER_PORT"]) == (second["MASTER_ADDR"], second["MASTER_PORT"])
+    assert first["TORCH_CPP_LOG_LEVEL"] == "ERROR"
+
+
+def test_what_ranks_print_is_returned_and_a_failure_is_named(program):
+    assert run_ranks(2, ["0", "0"], "aam") == ["rank 0\n", "rank 1\n"]
+    with pytest.raises(RunError, match="rank 1 ended with exit status 3"):
+        run_ranks(2, ["0", "3"], "aam")
+
+
+def test_a_log_level_that_is_set_stays(monkeypatch):
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "INFO")
+    assert rank_environment(2)["TORCH_CPP_LOG_LEVEL"] == "INFO"
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [(["0", "85"], CALL_AGAIN), (["85", "2"], 2), (["0", "kill"], FAILED), (["3", "1"], FAILED)]
+)
+def test_the_status_of_all_is_that_of_a_failure_first(program, words, status):
+    assert launch(2, words) == status
+
+
+def test_a_rank_that_hangs_after_a_failure_is_ended(program, monkeypatch, caplog):
+    monkeypatch.setattr(module, "FAILURE_SECONDS", 1.0)
+    assert launch(2, ["2", "hang"]) == FAILED
+    assert "the process of rank 1 did not end by itself" in caplog.text
+
+
+def test_signals_are_handled_as_before_afterwards(program):
+    before = signal.getsignal(signal.SIGTERM)
+    launch(1, ["0"])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_number_of_processes_follows_cores_and_threads(monkeypatch):
+    monkeypatch.setattr(module, "available_cores", lambda: 8)
+    assert process_count(ProcessConfig(device="cpu", threads=3)) == 2
+    assert process_count(ProcessConfig(device="cpu", threads=16)) == 1
+    assert process_count(ProcessConfig(device="cpu")) == 1
+    assert process_count(ProcessConfig(device="cpu", pipeline=True)) == 2

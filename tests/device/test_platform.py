@@ -1,0 +1,107 @@
+"""Platforms by their facts: recorded machines and what is decided on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from aam.device.attention_checks import choose_backends
+from aam.device.device import read_facts
+from aam.device.environment import required_changes
+from aam.device.platform import platform_of, recorded_platform
+from aam.errors import InputError
+
+PLATFORMS = Path(__file__).parents[1] / "golden" / "platforms"
+# Vendor, architecture, unified, bf16, share of memory, on the CPU; attention in float32 and bf16, masked and not.
+DECISIONS = {
+    "gfx942-torch2.5-rocm6.2": (
+        ("AMD", "gfx942", True, True, 0.8, ()),
+        ("math", "mem_efficient", "math", "flash"),
+        {"CUDA_VISIBLE_DEVICES": None, "HSA_OVERRIDE_GFX_VERSION": None}
+        | {"PYTORCH_HIP_ALLOC_CONF": "max_split_size_mb:512"},
+    ),
+    "gfx942-torch2.7-rocm6.3": (
+        ("AMD", "gfx942", True, True, 0.8, ()),
+        ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
+        {"CUDA_VISIBLE_DEVICES": None},
+    ),
+    "gfx1100-torch2.7-rocm6.3": (("AMD", "gfx1100", False, True, None, ()), ("math", "math", "math", "math"), {}),
+    "gfx1010-torch2.7-rocm6.3": (
+        ("AMD", "gfx1010", False, False, None, ("fft",)),
+        ("math", "math", "math", "math"),
+        {"TORCH_BLAS_PREFER_HIPBLASLT": "0"},
+    ),
+    "sm_90-torch2.7-cuda12.6": (
+        ("NVIDIA", "sm_90", False, True, None, ()),
+        ("mem_efficient", "mem_efficient", "mem_efficient", "flash"),
+        {},
+    ),
+}
+
+
+def test_every_recorded_machine_is_in_the_table_and_explained():
+    names = {path.stem for path in PLATFORMS.glob("*.json")}
+    assert names == DECISIONS.keys()
+    explained = (PLATFORMS / "README.md").read_text()
+    assert all(f"`{name}.json`" in explained for name in names)
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_decisions_for_recorded_machines(name):
+    facts = json.loads((PLATFORMS / f"{name}.json").read_text())
+    expected, backends, changed = DECISIONS[name]
+    platform = platform_of(facts)
+    assert expected == (
+        platform.vendor, platform.architecture, platform.unified, platform.bf16, platform.memory_share,
+        platform.cpu_operations,
+    )  # fmt: skip
+    assert platform.versions["torch"] == facts["torch"]["torch"]
+    chosen = choose_backends(facts["gates"], "auto", False, True)
+    kinds = [f"{dtype}, {masked}" for dtype in ("float32", "bfloat16") for masked in ("masked", "unmasked")]
+    assert tuple(chosen[kind] for kind in kinds) == backends
+    changes = required_changes(facts["environment"], [platform.architecture], facts["torch"]["hip"])
+    assert {change.name: change.value for change in changes} == changed
+
+
+def test_processors_and_apple():
+    system = {"machine": "arm64", "name": "CPU M3", "memory": 10}
+    facts = {"system": system, "torch": {"torch": "2.9"}, "device": None}
+    assert platform_of(facts).vendor == "CPU"
+    apple = platform_of({**facts, "device": {"type": "mps"}})
+    assert (apple.vendor, apple.unified, apple.bf16, apple.memory_share) == ("Apple", True, False, 0.8)
+    here = platform_of(read_facts(torch.device("cpu")))
+    assert here.vendor == "CPU"
+    assert here.memory > 1e8
+    assert here.versions["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [("gfx90a", True), ("gfx942", True), ("gfx1201", True), ("gfx1030", False), ("gfx906", False)],
+)
+def test_bf16_in_hardware_by_chip(architecture, expected):
+    facts = json.loads((PLATFORMS / "gfx1100-torch2.7-rocm6.3.json").read_text())
+    facts["device"]["gcnArchName"] = architecture
+    assert platform_of(facts).bf16 is expected
+
+
+@pytest.mark.parametrize(("major", "minor", "expected"), [(7, 0, False), (7, 5, False), (8, 0, True), (12, 0, True)])
+def test_bf16_in_hardware_by_capability(major, minor, expected):
+    facts = json.loads((PLATFORMS / "sm_90-torch2.7-cuda12.6.json").read_text())
+    facts["device"] |= {"major": major, "minor": minor}
+    assert platform_of(facts).bf16 is expected
+
+
+def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("AAM_PLATFORM", raising=False)
+    assert recorded_platform() is None
+    path = tmp_path / "machine.json"
+    monkeypatch.setenv("AAM_PLATFORM", str(path))
+    with pytest.raises(InputError, match="cannot be read"):
+        recorded_platform()
+    path.write_text('{"device": null}')
+    with pytest.raises(InputError, match="no recorded machine; expected system, torch, device"):
+        recorded_platform()

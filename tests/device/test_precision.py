@@ -1,0 +1,58 @@
+"""The precision of a network: what is chosen, that autocast follows, and the scale of the loss in fp16."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aam.device.options import RuntimeConfig
+from aam.device.precision import UNSCALED, autocast, make_scaler, resolve_precision, select_precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "with_bf16", "without"),
+    [
+        ("auto", torch.bfloat16, torch.float32),
+        ("none", torch.float32, torch.float32),
+        ("bf16", torch.bfloat16, torch.bfloat16),
+        ("fp16", torch.float16, torch.float16),
+    ],
+)
+def test_auto_takes_bf16_where_it_is_in_hardware(asked, with_bf16, without):
+    config = RuntimeConfig(mixed_precision=asked)
+    assert select_precision(config, True) == with_bf16
+    assert select_precision(config, False) == without
+    assert resolve_precision(config, CPU) == without
+
+
+@pytest.mark.parametrize("asked", ["auto", "none", "bf16", "fp16"])
+def test_autocast_follows_the_choice(asked):
+    config, ones = RuntimeConfig(mixed_precision=asked), torch.ones(2, 2)
+    with autocast(config, CPU):
+        assert (ones @ ones).dtype == resolve_precision(config, CPU)
+    assert (ones @ ones).dtype == torch.float32
+
+
+@pytest.mark.parametrize(("asked", "enabled"), [("auto", False), ("none", False), ("bf16", False), ("fp16", True)])
+def test_only_fp16_scales_the_loss(asked, enabled):
+    scaler = make_scaler(RuntimeConfig(mixed_precision=asked), CPU)
+    assert scaler.is_enabled() == enabled
+    assert bool(scaler.state_dict()) == enabled
+    assert float(scaler.scale(torch.ones(()))) == (1024.0 if enabled else 1.0)
+
+
+def test_a_step_that_is_not_finite_is_an_error_only_when_the_search_has_ended():
+    yes = torch.tensor(True)
+    assert bool(UNSCALED.update_scale(yes))
+    assert not bool(UNSCALED.update_scale(~yes))
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer, scaler = torch.optim.SGD([parameter]), make_scaler(RuntimeConfig(mixed_precision="fp16"), CPU)
+    errors = []
+    for _ in range(12):
+        scaler.scale(parameter.sum() * torch.inf).backward()
+        scaler.unscale_(optimizer)
+        errors.append(bool(scaler.update_scale(yes)))
+        optimizer.zero_grad()
+    assert errors == [False] * 10 + [True] * 2

@@ -1,0 +1,162 @@
+"""Named stages: exclusive seconds, profiler regions, and no trace of them while nothing is measured."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from aam.device.timing import count_operations, forward_stage, product_rate, record_stages, seconds, stage
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    """A clock that shows the number in the list."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_an_inner_stage_pauses_the_outer_one(clock):
+    with record_stages(CPU, ("outer", "inner")) as taken:
+        clock[0] += 100
+        with stage("outer"):
+            clock[0] += 1
+            with stage("inner"):
+                clock[0] += 2
+            clock[0] += 4
+        clock[0] += 100
+        with stage("inner"):
+            clock[0] += 8
+    assert taken == {"outer": 5.0, "inner": 10.0}
+
+
+def test_a_stage_of_another_name_belongs_to_the_one_around_it(clock):
+    with record_stages(CPU, ("outer",)) as taken, stage("outer"):
+        clock[0] += 1
+        with stage("unlisted"):
+            clock[0] += 2
+    assert taken == {"outer": 3.0}
+
+
+def test_two_recorders_measure_the_same_stages(clock):
+    with record_stages(CPU, ("a", "b")) as both, record_stages(CPU, ("a",)) as first, stage("a"):
+        clock[0] += 1
+        with stage("b"):
+            clock[0] += 2
+    assert (both, first) == ({"a": 1.0, "b": 2.0}, {"a": 3.0})
+
+
+def test_a_stage_ends_with_an_error_and_nothing_is_recorded_afterwards(clock):
+    def fail() -> None:
+        clock[0] += 1
+        raise KeyError("x")
+
+    with record_stages(CPU, ("a", "b")) as taken:
+        with pytest.raises(KeyError), stage("a"):
+            fail()
+        with stage("b"):
+            clock[0] += 2
+    with stage("b"):
+        clock[0] += 4
+    assert taken == {"a": 1.0, "b": 2.0}
+
+
+def test_stages_of_other_threads_are_not_recorded(clock):
+    def work() -> None:
+        with stage("a"):
+            clock[0] += 1
+
+    with record_stages(CPU, ("a",)) as taken:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert taken == {}
+
+
+def test_a_decorated_function_is_a_stage_at_each_call(clock):
+    @stage("a")
+    def work(amount: float) -> float:
+        clock[0] += amount
+        return 2 * amount
+
+    assert work(1.0) == 2.0
+    with record_stages(CPU, ("a",)) as taken:
+        assert work(2.0) == 4.0
+        assert work(4.0) == 8.0
+    assert taken == {"a": 6.0}
+
+
+class Slow(nn.Module):
+    """A linear layer whose forward pass takes a second of the clock."""
+
+    def __init__(self, clock: list[float]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.clock = clock
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.clock[0] += 1
+        return self.linear(x).tanh()
+
+
+def test_forward_passes_of_a_module_are_a_stage(clock):
+    module, x = Slow(clock), torch.ones(2, 4)
+    with forward_stage(module, "encoder"), record_stages(CPU, ("encoder", "backward")) as taken:
+        module(x)
+        clock[0] += 100
+        module(x)
+        with pytest.raises(RuntimeError, match="shapes"):
+            module(torch.ones(2, 3))
+    assert taken == {"encoder": 3.0}
+    assert not module._forward_hooks
+    assert not module._forward_pre_hooks
+
+
+def test_a_forward_pass_that_is_recomputed_pauses_backward(clock):
+    module, x = Slow(clock), torch.ones(2, 4)
+    with forward_stage(module, "encoder"), record_stages(CPU, ("encoder", "backward")) as taken:
+        loss = checkpoint(module, x, use_reentrant=False).sum()
+        with stage("backward"):
+            clock[0] += 2
+            loss.backward()
+            clock[0] += 4
+    assert taken == {"encoder": 2.0, "backward": 6.0}
+
+
+def test_the_profiler_of_torch_shows_stages():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler, stage("ASV encoder"):
+        torch.ones(3).sum()
+    assert "ASV encoder" in {event.key for event in profiler.key_averages()}
+
+
+def test_seconds_and_operations_of_a_product():
+    left = torch.ones(8, 16)
+    right = torch.ones(16, 32)
+    assert seconds(lambda: left @ right, CPU) > 0
+    assert count_operations(lambda: left @ right) == 2 * 8 * 16 * 32
+
+
+def test_operations_of_attention_are_counted():
+    query, key, value = torch.ones(3, 2, 4, 10, 8, requires_grad=True)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    forward = 2 * 2 * 4 * 10 * 10 * (8 + 8)
+    assert count_operations(lambda: attend(query, key, value)) == forward
+    assert count_operations(lambda: attend(query, key, value).sum().backward()) == forward * 7 // 2
+
+
+def test_the_rate_of_a_product_is_that_of_its_operations(clock, monkeypatch):
+    real = torch.mm
+
+    def timed(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        clock[0] += 0.5
+        return real(left, right)
+
+    monkeypatch.setattr(torch, "mm", timed)
+    assert product_rate(CPU, repeats=1) == 2 * 2048**3 / 0.5

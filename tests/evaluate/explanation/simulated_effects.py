@@ -1,0 +1,42 @@
+"""Effects drawn at random, for tests of what is made of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import sparse
+
+from aam.data.targets import TargetSpec
+from aam.explain.effects import BLEND, TargetEffects
+
+SAMPLES, ASVS = 60, 6
+GROUPS = np.array([f"g{row // 4}" for row in range(SAMPLES)], object)
+LINEAGES = (("k__B", "p__F", "g__X"), ("k__B", "p__F", "g__X"), ("k__B", "p__F"), ("k__A",), (), ("k__B", "p__G"))
+NEWICK = "(((a:1,b:1):1,c:1):1,((d:1,e:1):1,f:1):1);"
+
+
+def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> TargetEffects:
+    """Effects drawn at random: the first ASV raises and matters, the second lowers and matters, others do not."""
+    rng = np.random.default_rng(5)
+    carriers = sparse.csr_matrix((rng.random((SAMPLES, ASVS)) < 0.5).astype(float))
+
+    def drawn(scale: float, means) -> sparse.csr_matrix:
+        return sparse.csr_matrix(carriers.toarray() * (rng.normal(size=(SAMPLES, ASVS)) * scale + means))
+
+    spec = TargetSpec("age", "numeric") if outputs == 1 else TargetSpec("site", "class", ("a", "b", "c"))
+    means = [np.r_[1.0, -1.0, np.zeros(ASVS - 2)] * (1 if output == 0 else -0.5) for output in range(outputs)]
+    effects = tuple(drawn(0.1, each) for each in means)
+    loss = drawn(0.3, np.r_[0.5, 0.5, np.full(ASVS - 2, mean)])
+    return TargetEffects(
+        spec=spec,
+        sample_ids=tuple(f"s{row}" for row in range(SAMPLES)),
+        truth=rng.integers(0, 3, SAMPLES).astype(float) if truth else np.full(SAMPLES, math.nan),
+        prediction=rng.random((SAMPLES, 1 if outputs == 1 else 3)),
+        effects=effects,
+        abundance=tuple(0.25 * each for each in effects),
+        losses={BLEND: loss, "forest": 2 * loss},
+        members={"forest": effects},
+        carriers=carriers,
+        attention=carriers,
+    )

@@ -1,0 +1,32 @@
+"""Simulated predictions of a model, and the trivial baselines beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aam.evaluate.baselines import MAJORITY, MEDIAN, Baseline
+from aam.evaluate.target_predictions import TargetPredictions
+
+
+def numeric(error: float, seed: int = 0, samples: int = 200, **columns: np.ndarray) -> TargetPredictions:
+    """Truth of unit spread and predictions off by `error`."""
+    draw = np.random.default_rng(0)
+    truth = draw.normal(size=samples)
+    predicted = truth + error * np.random.default_rng(seed + 1).normal(size=samples)
+    return TargetPredictions(tuple(map(str, range(samples))), truth, predicted, **columns)
+
+
+def two_classes(strength: float, samples: int = 200) -> TargetPredictions:
+    draw = np.random.default_rng(0)
+    truth = draw.integers(2, size=samples)
+    second = 1 / (1 + np.exp(-strength * (2 * truth - 1) - draw.normal(size=samples)))
+    labels = ("control", "case")
+    return TargetPredictions(tuple(map(str, range(samples))), truth, np.stack([1 - second, second], axis=1), labels)
+
+
+def median(predictions: TargetPredictions) -> Baseline:
+    return Baseline(MEDIAN, np.full(len(predictions.truth), np.median(predictions.truth)))
+
+
+def majority(predictions: TargetPredictions, classes: int = 2) -> Baseline:
+    return Baseline(MAJORITY, np.tile(np.eye(classes)[0], (len(predictions.truth), 1)))

@@ -1,0 +1,33 @@
+"""A study of 24 samples in two folds, and what its baselines predict."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aam.config_commands import ForestConfig
+from aam.data.split import Split
+from aam.data.targets import TargetSpec
+from aam.io.metadata import Metadata
+from aam.predict.study_baselines import Columns, baselines_of
+
+FEW = ForestConfig(n_estimators=6, n_jobs=1, val_prediction_passes=1)
+IDS = tuple(f"s{row}" for row in range(24))
+SPLITS = tuple(
+    Split(IDS, tuple("test" if row % 3 == fold else "train" for row in range(24)), (str(fold),) * 24)
+    for fold in range(2)
+)
+
+AGE, DIET = TargetSpec("age", "numeric"), TargetSpec("diet", "class", ("food", "milk"))
+
+
+def metadata(ages=None) -> Metadata:
+    ages = [str(1.5 * row) for row in range(24)] if ages is None else ages
+    columns = {"age": tuple(ages), "diet": ("milk", "food", "food") * 8, "child": tuple("abcdefgh" * 3)}
+    kinds = {"age": "numeric", "diet": "categorical", "child": "categorical"}
+    return Metadata(ids=IDS, columns=columns, kinds=kinds)
+
+
+def learned(study, spec=AGE, ages=None, config=FEW) -> dict[str, np.ndarray]:
+    ids, baselines = baselines_of(study, SPLITS, spec, metadata(ages), Columns("child"), config)
+    assert ids == IDS
+    return {one.name: one.predicted for one in baselines if not one.trivial}

@@ -1,0 +1,181 @@
+"""Intervals against closed forms, and their coverage of chance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from aam.evaluate import bootstrap, metrics
+from aam.evaluate.metrics import regression_metrics
+from aam.evaluate.target_predictions import TargetPredictions
+
+
+def numeric(seed: int, samples: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    truth = np.round(draw.normal(5, 2, samples), 1)
+    return truth, np.round(truth + draw.normal(0.3, 1, samples), 1)
+
+
+def test_metrics_by_level_are_those_of_its_samples():
+    truth, predicted = numeric(0)
+    level = np.array(["10", "9", "x", "-1.5"])[np.arange(len(truth)) % 4]
+    predictions = TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted)
+    by_level = bootstrap.metrics_by_level(predictions, level, seed=0, repeats=5)
+    assert list(by_level) == ["-1.5", "9", "10", "x"]
+    for name, (samples, values) in by_level.items():
+        rows = level == name
+        assert samples == rows.sum()
+        expected = regression_metrics(truth[rows], predicted[rows])
+        assert {key: one.value for key, one in values.items()} == expected
+
+
+# --- intervals and tests -----------------------------------------------------------------------------------
+
+
+def mean_only(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    return {"mean": weights @ (predicted - truth) / weights.sum(axis=1)}
+
+
+def resampled_intervals(measure, truth, predicted, groups, seed=0, repeats=1000) -> dict[str, bootstrap.Interval]:
+    drawn = bootstrap.resample_metrics(measure, truth, predicted, groups, seed, repeats)
+    groups = len(np.unique(groups))
+    return {name: bootstrap.interval(values, groups) for name, values in drawn.items()}
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal():
+    draw = np.random.default_rng(0)
+    error = draw.normal(size=400)
+    intervals = resampled_intervals(mean_only, np.zeros(400), error, np.arange(400), seed=0, repeats=4000)
+    half = 1.96 * error.std() / 20
+    assert intervals["mean"].value == pytest.approx(error.mean())
+    assert intervals["mean"].low == pytest.approx(error.mean() - half, abs=0.01)
+    assert intervals["mean"].high == pytest.approx(error.mean() + half, abs=0.01)
+
+
+def test_intervals_resample_groups():
+    """Repeating each sample nine times says nothing new; resampling samples would make it seem so."""
+    draw = np.random.default_rng(0)
+    error = draw.normal(size=60)
+    many = np.repeat(error, 9)
+    groups = np.repeat(np.arange(60).astype(str), 9)
+
+    def width(values: np.ndarray, by: np.ndarray) -> float:
+        interval = resampled_intervals(mean_only, np.zeros(len(values)), values, by, seed=1)["mean"]
+        return interval.high - interval.low
+
+    single = width(error, np.arange(60))
+    assert width(many, groups) == pytest.approx(single, rel=0.05)
+    assert width(many, np.arange(540)) == pytest.approx(single / 3, rel=0.15)
+
+
+def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
+    truth, predicted = numeric(0)
+    groups = np.arange(len(truth)) // 5
+    first = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50)
+    again = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50)
+    other = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=4, repeats=50)
+    shuffled = np.random.default_rng(0).permutation(len(truth))
+    moved = resampled_intervals(
+        metrics.weighted_regression_metrics, truth[shuffled], predicted[shuffled], groups[shuffled], seed=3, repeats=50
+    )
+    assert first == again
+    assert first != other
+    assert moved["mae"].low == pytest.approx(first["mae"].low, abs=1e-12)
+
+
+def test_one_group_has_no_interval():
+    truth, predicted = numeric(0, samples=10)
+    one = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.zeros(10), seed=0)["mae"]
+    assert math.isfinite(one.value)
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+
+
+def test_a_metric_missing_from_most_resamples_has_no_interval():
+    truth = np.array([1] + [0] * 9)
+    probabilities = np.full((10, 2), 0.5)
+    intervals = resampled_intervals(
+        metrics.weighted_classification_metrics, truth, probabilities, np.arange(10), seed=0, repeats=200
+    )
+    assert intervals["auroc"].value == 0.5
+    assert math.isfinite(intervals["accuracy"].low)
+    rare = bootstrap.interval(np.array([1.0, math.nan, math.nan, 1.0]), 20)
+    assert rare.value == 1.0
+    assert math.isnan(rare.low)
+    assert math.isnan(rare.high)
+
+
+def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch):
+    truth, predicted = numeric(0)
+    whole = bootstrap.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
+    monkeypatch.setattr(bootstrap, "WEIGHTS_AT_ONCE", 7 * 200)
+    parts = bootstrap.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
+    for name, values in whole.items():
+        np.testing.assert_allclose(parts[name], values, rtol=1e-12)
+
+
+def null_study(seed: int, numeric: bool) -> TargetPredictions:
+    """Five folds of 100 samples, each predicted by ridge regression of noise on the other four."""
+    draw = np.random.default_rng(seed)
+    inputs, fold, predicted = draw.normal(size=(100, 20)), np.arange(100) % 5, np.empty(100)
+    truth = draw.normal(size=100) if numeric else draw.permutation(100) % 2
+    for test in range(5):
+        train = fold != test
+        centred = inputs[train] - inputs[train].mean(axis=0)
+        weights = np.linalg.solve(
+            centred.T @ centred + 20 * np.eye(20), centred.T @ (truth[train] - truth[train].mean())
+        )
+        predicted[~train] = (inputs[~train] - inputs[train].mean(axis=0)) @ weights + truth[train].mean()
+    ids = tuple(map(str, range(100)))
+    if numeric:
+        return TargetPredictions(ids, truth, predicted, fold=fold)
+    score = np.clip(predicted, -1, 2) / 3 + 1 / 3
+    return TargetPredictions(ids, truth, np.stack([1 - score, score], axis=1), ("a", "b"), fold=fold)
+
+
+@pytest.mark.parametrize(("numeric", "key", "chance"), [(False, "auroc", 0.5), (True, "pearson", 0.0)])
+def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_covers_it(
+    numeric: bool, key: str, chance: float
+):
+    """200 null targets: the pooled metric lies below chance, the mean over folds does not."""
+    intervals_of_studies = [
+        bootstrap.metrics_with_intervals(null_study(seed, numeric), seed, repeats=300) for seed in range(200)
+    ]
+    values = np.array([metrics[key].value for metrics in intervals_of_studies])
+    pooled = np.array([metrics[f"{key}_pooled"].value for metrics in intervals_of_studies])
+    covered = np.mean([metrics[key].low <= chance <= metrics[key].high for metrics in intervals_of_studies])
+    assert abs(values.mean() - chance) < (0.02 if numeric else 0.01)
+    assert pooled.mean() < values.mean()
+    assert 0.93 <= covered <= 0.97
+
+
+def test_point_4_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metric_stands_beside_it():
+    given = null_study(0, numeric=False)
+    given = given.at(np.flatnonzero((given.fold != 0) | (np.arange(100) < 40)))
+    intervals = bootstrap.metrics_with_intervals(given, 0, repeats=20)
+    parts = [given.fold == fold for fold in range(5)]
+    areas = [metrics.auroc(given.truth[part] == 1, given.predicted[part, 1]) for part in parts]
+    assert intervals["auroc"].value == pytest.approx(np.average(areas, weights=[part.sum() for part in parts]))
+    assert intervals["auroc_pooled"].value == pytest.approx(metrics.auroc(given.truth == 1, given.predicted[:, 1]))
+    assert "auroc_pooled" not in bootstrap.metrics_with_intervals(given.at(parts[1]), 0, repeats=20)
+
+
+def test_point_7_below_six_groups_there_is_no_interval():
+    truth, predicted = numeric(0, samples=60)
+    for groups in (1, 2, 5, 6, 7):
+        interval = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.arange(60) % groups)[
+            "mae"
+        ]
+        assert math.isnan(interval.low) == math.isnan(interval.high) == (groups < 6)
+
+
+def test_a_draw_without_one_of_the_classes_has_no_balanced_accuracy():
+    """Such draws gave a model that finds one of three classes an interval from 0.33 up to 0.50."""
+    truth = np.append(np.zeros(95, np.int64), [1, 2, 1, 2, 1])
+    predictions = TargetPredictions(
+        tuple(map(str, range(100))), truth, np.tile([0.8, 0.1, 0.1], (100, 1)), tuple("abc")
+    )
+    interval = bootstrap.metrics_with_intervals(predictions, 0, repeats=200)["balanced_accuracy"]
+    assert (interval.low, interval.value, interval.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))

@@ -1,0 +1,86 @@
+"""The model beside baselines."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from aam.evaluate import bootstrap, metrics, paired_test
+from aam.evaluate.baselines import MAJORITY, Baseline
+from aam.evaluate.comparison import compare_with_baselines, outcome
+from aam.evaluate.target_predictions import TargetPredictions
+from tests.evaluate.simulated import median, numeric, two_classes
+
+
+def outcomes(predictions: TargetPredictions, *baselines: Baseline, key: str = "mae") -> list[str]:
+    first, *others = compare_with_baselines(predictions, baselines, seed=0, repeats=200)
+    return [outcome(one, first, key) for one in (first, *others)]
+
+
+def test_a_comparison_holds_what_bootstrap_and_paired_test_say():
+    given = numeric(0.5, groups=np.arange(200) // 4)
+    other = Baseline("other", numeric(0.7, seed=7).predicted)
+    (comparison,) = compare_with_baselines(given, [other], seed=5, repeats=50)
+    model, baseline = (
+        bootstrap.resample_metrics(metrics.weighted_regression_metrics, given.truth, predicted, given.groups, 5, 50)
+        for predicted in (given.predicted, other.predicted)
+    )
+    assert comparison.metrics == bootstrap.intervals(given, baseline)
+    assert comparison.difference == bootstrap.interval(model["mae"] - baseline["mae"], 50)
+    assert comparison.model == metrics.regression_metrics(given.truth, given.predicted)
+    assert (comparison.samples, comparison.groups) == (200, 50)
+    assert comparison.p == comparison.corrected_p == paired_test.paired_p(given, other.predicted, "mae", 5)
+
+
+def test_point_7_p_is_corrected_for_all_baselines():
+    given = numeric(0.5)
+    others = [Baseline(str(error), numeric(error, seed=7).predicted) for error in (0.52, 0.55, 0.6)]
+    comparisons = compare_with_baselines(given, others, seed=0, repeats=20)
+    assert [one.corrected_p for one in comparisons] == paired_test.holm([one.p for one in comparisons])
+
+
+def test_baselines_are_compared_on_the_samples_that_both_predict():
+    given = numeric(0.5)
+    half = given.predicted.copy()
+    half[:150] = math.nan
+    comparisons = compare_with_baselines(
+        given, [Baseline("half", half), Baseline("none", np.full(200, math.nan))], seed=0, repeats=20
+    )
+    assert [one.name for one in comparisons] == ["half"]
+    assert comparisons[0].samples == 50
+    assert comparisons[0].difference.value == 0
+    assert comparisons[0].model == metrics.regression_metrics(given.truth[150:], half[150:])
+
+
+def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
+    given = two_classes(1.0)
+    fold = np.arange(200) % 2
+    truth = np.where(np.random.default_rng(0).random(200) < 0.3, 1 - fold, fold)
+    flipped = np.eye(2)[1 - fold]
+    given = TargetPredictions(given.sample_ids, truth, given.predicted, given.labels, fold)
+    comparison = compare_with_baselines(given, [Baseline(MAJORITY, flipped)], seed=0, repeats=20)[0]
+    assert sklearn.metrics.roc_auc_score(truth, flipped[:, 1]) < 0.4
+    assert comparison.metrics["auroc"] == bootstrap.Interval(0.5, 0.5, 0.5)
+    assert comparison.metrics["auprc"].value == pytest.approx(truth.mean())
+    assert comparison.metrics["accuracy"].value == (truth != fold).mean()
+
+
+def test_outcomes():
+    given = numeric(0.5)
+    assert outcomes(given, median(given)) == ["better"]
+    assert outcomes(numeric(1.0), median(given), Baseline("alike", numeric(1.0, seed=5).predicted))[1] == "tied"
+    assert outcomes(given, median(given), Baseline("good", numeric(0.1, seed=5).predicted))[1] == "worse"
+    assert outcomes(given, median(given), Baseline("bad", numeric(0.9, seed=5).predicted))[1] == "better"
+    # Always a fiftieth further off: p is small, and still it has nearly all of the gain.
+    close = given.truth + (given.predicted - given.truth) * 1.02
+    assert outcomes(given, median(given), Baseline("close", close)) == ["better", "nearly tied"]
+    assert outcomes(given, median(given), Baseline("trees", close, trivial=False)) == ["better", "better"]
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(1, "untested"), (5, "untested"), (6, "better")])
+def test_point_7_nothing_is_better_below_six_groups(groups: int, expected: str):
+    given = numeric(0.3, groups=np.arange(200) % groups)
+    assert outcomes(given, median(given)) == [expected]

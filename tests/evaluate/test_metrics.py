@@ -1,0 +1,156 @@
+"""Metrics against scikit-learn, SciPy and naive loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aam.evaluate import metrics
+from aam.evaluate.metrics import regression_metrics
+from aam.report.results import plain_json
+
+
+def numeric(seed: int, samples: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    truth = np.round(draw.normal(5, 2, samples), 1)
+    return truth, np.round(truth + draw.normal(0.3, 1, samples), 1)
+
+
+def classes(seed: int, samples: int = 200, number: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and informative probabilities with many ties."""
+    draw = np.random.default_rng(seed)
+    truth = draw.integers(number, size=samples)
+    weight = draw.integers(1, 6, size=(samples, number)) + 3.0 * np.eye(number)[truth]
+    return truth, weight / weight.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numeric_figures_equal_the_reference(seed: int):
+    truth, predicted = numeric(seed)
+    expected = {
+        "mae": sklearn.metrics.mean_absolute_error(truth, predicted),
+        "rmse": sklearn.metrics.root_mean_squared_error(truth, predicted),
+        "r2": sklearn.metrics.r2_score(truth, predicted),
+        "pearson": scipy.stats.pearsonr(truth, predicted).statistic,
+        "spearman": scipy.stats.spearmanr(truth, predicted).statistic,
+        "nrmse": sklearn.metrics.root_mean_squared_error(truth, predicted) / (truth.max() - truth.min()),
+    }
+    assert regression_metrics(truth, predicted) == pytest.approx(expected, abs=1e-12)
+
+
+def naive_ece(truth: np.ndarray, probabilities: np.ndarray) -> float:
+    """Guo et al. 2017, sample by sample."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for label, row in zip(truth, probabilities, strict=True):
+        bins.setdefault(min(int(10 * max(row)), 9), []).append((max(row), np.argmax(row) == label))
+    gaps = [abs(sum(sure for sure, _ in pairs) - sum(right for _, right in pairs)) for pairs in bins.values()]
+    return sum(gaps) / len(truth)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("number", [2, 3, 6])
+def test_class_figures_equal_the_reference(seed: int, number: int):
+    truth, probabilities = classes(seed, number=number)
+    predicted = probabilities.argmax(axis=1)
+    scored = [1] if number == 2 else range(number)
+    expected = {
+        "accuracy": sklearn.metrics.accuracy_score(truth, predicted),
+        "balanced_accuracy": sklearn.metrics.balanced_accuracy_score(truth, predicted),
+        "macro_f1": sklearn.metrics.f1_score(truth, predicted, average="macro"),
+        "auroc": np.mean([sklearn.metrics.roc_auc_score(truth == k, probabilities[:, k]) for k in scored]),
+        "auprc": np.mean([sklearn.metrics.average_precision_score(truth == k, probabilities[:, k]) for k in scored]),
+        "ece": naive_ece(truth, probabilities),
+    }
+    assert metrics.classification_metrics(truth, probabilities) == pytest.approx(expected, abs=1e-12)
+    if number > 2:
+        multi = sklearn.metrics.roc_auc_score(truth, probabilities, multi_class="ovr", average="macro")
+        assert expected["auroc"] == pytest.approx(multi)
+
+
+def test_the_table_of_classes_equals_the_reference():
+    truth, probabilities = classes(1)
+    predicted = probabilities.argmax(axis=1)
+    by_class = metrics.per_class(truth, probabilities, ["a", "b", "c", "d"])
+    reference = np.array(sklearn.metrics.precision_recall_fscore_support(truth, predicted))
+    rows = [(row["precision"], row["recall"], row["f1"], samples) for samples, row in by_class.values()]
+    np.testing.assert_allclose(np.array(rows).T, reference)
+    assert list(by_class) == ["a", "b", "c", "d"]
+    assert np.mean([row["auroc"] for _, row in by_class.values()]) == pytest.approx(
+        metrics.classification_metrics(truth, probabilities)["auroc"]
+    )
+
+
+@pytest.mark.parametrize("number", [0, 2, 5])
+def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
+    """What makes the bootstrap fast: a row of weights gives the values of the samples repeated."""
+    truth, predicted = classes(3, 60, number) if number else numeric(3, 60)
+    measure = metrics.weighted_classification_metrics if number else metrics.weighted_regression_metrics
+    times = np.random.default_rng(0).poisson(1.0, (40, 60))
+    times[0], times[1] = 0, np.arange(60) == 7
+    times[2] = truth == truth[0]
+    weighted = measure(truth, predicted, times.astype(float))
+    for row, count in enumerate(times):
+        at = np.repeat(np.arange(60), count)
+        expected = metrics.unweighted_metrics(measure, truth[at], predicted[at])
+        one = {name: values[row] for name, values in weighted.items()}
+        assert one == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=12))
+def test_auroc_is_the_share_of_ordered_pairs(samples: list[tuple[bool, int]]):
+    positive = np.array([one for one, _ in samples])
+    score = np.array([value for _, value in samples], dtype=float)
+    pairs = [(a > b) + 0.5 * (a == b) for a, b in itertools.product(score[positive], score[~positive])]
+    expected = np.mean(pairs) if pairs else math.nan
+    assert metrics.auroc(positive, score) == pytest.approx(expected, nan_ok=True)
+
+
+def test_constant_and_empty_inputs_are_nan():
+    ones, ramp = np.ones(4), np.arange(4.0)
+    flat = regression_metrics(ones, ramp)
+    assert flat["mae"] == 1.0
+    assert all(math.isnan(flat[name]) for name in ("r2", "pearson", "spearman", "nrmse"))
+    assert math.isnan(regression_metrics(ramp, ones)["pearson"])
+    assert math.isnan(metrics.pearson(np.array([0.0, 5e-324]), ramp[:2]))
+    assert all(map(math.isnan, regression_metrics(ramp[:0], ramp[:0]).values()))
+    single = metrics.classification_metrics(np.zeros(3, dtype=int), np.tile([0.9, 0.1], (3, 1)))
+    assert single["accuracy"] == single["balanced_accuracy"] == single["macro_f1"] == 1.0
+    assert math.isnan(single["auroc"])
+    assert math.isnan(single["auprc"])
+    empty = metrics.classification_metrics(np.zeros(0, dtype=int), np.zeros((0, 2)))
+    assert all(map(math.isnan, empty.values()))
+
+
+def test_a_class_without_samples_does_not_count():
+    truth, probabilities = classes(0, number=3)
+    wider = np.column_stack([probabilities, np.zeros(len(truth))])
+    expected = metrics.classification_metrics(truth, probabilities)
+    assert metrics.classification_metrics(truth, wider) == pytest.approx(expected)
+    samples, row = metrics.per_class(truth, wider, ["a", "b", "c", "d"])["d"]
+    assert samples == 0
+    assert math.isnan(row["recall"])
+
+
+def test_reliability_is_that_of_each_tenth():
+    truth = np.array([0, 0, 1, 1, 1])
+    second = np.array([0.05, 0.45, 0.42, 0.91, 1.0])
+    by_tenth = metrics.reliability(truth, np.stack([1 - second, second], axis=1))
+    assert list(by_tenth) == ["0.5 to 0.6", "0.9 to 1.0"]
+    assert by_tenth["0.5 to 0.6"] == (2, pytest.approx({"confidence": 0.565, "accuracy": 0.5}))
+    assert by_tenth["0.9 to 1.0"] == (3, pytest.approx({"confidence": (0.95 + 0.91 + 1) / 3, "accuracy": 1.0}))
+
+
+def test_values_that_have_no_square_give_no_warning():
+    large = np.array([1e200, -1e200, 3e200])
+    scores = metrics.regression_metrics(large, large / 2)
+    assert scores["mae"] == pytest.approx(2.5e200 / 3)
+    assert math.isinf(scores["rmse"])
+    assert math.isnan(scores["r2"])
+    assert plain_json(scores) == {**scores, "rmse": None, "r2": None, "pearson": None, "nrmse": None}

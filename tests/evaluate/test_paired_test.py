@@ -1,0 +1,137 @@
+"""The paired test: exact for few groups, honest about undefined swaps, at most its level where nothing differs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aam.evaluate import paired_test
+from aam.evaluate.bootstrap import FOLD_INFLATION
+from aam.evaluate.paired_test import holm, paired_p, smallest_p
+from aam.evaluate.target_predictions import TargetPredictions
+from tests.evaluate.simulations import learners_false_positives
+
+
+def numbers(truth: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None = None) -> TargetPredictions:
+    return TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted, groups=groups)
+
+
+def classes(truth: np.ndarray, score: np.ndarray, **columns: np.ndarray) -> TargetPredictions:
+    probabilities = np.stack([1 - score, score], axis=1)
+    return TargetPredictions(tuple(map(str, range(len(truth)))), truth, probabilities, ("no", "yes"), **columns)
+
+
+def test_p_is_the_share_of_all_swaps_of_groups():
+    draw = np.random.default_rng(0)
+    groups = np.arange(30) % 7
+    truth, model, other = draw.normal(size=(3, 30))
+    seen = abs(np.abs(model - truth).sum() - np.abs(other - truth).sum())
+    at_least = []
+    for swapped in itertools.product([False, True], repeat=7):
+        rows = np.array(swapped)[groups]
+        first, second = np.where(rows, other, model), np.where(rows, model, other)
+        difference = np.abs(first - truth).sum() - np.abs(second - truth).sum()
+        at_least.append(abs(difference) >= seen - 1e-9)
+    assert paired_p(numbers(truth, model, groups), other, "mae", 0) == pytest.approx(np.mean(at_least))
+
+
+def test_point_7_below_six_groups_there_is_no_p_and_from_there_its_true_floor():
+    """Two subjects gave p .002, four cages too."""
+    for groups in range(1, 9):
+        units = np.arange(80) % groups
+        p = paired_p(numbers(np.zeros(80), np.zeros(80), units), np.ones(80), "mae", 0)
+        if groups < 6:
+            assert math.isnan(p)
+            assert math.isnan(smallest_p(groups))
+        else:
+            assert p == smallest_p(groups) == 2 / 2**groups
+    assert paired_p(numbers(np.zeros(80), np.zeros(80)), np.ones(80), "mae", 0) == smallest_p(80) == 1 / 2000
+
+
+def test_point_7_an_undefined_swap_is_no_evidence(monkeypatch: pytest.MonkeyPatch):
+    given = classes(np.arange(40) % 2, np.linspace(0.1, 0.9, 40), groups=np.arange(40) % 8)
+    other = np.full((40, 2), 0.5)
+    differences = np.full(128, 0.01)
+    differences[0] = 0.2
+    differences[1:65] = math.nan
+    monkeypatch.setattr(paired_test, "_auroc_differences", lambda *_: differences)
+    assert paired_p(given, other, "auroc", 0) == pytest.approx(65 / 128)
+
+
+def test_point_7_several_baselines_are_corrected():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, math.nan, 0.01])[::2] == pytest.approx([0.5, 0.02])
+    assert math.isnan(holm([0.5, math.nan, 0.01])[1])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("key", ["mae", "auroc", "accuracy"])
+@pytest.mark.parametrize("groups", [6, 10, 20, 40])
+def test_point_7_false_positives_stay_at_the_level(monkeypatch: pytest.MonkeyPatch, groups: int, key: str):
+    """Two predictions that are equally good, of unequal groups that share an error: at most 6 % differ."""
+    monkeypatch.setattr(paired_test, "RANDOM_SWAPS", 199)
+    draw = np.random.default_rng(groups)
+    studies, called = 1000 if key == "mae" else 300, 0
+    for study in range(studies):
+        units = np.repeat(np.arange(groups), draw.integers(1, 9, groups))
+        size = len(units)
+        shared, model, other = draw.normal(size=(3, groups))[:, units] + draw.normal(size=(3, size))
+        if key == "mae":
+            called += paired_p(numbers(np.zeros(size), shared + model, units), shared + other, key, study) <= 0.05
+            continue
+        truth = draw.integers(2, size=size)
+        first, second = (1 / (1 + np.exp(-truth - shared - values)) for values in (model, other))
+        baseline = np.stack([1 - second, second], axis=1)
+        called += paired_p(classes(truth, first, groups=units), baseline, key, study) <= 0.05
+    assert called <= (0.06 if key == "mae" else 0.08) * studies
+
+
+def test_equal_predictions_do_not_differ():
+    draw = np.random.default_rng(0)
+    truth, predicted = draw.normal(size=(2, 50))
+    assert paired_p(numbers(truth, predicted), predicted.copy(), "mae", 0) == 1.0
+
+
+def test_a_small_difference_that_is_always_there_is_seen():
+    draw = np.random.default_rng(0)
+    error = np.abs(draw.normal(0, 5, 200)) + 1
+    assert paired_p(numbers(np.zeros(200), error), error + draw.uniform(0.3, 0.5, 200), "mae", 0) == 1 / 2000
+
+
+def test_scores_on_other_scales_are_ranked_before_they_are_swapped():
+    """A monotone change of the baseline's scores leaves its AUROC and p as they are."""
+    draw = np.random.default_rng(0)
+    truth = draw.integers(2, size=60)
+    model, other = (1 / (1 + np.exp(-draw.normal(size=60) - truth)) for _ in range(2))
+    changed = other**5 / 10
+    pair = [np.stack([1 - score, score], axis=1) for score in (other, changed)]
+    assert paired_p(classes(truth, model), pair[0], "auroc", 0) == paired_p(classes(truth, model), pair[1], "auroc", 0)
+
+
+@pytest.mark.parametrize(
+    "groups", [10, pytest.param(20, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.slow)]
+)
+def test_point_7_learners_that_are_equally_good_are_not_told_apart_under_cross_validation(groups: int):
+    """The models of the folds share samples: taken as fixed predictions, 10 to 15 % of equal pairs were told apart."""
+    rates = learners_false_positives(200, groups, signal=2.0)
+    assert rates["told apart"] <= 0.06
+    assert rates["as if predictions were fixed"] > 0.09
+
+
+@pytest.mark.parametrize(("key", "studies"), [("accuracy", 150), pytest.param("auroc", 200, marks=pytest.mark.slow)])
+def test_point_7_learners_of_classes_that_are_equally_good_are_not_told_apart(key: str, studies: int):
+    assert learners_false_positives(studies, 20, signal=0.5, key=key)["told apart"] <= 0.06
+
+
+def test_point_7_the_floor_of_p_is_higher_under_cross_validation():
+    """Six groups of one difference and two of none give the smallest p; one swap of eight equal ones is no evidence."""
+    truth, units = np.zeros(16), np.arange(16) % 8
+    given = replace(numbers(truth, truth, units), fold=np.arange(16) % 8 % 2)
+    six = np.where(units < 6, 1.0, 0.0)
+    assert paired_p(given, six, "mae", 0) == smallest_p(8, FOLD_INFLATION) == 2 / 2**6
+    assert paired_p(given, np.ones(16), "mae", 0) == (2 + 2 * 8) / 2**8
+    assert smallest_p(6, FOLD_INFLATION) == 2 / 2**6
