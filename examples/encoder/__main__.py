@@ -1,4 +1,4 @@
-"""How the shipped encoder was made, from tables to weights: ``python -m aam.tools.encoder DATA OUTPUT [CARD]``.
+"""How the shipped encoder was made, from tables to weights: ``python -m examples.encoder DATA OUTPUT [CARD]``.
 
 DATA holds a folder for each study (`SOURCES`), OUTPUT gets tables, tree and runs; what was stopped goes on. With CARD,
 the text of the model card, the encoder is written into the package.
@@ -204,7 +204,7 @@ def distances_of_presence(network: Aam) -> None:
 def ship(output: Path, text: str) -> Path:
     """Write the trained encoder into the package, in half precision, with a model card; return its folder.
 
-    The card is `text`, what `aam.tools.held_out_studies` measured where that is there, and what the training saw.
+    The card is `text`, what `held_out_studies` measured where that is there, and what the training saw.
     """
     saved = load_model(output / "distances" / "model", torch.device("cpu"))
     distances_of_presence(saved.network)

@@ -1,4 +1,4 @@
-"""An encoder on studies it has not seen: ``python -m aam.tools.held_out_studies MODEL OUTPUT SEEN STUDY ...``
+"""An encoder on studies it has not seen: ``python -m examples.encoder.held_out_studies MODEL OUTPUT SEEN STUDY ...``
 
 SEEN is the folder of the training tables. Each STUDY is ``NAME=TABLE,TREE`` or ``NAME=TABLE,TREE,SEQUENCES``; a tree
 whose file is called ``unrooted...`` is rooted at its midpoint. OUTPUT gets the results as text.
