@@ -34,8 +34,8 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, save_model
 from aam.training.steps import make_steps
-from aam.unifrac.kernels import UnifracOptions
-from aam.unifrac.tiles import unifrac_matrix
+from aam.unifrac.metrics import UnifracOptions
+from aam.unifrac.tables import unifrac_matrix
 
 log = logging.getLogger("aam")
 

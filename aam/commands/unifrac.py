@@ -23,10 +23,8 @@ from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints
 from aam.options import given, to_dict
 from aam.unifrac.batch import faith_pd, inner, samples_without_tips
-from aam.unifrac.kernels import UnifracOptions
-from aam.unifrac.stripes import parse_stripe, read_stripes, stripe_tiles, write_stripe
-from aam.unifrac.tiles import unifrac_tiles
-from aam.unifrac.visits import Multiply
+from aam.unifrac.metrics import Multiply, UnifracOptions
+from aam.unifrac.tables import parse_stripe, read_stripes, stripe_tiles, unifrac_tiles, write_stripe
 
 log = logging.getLogger("aam")
 
@@ -71,7 +69,7 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     if config.device == "cpu" or (config.device == "auto" and not worth_it):
         return inner
     from aam.device.device import prepare_device
-    from aam.unifrac.on_device import multiply_on
+    from aam.unifrac.batch import multiply_on
 
     device = prepare_device(RuntimeConfig(device=config.device, threads=config.threads))
     # MPS has no float64.

@@ -20,7 +20,7 @@ from aam.device.rng import generator
 from aam.device.timing import stage
 from aam.io.matrices import Matrix
 from aam.unifrac.batch import batch_unifrac, faith_pd
-from aam.unifrac.kernels import UnifracOptions
+from aam.unifrac.metrics import UnifracOptions
 
 # A shallow rarefaction keeps at least this share of the depth.
 SHALLOWEST = 0.25
