@@ -12,14 +12,14 @@ from scipy import sparse
 from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
+from aam.diversity import branches, tables, unifrac
+from aam.diversity.batch import batch_unifrac, faith_pd, multiply_on, samples_without_tips
+from aam.diversity.branches import exact_in_single, groups
+from aam.diversity.tables import unifrac_matrix, unifrac_tiles
+from aam.diversity.unifrac import UnifracOptions
 from aam.errors import InputError
 from aam.io.newick import parse_newick, read_tree
 from aam.io.phylogeny import Phylogeny, match_tips, prune
-from aam.unifrac import branches, metrics, tables
-from aam.unifrac.batch import batch_unifrac, faith_pd, multiply_on, samples_without_tips
-from aam.unifrac.branches import exact_in_single, groups
-from aam.unifrac.metrics import UnifracOptions
-from aam.unifrac.tables import unifrac_matrix, unifrac_tiles
 
 METRICS = ("unifrac", "weighted", "weighted-normalized", "generalized")
 RIVALS = {
@@ -95,9 +95,9 @@ def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | Non
 def small_tiles(monkeypatch):
     """Sizes so small that every branch of the code for large tables is taken."""
     monkeypatch.setattr(tables, "TILE", 16)
-    monkeypatch.setattr(metrics, "BRANCHES", 7)
-    monkeypatch.setattr(metrics, "ADDED", 3)
-    monkeypatch.setattr(metrics, "PAIRS", 10)
+    monkeypatch.setattr(unifrac, "BRANCHES", 7)
+    monkeypatch.setattr(unifrac, "ADDED", 3)
+    monkeypatch.setattr(unifrac, "PAIRS", 10)
     monkeypatch.setattr(branches, "RARE", 0.4)
     monkeypatch.setattr(branches, "RARE_TIPS", 10)
 

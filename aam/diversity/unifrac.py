@@ -15,9 +15,9 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.config import RootLength, UnifracMetric
+from aam.diversity.branches import Block, Layout, groups
 from aam.io.matrices import Matrix
 from aam.io.phylogeny import Floats, Ints
-from aam.unifrac.branches import Block, Layout, groups
 
 # Returns ``a.T @ b`` for a [K, I] and b [K, J].
 Multiply: TypeAlias = Callable[[Matrix, Matrix], Matrix]

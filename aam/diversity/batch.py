@@ -11,10 +11,10 @@ import numpy as np
 from scipy import sparse
 
 from aam.config import RootLength
+from aam.diversity.branches import Block, Counts, Reads, local_block, on_tree
+from aam.diversity.unifrac import Multiply, UnifracOptions, between, metric_of
 from aam.io.matrices import Matrix
 from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
-from aam.unifrac.branches import Block, Counts, Reads, local_block, on_tree
-from aam.unifrac.metrics import Multiply, UnifracOptions, between, metric_of
 
 if TYPE_CHECKING:
     import torch
