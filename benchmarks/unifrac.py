@@ -23,10 +23,10 @@ from aam.device.device import prepare_device
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
 from aam.device.timing import seconds
+from aam.diversity.tables import unifrac_matrix
+from aam.diversity.unifrac import UnifracOptions
 from aam.io.newick import read_tree
 from aam.io.phylogeny import match_tips
-from aam.unifrac.kernels import UnifracOptions
-from aam.unifrac.tiles import unifrac_matrix
 from benchmarks.processes import time_unifrac_processes
 
 SCIKIT_BIO_METRICS: dict[UnifracMetric, dict[str, Any]] = {

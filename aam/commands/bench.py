@@ -30,25 +30,27 @@ from aam.config_commands import BenchConfig, SimulateConfig
 from aam.contradictions import check_command
 from aam.data.region import RegionProfile
 from aam.data.simulate import simulate
-from aam.data.study_inputs import load_study
+from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.device.device import device_name, prepare_device, slug
-from aam.device.files import check_writable, write_text
+from aam.device.files import write_text
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
+from aam.device.output_folder import check_output_file
 from aam.device.timing import count_operations, product_rate, seconds
+from aam.diversity.tables import unifrac_matrix
+from aam.diversity.unifrac import UnifracOptions
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
 from aam.io.newick import read_tree
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
+from aam.options import files_read
 from aam.predict.saved_model import SavedModel, save_model
 from aam.training.steps import STAGES, make_steps
 from aam.training.task import AmpliconTask
-from aam.unifrac.kernels import UnifracOptions
-from aam.unifrac.tiles import unifrac_matrix
 
 Measurements = dict[str, Any]
 # What a case runs, or why it cannot.
@@ -253,7 +255,7 @@ def bench(
     check_command(config)
     name = device_name(prepare_device(RunConfig(device=config.device, threads=config.threads)))
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
-    check_writable(output, overwrite=True)
+    check_output_file(output, True, files_read(config).values())
     if output.is_dir():
         raise InputError(f"--output: {output} is a folder, expected a JSON file")
     results: dict[str, Measurements] = {}
