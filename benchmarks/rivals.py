@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aam.commands.bench import Measurements, Work, bench, describe, time_training, training_cases
+from aam.commands.bench import Measurements, Work, bench, describe_case, time_training, training_cases
 from aam.config import DataConfig, FineTuneConfig, TrainConfig
 from aam.device.extras import import_extra
 from aam.device.options import RuntimeConfig
@@ -62,7 +62,7 @@ def describe_rival(measurements: Measurements) -> tuple[str, str, str]:
             f"{way} {ratio['p50']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f})" for way, ratio in to_one.items()
         )
         return f"{speed:.1f} samples/s in one process of one thread", "", notes
-    speed, memory, notes = describe(measurements)
+    speed, memory, notes = describe_case(measurements)
     if "ratio" in measurements:
         notes = f"{measurements['ratio']:.1f} times as fast as the plain implementation"
     elif "metrics" in measurements:

@@ -212,7 +212,7 @@ def device_cases(config: BenchConfig, table: Path, tree: Path | None) -> dict[st
     }
 
 
-def describe(measurements: Measurements) -> tuple[str, str, str]:
+def describe_case(measurements: Measurements) -> tuple[str, str, str]:
     """Return speed, memory and what else is to be known of a case, for people."""
     memory = f"{measurements['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in measurements else ""
     if "metrics" in measurements:
@@ -243,7 +243,7 @@ def _show(results: Mapping[str, Measurements], title: str) -> None:
 def bench(
     config: BenchConfig,
     cases: Callable[[Any, Path, Path | None], dict[str, Work]] = device_cases,
-    describe: Callable[[Measurements], tuple[str, str, str]] = describe,
+    describe: Callable[[Measurements], tuple[str, str, str]] = describe_case,
 ) -> None:
     """Run the cases of this device, or other `cases`, print their measurements and write them as JSON.
 
