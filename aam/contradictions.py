@@ -30,10 +30,10 @@ from aam.config_commands import (
     UnifracConfig,
 )
 from aam.contradictions_pretrain import pretraining_problems
-from aam.device.files import check_writable
+from aam.device.output_folder import check_output_file
 from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
-from aam.options import missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
+from aam.options import files_read, missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
 
 # Losses by which only the network learns.
 UNBLENDED_LOSSES = {"quantile", "asymmetric"}
@@ -49,11 +49,11 @@ def check_command(config: Any) -> None:
         and options that contradict each other.
     """
     problems = [*missing_options(config), *option_problems(config), *wrong_suffixes(config)]
-    runtime = getattr(config, "runtime", config)
+    runtime, inputs = getattr(config, "runtime", config), files_read(config).values()
     for each in options_of(config):
         if each.field.metadata["writes"] and each.value is not None:
             try:
-                check_writable(each.value, runtime.overwrite)
+                check_output_file(each.value, runtime.overwrite, inputs)
             except InputError as error:
                 problems += error.problems
     if problems:

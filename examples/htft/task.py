@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import SINGLE, World
+from aam.device.link import Link
 from aam.device.sharding import local_rows
 from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions
 from aam.engine.task import Metrics, RowsTask, Terms
-from examples.htft.link import Link
 from examples.htft.relocation import Relocation
 from examples.htft.student import Student, evaluate
 from examples.htft.windows import Windows
