@@ -115,12 +115,11 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         check_command(given)
         return launch(process_count(config.runtime), sys.argv[1:])
     with Signals() as signals, process_group(config.runtime) as world:
-        check_command(given, world.size)
+        check_command(given)
         prepared = load_inputs(config, world)
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study
-        ranks = 1 if config.runtime.pipeline else world.size
-        devices = {"device": str(prepared.device), "ranks": ranks}
+        devices = {"device": str(prepared.device), "ranks": world.size}
         facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
         facts |= {LIST: _outputs(prepared.config)}
         about = describe(command, *options_and_files(command, prepared.config), facts)

@@ -36,7 +36,6 @@ HARMLESS = (
 LAST_BITS = (
     "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic", "attn_implementation",
     "allow_inexact_attention", "compile_model", "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint",
-    "pipeline",
 )  # fmt: skip
 
 # Environment variable that names the container image.
