@@ -11,7 +11,9 @@ PROGRAM = Program(
     "benchmarks",
     {
         "device": COMMANDS["bench"],
-        "rivals": Command("RivalsConfig", "rivals:rivals", "aam beside what it is compared with", "benchmarks"),
+        "rivals": Command(
+            "RivalsConfig", "rivals:compare_with_rivals", "aam beside what it is compared with", "benchmarks"
+        ),
     },
 )
 

@@ -76,6 +76,6 @@ def describe_rival(measurements: Measurements) -> tuple[str, str, str]:
     return speed, memory, notes
 
 
-def rivals(config: RivalsConfig) -> None:
+def compare_with_rivals(config: RivalsConfig) -> None:
     """Run the comparisons, print their measurements and write them as JSON; raises as `bench`."""
     bench(config, rival_cases, describe_rival)

@@ -20,7 +20,7 @@ from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask, every_slot
 from benchmarks.processes import time_process
 from benchmarks.ranks import time_two_processes
-from benchmarks.rivals import describe_rival, rivals
+from benchmarks.rivals import compare_with_rivals, describe_rival
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_two_processes_are_timed_beside_one(study):
 
 def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
     output, files = tmp_path / "here.json", {"table": study / "table.biom", "tree": study / "tree.nwk"}
-    rivals(RivalsConfig(**files, cases=("dense",), repeats=3, output=output, device="cpu", threads=1))
+    compare_with_rivals(RivalsConfig(**files, cases=("dense",), repeats=3, output=output, device="cpu", threads=1))
     measured = json.loads(output.read_text())["cases"]["dense"]
     assert measured["ratio"] > 0
     assert "times as fast as the plain implementation" in capsys.readouterr().out
