@@ -8,9 +8,9 @@ from aam.config_commands import PrepareConfig
 from aam.contradictions import check_command
 from aam.data.prepare import write_prepared
 from aam.data.prepared import SUFFIX, is_prepared
-from aam.device.files import atomic_file
-from aam.device.output_folder import check_output_file
 from aam.errors import InputError
+from aam.files.atomic import atomic_file
+from aam.files.output_folder import check_output_file
 from aam.options import files_read, given
 
 log = logging.getLogger("aam")

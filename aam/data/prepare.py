@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 from aam.data.prepared import DTYPES, FORMAT
 from aam.data.table import Columns, make_columns, read_raw, sequences_of
 from aam.data.tokens import encode
-from aam.device.files import BLOCK, file_digest, parts_folder
 from aam.errors import InputError
+from aam.files.atomic import BLOCK, file_digest, parts_folder
 from aam.io.biom import HDF5_MAGIC, open_hdf5
 from aam.io.counts import check_counts, check_ids
 from aam.io.newick import pruned_tree
@@ -198,7 +198,7 @@ def write_prepared(
 ) -> tuple[int, int]:
     """Write the prepared form of a table, and return its samples and ASVs.
 
-    Write below `aam.device.files.atomic_file` to have a whole file or none.
+    Write below `aam.files.atomic.atomic_file` to have a whole file or none.
 
     Parameters
     ----------

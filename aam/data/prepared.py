@@ -16,8 +16,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.data.texts import Selected, Texts
-from aam.device.files import BLOCK, file_digest
 from aam.errors import InputError
+from aam.files.atomic import BLOCK, file_digest
 from aam.io.phylogeny import Ints, Phylogeny
 
 log = logging.getLogger("aam")

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.data.prepared import Prepared, find_prepared
-from aam.device.files import atomic_file
 from aam.errors import InputError, shown
+from aam.files.atomic import atomic_file
 from aam.io.biom import HDF5_MAGIC, read_hdf5, read_json
 from aam.io.biom_writing import write_hdf5
 from aam.io.classic import read_tsv

@@ -15,8 +15,8 @@ from scipy import sparse
 
 import aam
 from aam.device.deferred_errors import DeferredErrorFile
-from aam.device.files import parts_folder
 from aam.errors import InputError, shown
+from aam.files.atomic import parts_folder
 
 # Constant, so that the same table gives the same bytes on every day.
 CREATED = datetime(1970, 1, 1)
@@ -140,7 +140,7 @@ def _write(file: h5py.File, entries: _Entries, sample_ids: Sequence[str], featur
 def write_hdf5(path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], feature_ids: Sequence[str]) -> None:
     """Write reads as a BIOM 2.1 file, at a memory that does not grow with the samples; equal tables give equal bytes.
 
-    Write below `aam.device.files.atomic_file` to have a whole file or none.
+    Write below `aam.files.atomic.atomic_file` to have a whole file or none.
 
     Parameters
     ----------
