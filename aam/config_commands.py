@@ -57,25 +57,6 @@ class UnifracConfig(TreeConfig, ObservedConfig):
 
 
 @dataclass(frozen=True)
-class PrepareConfig(ObservedConfig):
-    """Write a table, its sequences and its tree in the form that large studies are read in: one file, mapped."""
-
-    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, reads=True)
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
-    tree: Path | None = option(
-        None, "Rooted phylogeny (Newick or .qza), which is pruned to the table once and used for --tree.", reads=True
-    )
-    midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
-    output: Path | None = option(
-        None,
-        "File to write; unset: TABLE.prepared, which every command that is given TABLE finds and uses while its "
-        "checksum is that of TABLE.",
-        writes=True,
-    )
-    overwrite: bool = option(False, "Replace the output if it exists.")
-
-
-@dataclass(frozen=True)
 class ApplyConfig:
     """A trained model and the table it is applied to"""
 

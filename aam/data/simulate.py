@@ -25,7 +25,7 @@ from aam.data.simulate_tree import Floats, Ints, Tree, draw_tree, evolve_sequenc
 from aam.device.files import atomic_folder, check_writable
 from aam.device.rng import generator
 from aam.errors import InputError
-from aam.io.biom_writing import write_hdf5
+from aam.io.biom import write_hdf5
 
 BIOMES = ("gut", "skin", "mouth", "gill")
 SEASONS = ("spring", "summer", "autumn", "winter")

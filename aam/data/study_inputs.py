@@ -106,12 +106,6 @@ def _matched_tree(config: DataConfig, table: SampleTable) -> tuple[Phylogeny | N
     """Return the tree above the ASVs of a table and the tip of each, or nothing without a tree."""
     if config.tree is None:
         return None, None
-    if table.prepared is not None and (found := table.prepared.tree_of(config.tree, config.midpoint_root)) is not None:
-        missing = int((found[1] < 0).sum())
-        if not missing or config.missing_tips == "drop":
-            if missing:
-                log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(found[1]))
-            return found
     # With --sequences the ids are hashes, and the tips may be called by either.
     sequences = () if config.sequences is None else table.sequences
     return pruned_tree(config.tree, table.feature_ids, config.missing_tips, config.midpoint_root, sequences)
@@ -163,7 +157,7 @@ def load_study(
     matrix = None if path is None else read_distances(path).select(table.sample_ids)
     return Study(
         table=table,
-        tokens=torch.from_numpy(encode(table.sequences) if table.prepared is None else table.prepared.tokens),
+        tokens=torch.from_numpy(encode(table.sequences)),
         lengths=table.lengths,
         depth=depth,
         seed=seed,
