@@ -11,9 +11,11 @@ from aam.config import (
     PREDICTION_PASSES,
     TRAINED_BEFORE,
     DataConfig,
+    MetadataFormat,
     Missing,
     ModelConfig,
     StudyConfig,
+    TableFormat,
     TrainConfig,
     TreeConfig,
 )
@@ -57,7 +59,7 @@ class UnifracConfig(TreeConfig, ObservedConfig):
 
 
 @dataclass(frozen=True)
-class ApplyConfig:
+class ApplyConfig(TableFormat):
     """A trained model and the table it is applied to"""
 
     model: tuple[Path, ...] = option(
@@ -76,7 +78,7 @@ class ApplyConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig(ApplyConfig):
+class PredictConfig(ApplyConfig, MetadataFormat):
     """Predict samples of a new table in the target's own units."""
 
     output: Path | None = option(
@@ -98,7 +100,7 @@ class EmbedConfig(ApplyConfig):
 
 
 @dataclass(frozen=True)
-class ExplainConfig(ApplyConfig):
+class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs, taxa and clades drive the predictions of a model, in samples that it has not learned from."""
 
     model: tuple[Path, ...] = option(
@@ -145,7 +147,7 @@ class ExportConfig(ObservedConfig):
 
 
 @dataclass(frozen=True)
-class EvaluateConfig(ApplyConfig):
+class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
     model: tuple[Path, ...] = option(

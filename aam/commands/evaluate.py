@@ -161,7 +161,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     if (not config.model) == (config.predictions is None):
         raise InputError("give --model and --table, or --predictions; one of the two")
     check_output(folder, config.runtime.overwrite)
-    metadata = read_metadata(metadata_path)
+    metadata = read_metadata(metadata_path, config.decimal)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
     models: list[SavedModel] = []

@@ -72,12 +72,12 @@ def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str
     ]
 
 
-def _read_one(path: Path, max_bp: int | None, trimmed: bool, problems: Problems) -> SampleTable | None:
+def _read_one(path: Path, max_bp: int | None, config: DataConfig, problems: Problems) -> SampleTable | None:
     """Return a table with ASVs of at most `max_bp` nucleotides, or add what is wrong with it to `problems`."""
     try:
-        table = read_table(path)
+        table = read_table(path, transpose=config.transpose)
         if max_bp is not None:
-            table = trim(table, max_bp) if trimmed else table
+            table = trim(table, max_bp) if config.trim else table
             check_length(table, max_bp)
     except InputError as error:
         problems.extend(error)
@@ -86,7 +86,7 @@ def _read_one(path: Path, max_bp: int | None, trimmed: bool, problems: Problems)
 
 
 def read_studies(
-    paths: Sequence[Path], names: Sequence[str], max_bp: int | None, trimmed: bool
+    names: Sequence[str], max_bp: int | None, config: DataConfig
 ) -> tuple[SampleTable, npt.NDArray[np.int64]]:
     """Return the samples of all tables over the distinct ASVs of all, and the study of each sample, int64 [N].
 
@@ -96,7 +96,7 @@ def read_studies(
         With the problems of every table.
     """
     problems = Problems()
-    read = [_read_one(path, max_bp, trimmed, problems) for path in paths]
+    read = [_read_one(path, max_bp, config, problems) for path in config.tables]
     problems.raise_if_any()
     tables = [table for table in read if table is not None]
     _warn_of_regions(tables, names)
@@ -141,7 +141,7 @@ def load_studies(config: DataConfig, max_bp: int | None, seed: int) -> Study:
         Problems of the tables, then of the trees; no sample reaches the depth.
     """
     names = study_names(config.tables, config.study_names)
-    joined, origin = read_studies(config.tables, names, max_bp, config.trim)
+    joined, origin = read_studies(names, max_bp, config)
     if unknown := sorted(set(config.hold_out_study) - set(names)):
         raise InputError(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
     depth = config.rarefy_depth

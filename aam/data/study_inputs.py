@@ -16,7 +16,7 @@ from aam.data.table import SampleTable, check_length, deep_enough, read_table, s
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import read_distances
-from aam.io.metadata import Metadata, align, read_metadata
+from aam.io.metadata import Metadata, align, is_number, read_metadata
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints, Phylogeny
 
@@ -38,7 +38,7 @@ def _read_inputs(config: DataConfig, max_bp: int | None, columns: Sequence[str])
         problems.add(f"--metadata: not given, but columns {shown(columns)} are asked for")
     if config.metadata is not None:
         try:
-            metadata = read_metadata(config.metadata)
+            metadata = read_metadata(config.metadata, config.decimal)
             metadata.require(columns)
         except InputError as error:
             problems.extend(error)
@@ -58,12 +58,24 @@ def _read_table(config: DataConfig, path: Path, max_bp: int | None) -> SampleTab
     if max_bp is None:
         if config.trim:
             raise InputError("--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim")
-        return read_table(path, config.sequences)
-    table = read_table(path, config.sequences)
+        return read_table(path, config.sequences, transpose=config.transpose)
+    table = read_table(path, config.sequences, transpose=config.transpose)
     if config.trim:
         table = trim(table, max_bp)
     check_length(table, max_bp)
     return table
+
+
+def _warn_of_values(metadata: Metadata, columns: Sequence[str], classes: Collection[str], group: str | None) -> None:
+    """Warn of values that are probably meant to be one, and of targets `columns` that are 0 and 1 but no `classes`."""
+    for name in dict.fromkeys([*classes, *([] if group is None else [group])]):
+        for values in metadata.spellings(name):
+            what = "groups; if they are one, it is in several subsets and leaks" if name == group else "classes"
+            log.warning("warning: %s: %s in %r are different %s", metadata.source, shown(values), name, what)
+    for name in columns:
+        numbers = {float(cell) for cell in metadata.columns[name] if is_number(cell)}
+        if name not in classes and numbers == {0.0, 1.0}:
+            log.warning("warning: %r holds 0 and 1 only and is predicted as a number; --classifier makes classes", name)
 
 
 def _classes(
@@ -147,6 +159,8 @@ def load_study(
     if metadata is not None:
         aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns, config.missing))
     classes = _classes(metadata, class_columns, classifier, aligned.sample_ids)
+    if metadata is not None and class_columns:
+        _warn_of_values(metadata, class_columns, classes, config.group_column)
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
