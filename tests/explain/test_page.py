@@ -16,8 +16,8 @@ from aam.explain.tables import make_asvs
 from aam.io.newick import parse_newick
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances
-from tests.evaluate.explanation.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
-from tests.evaluate.test_figures import classes
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
+from tests.report.test_figures import classes
 
 HOSTILE = "<script>alert(1)</script>"
 
