@@ -14,7 +14,7 @@ from aam.evaluate.metrics import TITLES, Array
 from aam.evaluate.numbers import number, with_limits
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.evaluate.verdict import verdict
-from aam.report.figures.svg import Figure
+from aam.report.charts import Figure
 from aam.report.tables import Table, plain_lines, printable
 
 Metrics = dict[str, Interval]

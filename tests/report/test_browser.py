@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aam.explain.page import explanation_html, importances_html
-from aam.report.figures.ordination import ordination_figures
 from aam.report.report import ReportData, Table
 from aam.report.report_html import report_html, with_importances
 from aam.report.search import SearchResult, TrialResult, write_search
+from aam.report.training_figures import ordination_figures
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
 
