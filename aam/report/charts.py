@@ -39,7 +39,7 @@ DASHES = [5, 4]
 # Height of an interval with its name above it, in pixels, and the characters of both that fit in one line.
 ROW_HEIGHT, LONGEST_NAME, LONGEST_LINE = 34, 34, 56
 
-LABEL = {"font": "Helvetica, Arial, sans-serif", "labelColor": SOFT, "titleColor": INK, "labelFontSize": 11}
+FONT = "Helvetica, Arial, sans-serif"
 
 LOOK: dict[str, Any] = {
     "aria": False,
@@ -47,23 +47,20 @@ LOOK: dict[str, Any] = {
     "padding": 6,
     "view": {"stroke": None},
     "axis": {
-        "labelFont": LABEL["font"], "titleFont": LABEL["font"], "labelColor": SOFT, "titleColor": INK,
+        "labelFont": FONT, "titleFont": FONT, "labelColor": SOFT, "titleColor": INK,
         "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "titleLimit": WIDTH, "gridColor": GRID,
         "domainColor": SOFT, "tickColor": SOFT, "tickCount": 6, "labelLimit": 170,
     },
     "legend": {
-        "orient": "bottom", "direction": "vertical", "title": None, "labelFont": LABEL["font"], "labelColor": INK,
+        "orient": "bottom", "direction": "vertical", "title": None, "labelFont": FONT, "labelColor": INK,
         "labelFontSize": 12, "labelLimit": WIDTH, "symbolOpacity": 1, "rowPadding": 3,
     },
     "point": {"filled": True, "size": 34, "opacity": 0.75},
-    "text": {"font": LABEL["font"], "fontSize": 11, "color": INK},
+    "text": {"font": FONT, "fontSize": 11, "color": INK},
     "line": {"strokeWidth": 2, "color": LIGHT[0]},
     "rule": {"color": SOFT},
     "range": {"category": list(LIGHT)},
 }  # fmt: skip
-
-# The version of Vega-Lite that altair writes, as vl-convert names it.
-VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 Row = Mapping[str, object]
 
@@ -85,10 +82,11 @@ def _compact(svg: str) -> str:
     svg = re.sub(r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"', r'data-tip="\1"', svg)
     svg = re.sub(r' (role|aria-[a-z]+|class|pointer-events|stroke-miterlimit|xmlns:xlink|version)="[^"]*"', "", svg)
 
+    def coordinate(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.1f}".removesuffix(".0")
+
     def rounded(attribute: re.Match[str]) -> str:
-        return re.sub(
-            r"-?\d+\.\d+(?:e-\d+)?", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), attribute[0]
-        )
+        return re.sub(r"-?\d+\.\d+(?:e-\d+)?", coordinate, attribute[0])
 
     return re.sub(r' (?:transform|d|[xy][12]?|width|height)="[^"]*"', rounded, svg)
 
@@ -120,8 +118,7 @@ class Figure:
     @cached_property
     def svg(self) -> str:
         """The figure as an SVG file: on white, with title and description."""
-        chart = _printable({**self.chart.to_dict(), "config": LOOK})
-        svg = vl_convert.vegalite_to_svg(chart, vl_version=VEGA_LITE)
+        svg = vl_convert.vegalite_to_svg(_printable({**self.chart.to_dict(), "config": LOOK}))
         words = printable(f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>")
         return _compact(svg).replace(">", f">{words}", 1) + "\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -346,8 +347,12 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
     return plots
 
 
+@functools.lru_cache(maxsize=32)
 def target_figures(result: TargetResult) -> list[Figure]:
-    """Return the figures of a target, the most important first; none where no sample has truth and prediction."""
+    """Return the figures of a target, the most important first; none where no sample has truth and prediction.
+
+    They are drawn once for the page and for the files.
+    """
     complete = result.predictions.complete()
     if not len(complete.truth):
         return []

@@ -109,9 +109,8 @@ def _loss_figure(runs: Mapping[str, Sequence[Record]], loss: str, title: str) ->
     one = len(runs) == 1
     curves = chart.mark_line(strokeWidth=2 if one else 1.3, opacity=1 if one else 0.75)
     curves = curves.encode(detail="run:N", color=colours["color"], **axes)
-    kept = chart.transform_filter("datum.tip !== ''").mark_point(
-        aria=True, opacity=1, color=LIGHT[COLOURS["validation"]]
-    )
+    kept = chart.transform_filter("datum.tip !== ''")
+    kept = kept.mark_point(aria=True, opacity=1, color=LIGHT[COLOURS["validation"]]).encode(description="tip:N", **axes)
     folds = "" if one else f" One line for each of {len(runs)} folds."
     return Figure(
         "loss" if loss == "loss" else f"loss-{loss}", title,

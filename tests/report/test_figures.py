@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -39,6 +40,7 @@ from aam.report.target_figures import (
 from aam.report.training_figures import loss_figures, ordination_figures, pcoa, procrustes, read_epochs
 
 
+@functools.cache
 def regression(samples: int = 60, subset: str = "held-out") -> TargetResult:
     """Subject 0 is predicted badly, batch b holds it."""
     draw = np.random.default_rng(3)
@@ -57,6 +59,7 @@ def regression(samples: int = 60, subset: str = "held-out") -> TargetResult:
     return target_result(Names("age", "run", "subject"), given, baselines, subset=subset, repeats=50)
 
 
+@functools.cache
 def classes(labels: tuple[str, ...] = ("no", "yes")) -> TargetResult:
     draw = np.random.default_rng(1)
     truth = np.arange(60) % len(labels)

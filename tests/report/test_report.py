@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import math
 import re
@@ -26,6 +27,7 @@ HOSTILE = "<script src='https://example.org/x.js'>\"&\x1b[31m</script>"
 EMPTY_TAGS = {"meta", "img"}
 
 
+@functools.cache
 def numeric(name: str = "age", batches: int = 3) -> TargetResult:
     draw = np.random.default_rng(0)
     truth = draw.normal(50, 10, 40)
@@ -38,6 +40,7 @@ def numeric(name: str = "age", batches: int = 3) -> TargetResult:
     return target_result(Names(name, "run", "subject"), predictions, baselines, repeats=20)
 
 
+@functools.cache
 def classes(labels: tuple[str, ...] = ("skin", "gut", "soil")) -> TargetResult:
     draw = np.random.default_rng(1)
     truth = np.arange(30) % 3
