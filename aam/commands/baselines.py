@@ -14,12 +14,16 @@ import numpy as np
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
 from aam.contradictions import check_command
-from aam.data.duplicates import duplicates_across_subsets
-from aam.data.split import Split, check_groups, restricted
-from aam.data.split_file import read_subsets
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
-from aam.data.study_splits import make_splits, split_columns
+from aam.data.splits import (
+    Split,
+    check_groups,
+    duplicates_across_subsets,
+    make_splits,
+    read_subsets,
+    restricted,
+    split_columns,
+)
+from aam.data.study import Study, load_study
 from aam.data.targets import TargetSpec, fit_targets
 from aam.device.files import check_writable, file_digest, write_text
 from aam.errors import InputError, shown

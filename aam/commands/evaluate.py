@@ -11,8 +11,7 @@ import numpy as np
 
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
-from aam.data.split import Split, check_groups
-from aam.data.split_file import read_split
+from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
 from aam.device.files import atomic_folder, file_digest
 from aam.engine.run_directory import check_output

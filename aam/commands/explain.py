@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import ExplainConfig
-from aam.data.split_file import read_split
+from aam.data.splits import read_split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.device.files import atomic_folder, write_text

@@ -16,8 +16,7 @@ from aam.commands.start_message import dry_run_message, start_message
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.contradictions import check_command
-from aam.data.duplicates import duplicates_across_subsets
-from aam.data.split import SUBSETS, Split
+from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
 from aam.device.decisions import decide_execution
 from aam.device.files import seen_from_here
 from aam.device.launch import launch, process_count

@@ -15,8 +15,7 @@ from typing import Any
 from aam.commands.train import options_and_files
 from aam.config import FineTuneConfig
 from aam.config_tune import SearchConfig, TuneConfig
-from aam.data.split import Split
-from aam.data.split_file import write_split
+from aam.data.splits import Split, write_split
 from aam.device.extras import import_extra
 from aam.device.files import remove, seen_from_here, write_text
 from aam.device.folder_lock import share_folder

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aam.contradictions import check_command
-from aam.data.split_file import write_split
+from aam.data.splits import write_split
 from aam.device.decisions import decide_execution
 from aam.device.device import prepare_device
 from aam.device.files import write_text

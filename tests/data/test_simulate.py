@@ -16,8 +16,18 @@ from sklearn.metrics import r2_score, roc_auc_score
 from aam.commands.simulate import simulate_study
 from aam.config_commands import SimulateConfig
 from aam.data import simulate as simulate_module
-from aam.data.simulate import BATCHES, BIOMES, SEASONS, Study, communities, draw_study, simulate, write_study
-from aam.data.simulate_tree import draw_tree, evolve_traits
+from aam.data.simulate import (
+    BATCHES,
+    BIOMES,
+    SEASONS,
+    Study,
+    communities,
+    draw_study,
+    draw_tree,
+    evolve_traits,
+    simulate,
+    write_study,
+)
 from aam.errors import InputError
 from aam.io import biom_writing
 
