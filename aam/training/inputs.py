@@ -98,7 +98,7 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     InputError
         Problems of options, files or splits, before any long work.
     """
-    if problems := option_problems(config, world.size):
+    if problems := option_problems(config):
         raise InputError(*problems)
     device = prepare_device(config.runtime)
     config = resolved(config)
