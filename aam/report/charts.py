@@ -14,9 +14,9 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from aam.device.files import atomic_file, write_text
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.numbers import number, with_limits
+from aam.files.atomic import atomic_file, write_text
 from aam.report.tables import middle_cut, printable
 
 # Colours that can be told apart without red and green (Paul Tol's bright and vibrant schemes), on white and on black.

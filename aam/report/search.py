@@ -10,9 +10,9 @@ from pathlib import Path
 
 import altair as alt
 
-from aam.device.files import write_text
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.numbers import number
+from aam.files.atomic import write_text
 from aam.report.charts import HEIGHT, WIDTH, Figure, IntervalRow, data, interval_chart, levels, lines, x_axis, y_axis
 from aam.report.report_html import page_frame, templates
 from aam.report.tables import Table, plain_lines
