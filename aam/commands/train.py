@@ -106,7 +106,7 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         study = prepared.study
         ranks = 1 if config.runtime.pipeline else world.size
         devices = {"device": str(prepared.device), "ranks": ranks}
-        facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
+        facts = {**devices, "depth": study.depth, "dropped_samples": study.selection.dropped, "decisions": decisions}
         about = describe(command, *options_and_files(command, prepared.config), facts)
         check_targets(prepared)
         for line in start_message(prepared, command) if world.is_main else ():
@@ -233,7 +233,7 @@ def _report_data(prepared: Prepared, command: str, targets: tuple[TargetResult, 
             "samples": len(study.table.sample_ids),
             "ASVs": len(study.table.sequences),
             "rarefaction depth": study.depth,
-            "samples below the depth": len(study.dropped),
+            "samples below the depth": len(study.selection.dropped),
         },
         split={"splits": len(prepared.splits), "held out": "test" if sizes["test"] else "validation", **sizes},
         targets=targets,

