@@ -155,7 +155,7 @@ class ExportConfig(ObservedConfig):
         None, "Folder to write: model.onnx or model.pt2, and description.json.", required=True, writes=True
     )
     format: Literal["onnx", "torch"] = option(
-        "onnx", "ONNX (pip install 'aam[onnx]'), or a program of torch.export (.pt2)."
+        "onnx", "ONNX (pip install 'attention-all-microbes[onnx]'), or a program of torch.export (.pt2)."
     )
     part: Literal["model", "encoder"] | None = option(
         None, "Predictions of the targets, or vectors of samples and ASVs; unset: predictions where there are targets."
@@ -334,7 +334,7 @@ class ProfileConfig:
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
-Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "processes", "unlabelled"]
+Case = Literal["pretrain", "nucleotide", "predict", "unifrac"]
 
 
 @dataclass(frozen=True)
@@ -348,12 +348,7 @@ class BenchConfig(ObservedConfig):
     )
     tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
     cases: tuple[Case, ...] = option(
-        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
-        "What is measured, each in a process of its own.",
-    )
-    all: bool = option(
-        False,
-        "Measure too what takes long: unlabelled of AAM_BENCH_DATA, and processes, two of one CPU thread beside one.",
+        ("pretrain", "nucleotide", "predict", "unifrac"), "What is measured, each in a process of its own."
     )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")

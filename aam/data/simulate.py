@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from aam.config_commands import SimulateConfig
-from aam.device.files import atomic_folder, check_writable
+from aam.device.output_folder import RUN, OutputFolder
 from aam.device.rng import generator
 from aam.errors import InputError
 from aam.io.biom_writing import write_hdf5
@@ -34,6 +34,7 @@ FOLDS = 5
 PH_RANGE = (4.5, 8.5)
 PH_WITHIN_SUBJECT_SD = 0.6
 SAMPLES_AT_ONCE = 512
+OUTPUTS = (RUN, "table.biom", "metadata.tsv", "traits.tsv", "tree.nwk", "truth.json")
 # With more ASVs than these a pool is drawn by repeated single draws: noise for every ASV took 0.1 s a subject.
 MOST_WITH_NOISE = 1 << 19
 ORACLE_DEPTH = 1_000
@@ -313,11 +314,11 @@ def simulate(settings: SimulateConfig) -> dict[str, Any]:
     Returns what truth.json says. Raises `InputError`: settings out of range; a folder that exists, unless
     it is to be overwritten and an earlier simulation wrote it.
     """
-    settings, output = _checked(settings), settings.output_dir
-    check_writable(output, settings.overwrite)
-    if output.exists() and not (output / "truth.json").exists():
-        raise InputError(f"{output}: not a simulated study (no truth.json); choose another output")
-    with atomic_folder(output) as folder:
+    settings = _checked(settings)
+    output = OutputFolder(settings.output_dir, "simulate", OUTPUTS, overwrite=settings.overwrite)
+    output.check()
+    options = {name: value for name, value in asdict(settings).items() if name not in ("output_dir", "overwrite")}
+    with output.replaced({"config": options}) as folder:
         return write_study(draw_study(settings), folder)
 
 

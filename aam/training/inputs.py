@@ -90,7 +90,7 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
 
 def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     """Read every input of a run from its files and split the samples; errors are those of `prepare`."""
-    if problems := option_problems(config, world.size):
+    if problems := option_problems(config):
         raise InputError(*problems)
     return prepare(config, lambda: read_inputs(config.data, metadata_columns(config)), world)
 
