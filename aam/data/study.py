@@ -27,7 +27,7 @@ from aam.data.targets import Covariates, Labels
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, read_distances
-from aam.io.metadata import Metadata, align, read_metadata
+from aam.io.metadata import Metadata, align, is_number, read_metadata
 from aam.io.newick import matched_tree, read_tree
 from aam.io.phylogeny import Ints, Phylogeny
 
@@ -280,7 +280,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     def read_columns() -> Metadata | None:
         if config.metadata is None:
             return None
-        metadata = read_metadata(config.metadata)
+        metadata = read_metadata(config.metadata, config.decimal)
         metadata.require([*columns.required, *columns.optional])
         return metadata
 
@@ -290,7 +290,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
         problems.add(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
     trees = config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
     sequences = None if config.tables else config.sequences
-    tables = [read(lambda path=path: read_table(path, sequences)) for path in paths]  # type: ignore[misc]
+    tables = [read(lambda path=path: read_table(path, sequences, transpose=config.transpose)) for path in paths]  # type: ignore[misc]
     metadata = read(read_columns)
     # One tree of several studies is read once.
     phylogenies = {
@@ -347,6 +347,7 @@ def make_study(
         metadata.require([*columns.required, *columns.optional])
         aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns.required, config.missing))
     classes = _classes(metadata, columns, aligned.sample_ids)
+    _warn_of_values(metadata, columns.targets, classes, config.group_column)
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -408,6 +409,22 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
         tips[columns] = tips_of_columns
         parts.append(StudyPart(name, MatchedTree(phylogeny, tips)))
     return tuple(parts)
+
+
+def _warn_of_values(
+    metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None
+) -> None:
+    """Warn of values that are probably meant to be one, and of targets `columns` that are 0 and 1 but no `classes`."""
+    if metadata is None:
+        return
+    for name in dict.fromkeys([*classes, *([] if group is None else [group])]):
+        for values in metadata.spellings(name):
+            what = "groups; if they are one, it is in several subsets and leaks" if name == group else "classes"
+            log.warning("warning: %s: %s in %r are different %s", metadata.source, shown(values), name, what)
+    for name in columns:
+        numbers = {float(cell) for cell in metadata.columns[name] if is_number(cell)}
+        if name not in classes and numbers == {0.0, 1.0}:
+            log.warning("warning: %r holds 0 and 1 only and is predicted as a number; --classifier makes classes", name)
 
 
 def _classes(metadata: Metadata | None, columns: MetadataColumns, ids: Sequence[str]) -> dict[str, ClassLabels]:
