@@ -11,9 +11,9 @@ from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
 from aam.contradictions import check_command
 from aam.data.study import MetadataColumns, Study, load_study
-from aam.device.decisions import decide_execution
-from aam.device.device import prepare_device
+from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
+from aam.device.platform import prepare_device
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import given
