@@ -119,7 +119,7 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study
         devices = {"device": str(prepared.device), "ranks": world.size}
-        facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
+        facts = {**devices, "depth": study.depth, "dropped_samples": study.selection.dropped, "decisions": decisions}
         facts |= {LIST: _outputs(prepared.config)}
         about = describe(command, *options_and_files(command, prepared.config), facts)
         check_targets(prepared)
@@ -247,7 +247,7 @@ def _report_data(prepared: Prepared, command: str, targets: tuple[TargetResult, 
             "samples": len(study.table.sample_ids),
             "ASVs": len(study.table.sequences),
             "rarefaction depth": study.depth,
-            "samples below the depth": len(study.dropped),
+            "samples below the depth": len(study.selection.dropped),
         },
         split={"splits": len(prepared.splits), "held out": "test" if sizes["test"] else "validation", **sizes},
         targets=targets,

@@ -41,7 +41,7 @@ def _dropped_by_class(study: Study, spec: TargetSpec, metadata: Metadata) -> dic
     """Return samples of each class in the metadata of the table, and those that reach the depth."""
     kept, dropped = (
         Counter(metadata.values(spec.name, [name for name in names if name in metadata]))
-        for names in (study.table.sample_ids, study.dropped)
+        for names in (study.table.sample_ids, study.selection.dropped)
     )
     return {label: (kept[label] + dropped[label], kept[label]) for label in spec.labels}
 
