@@ -97,7 +97,7 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     options = to_dict(config)
     options |= options.get("runtime", {})
     # Before torch is imported, which reads them.
-    prepare_environment(options.get("use_expandable_segments", False))
+    prepare_environment(options.get("use_expandable_segments", False), options.get("threads"))
     function = command.load()
     try:
         if options["memory_profile"] and not options.get("dry_run"):
@@ -168,7 +168,7 @@ def _report(name: str, error: BaseException) -> int:
 
 def _refused(error: OSError) -> str:
     """Return what a file system refused, and what mends it."""
-    from aam.device.files import final_name
+    from aam.files.atomic import final_name
 
     place = f"{final_name(error.filename)}: " if error.filename else ""
     remedy = REMEDIES.get(error.errno or 0)
