@@ -33,12 +33,12 @@ from aam.files.output_folder import LIST, MEMORY, RUN
 from aam.options import to_dict
 from aam.predict.saved_model import SavedModel, load_model, save_ensemble, save_model
 from aam.predict.study_baselines import Columns
+from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
-from aam.report.figures.svg import Figure
-from aam.report.figures.training import loss_figures, loss_names, read_epochs
 from aam.report.report import ReportData, TargetResult
 from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
 from aam.report.tables import Table
+from aam.report.training_figures import loss_figures, loss_names, read_epochs
 from aam.training.compilation import compiler_for
 from aam.training.fit import VALIDATION, train_one
 from aam.training.inference import predict_rows

@@ -22,11 +22,11 @@ from aam.evaluate.metrics import Array
 from aam.model.aam import Aam
 from aam.model.heads import DistanceHead
 from aam.predict.saved_model import SavedModel
+from aam.report.charts import Figure
 from aam.report.encoder_advice import TIE, mantel_advice
-from aam.report.figures.ordination import ordination_figures
-from aam.report.figures.svg import Figure
 from aam.report.further_quality import diversity_table, taxa_table
 from aam.report.tables import Table
+from aam.report.training_figures import ordination_figures
 from aam.training.inference import run_model
 
 MAX_SAMPLES = 1000
