@@ -19,7 +19,7 @@ from aam.data.study import Study
 from aam.device.files import atomic_file
 from aam.device.options import RuntimeConfig
 from aam.device.output_folder import MEMORY, RUN, OutputFolder
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError
 from aam.model.further import TaxaHead
 from aam.options import files_read, to_dict

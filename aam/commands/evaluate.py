@@ -15,7 +15,7 @@ from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
 from aam.device.files import file_digest
 from aam.device.output_folder import MEMORY, RUN, OutputFolder
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError, shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable

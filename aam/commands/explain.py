@@ -19,8 +19,7 @@ from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.device.files import write_text
 from aam.device.output_folder import MEMORY, RUN, OutputFolder
-from aam.engine.run_directory import EXPLANATION
-from aam.engine.run_record import describe
+from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.explain.effects import TargetEffects, joined_effects
 from aam.explain.explain import explain_samples

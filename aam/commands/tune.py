@@ -20,8 +20,7 @@ from aam.device.files import remove, seen_from_here, write_text
 from aam.device.folder_lock import share_folder
 from aam.device.output_folder import LIST, RUN
 from aam.device.rng import generator
-from aam.engine.run_directory import output_folder
-from aam.engine.run_record import check_same, describe, read_record
+from aam.engine.run import check_same, describe, output_folder, read_record
 from aam.errors import InputError, RunError
 from aam.evaluate.numbers import number
 from aam.options import given, to_dict, to_toml
