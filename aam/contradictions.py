@@ -103,7 +103,8 @@ def training_problems(config: FineTuneConfig) -> list[str]:
         "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
             targets.ensemble and data.cv is None
         ),
-        f"--track {config.runtime.track}: the library is not installed: pip install 'aam[{config.runtime.track}]'": (
+        f"--track {config.runtime.track}: the library is not installed: "
+        f"pip install 'attention-all-microbes[{config.runtime.track}]'": (
             config.runtime.track is not None and importlib.util.find_spec(config.runtime.track) is None
         ),
         f"--resume-from is {config.runtime.resume_from}, expected auto with --cv": (
