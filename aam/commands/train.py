@@ -12,12 +12,12 @@ from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.contradictions import check_command
 from aam.data.loader import Loader
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
-from aam.device.device import device_name
 from aam.device.distributed import World
-from aam.device.manifest import MANIFEST
+from aam.device.platform import device_name
 from aam.encoders import model_folder
 from aam.engine.fit import RunPlan, run_command
 from aam.engine.run import RunDirectory, training_outputs
+from aam.files.atomic import MANIFEST
 from aam.options import to_dict
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
@@ -54,7 +54,7 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         study = prepared.study
         facts = {
             "device": str(prepared.device), "ranks": world.size, "depth": study.depth,
-            "dropped_samples": study.dropped, "decisions": decisions,
+            "dropped_samples": study.selection.dropped, "decisions": decisions,
         }  # fmt: skip
 
         def work(run: RunDirectory) -> None:

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from aam.device.device import prepare_device
 from aam.device.distributed import World
-from aam.device.files import remove, write_text
 from aam.device.launch import launch, process_count
-from aam.device.output_folder import LIST, MEMORY, RUN
+from aam.device.platform import prepare_device
 from aam.device.process_group import process_group
 from aam.device.ranks import rank_of
 from aam.engine.checkpoint import CheckpointManager, State, load, save
@@ -28,6 +26,8 @@ from aam.engine.signals import Signals
 from aam.engine.task import Task
 from aam.engine.trainer import Trainer, total_steps
 from aam.errors import FINISHED
+from aam.files.atomic import remove, write_text
+from aam.files.output_folder import LIST, MEMORY, RUN
 from aam.options import to_dict
 
 log = logging.getLogger("aam")

@@ -17,10 +17,10 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from aam.device.extras import import_extra
-from aam.device.files import write_text
 from aam.engine.run import flatten
 from aam.engine.terminal import ProgressBar
+from aam.errors import import_extra
+from aam.files.atomic import write_text
 
 log = logging.getLogger("aam")
 

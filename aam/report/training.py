@@ -11,20 +11,20 @@ from pathlib import Path
 from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import SUBSETS, Split
-from aam.device.files import seen_from_here
 from aam.errors import shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import PredictionTable, joined
 from aam.evaluate.target_predictions import Subset
+from aam.files.atomic import seen_from_here
 from aam.options import to_dict
 from aam.predict.saved_model import SavedModel, save_ensemble, save_model
 from aam.predict.study_baselines import Columns
+from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
-from aam.report.figures.svg import Figure
-from aam.report.figures.training import loss_figures, loss_names, read_epochs
 from aam.report.report import ReportData, TargetResult
 from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
 from aam.report.tables import Table
+from aam.report.training_figures import loss_figures, loss_names, read_epochs
 from aam.training.fit import VALIDATION, split_folder
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, labels_used
@@ -121,7 +121,7 @@ class TrainingReport:
                 "samples": len(study.table.sample_ids),
                 "ASVs": len(study.table.sequences),
                 "rarefaction depth": study.depth,
-                "samples below the depth": len(study.dropped),
+                "samples below the depth": len(study.selection.dropped),
             },
             split={"splits": len(splits), "held out": "test" if sizes["test"] else "validation", **sizes},
             targets=targets,
