@@ -268,6 +268,8 @@ def contradictions(config: FineTuneConfig) -> list[str]:
     quantiles, weight_column = targets.quantiles, targets.categorical_loss_weight_column
     columns = covariates.categorical_columns + covariates.numeric_columns
     predicted_too = shown({*columns, targets.normalize_by} & set(targets.metadata_column))
+    data = config.data
+    dividing = shown({data.group_column, data.split_column, data.cv} & set(targets.metadata_column))
     unread = [name for name in covariates.conditional_output_scaling if name not in covariates.categorical_columns]
     links = (regressor.output_activation != "none") + regressor.bounded_targets
     width, heads = config.model.embedding_dim, covariates.cross_attn_heads
@@ -286,6 +288,9 @@ def contradictions(config: FineTuneConfig) -> list[str]:
         ),
         f"--metadata-column {predicted_too} is a covariate too; a model that reads its target learns nothing": (
             predicted_too != ""
+        ),
+        f"--metadata-column {dividing} divides the samples too; a subset would hold none of its other values": (
+            dividing != ""
         ),
         f"--conditional-output-scaling names {shown(unread)}, expected some of --categorical-columns": unread != [],
         f"--embedding-dim {width} is not divisible by --cross-attn-heads {heads}": (
