@@ -25,8 +25,7 @@ from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, earlier_decisions, training_outputs
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, shown
-from aam.evaluate.prediction_file import read_predictions, write_predictions
-from aam.evaluate.predictions import PredictionTable, joined
+from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import MANIFEST, seen_from_here
 from aam.files.output_folder import LIST, MEMORY, RUN

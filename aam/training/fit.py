@@ -12,7 +12,7 @@ from aam.engine.fit import fit
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import CHECKPOINTS
 from aam.engine.trainer import Trainer
-from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.predictions import write_predictions
 from aam.files.atomic import remove
 from aam.model.aam import Aam
 from aam.predict.member_fit import with_members, without_validation

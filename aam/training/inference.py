@@ -271,7 +271,7 @@ def predict_rows(
 ) -> PredictionTable:
     """Predict samples of `study` from `passes` rarefactions each.
 
-    Numbers are means over the rarefactions, spreads their standard deviation, probabilities their mean; intervals are
+    Numbers are means over the rarefactions with their standard deviations, probabilities are means; intervals are
     added where the model holds fitted ones. Each of their ASVs is encoded once, unless `asvs` are given. Of large
     tables some samples are predicted at a time.
     """
@@ -321,7 +321,7 @@ def _predict_part(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
         values={name: numbers.mean(axis=0)[:, column] for column, name in enumerate(numeric)},
-        spreads={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)} if passes > 1 else {},
+        deviations={name: numbers.std(axis=0)[:, column] for column, name in enumerate(numeric)} if passes > 1 else {},
         probabilities={
             name: np.mean([predicted.probabilities[column] for predicted in rarefactions], axis=0)
             for column, name in enumerate(classes)

@@ -25,7 +25,7 @@ from aam.device.platform import prepare_device
 from aam.device.rng import generator
 from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
-from aam.evaluate.prediction_file import name_problems
+from aam.evaluate.predictions import name_problems
 from aam.files.atomic import MANIFEST
 from aam.model.aam import Aam
 from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels

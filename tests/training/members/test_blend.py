@@ -13,9 +13,9 @@ RNG = np.random.default_rng(0)
 NUMBERS = make_truth(RNG.normal(size=200), 0)
 
 
-def noisy(*spreads: float) -> np.ndarray:
+def noisy(*deviations: float) -> np.ndarray:
     rng = np.random.default_rng(1)
-    return np.stack([NUMBERS.values[:, None] + spread * rng.normal(size=(200, 1)) for spread in spreads])
+    return np.stack([NUMBERS.values[:, None] + spread * rng.normal(size=(200, 1)) for spread in deviations])
 
 
 def test_the_better_member_weighs_more():
