@@ -25,8 +25,7 @@ from aam.evaluate.distances import WORD, jaccard, mantel, neighbours_recovered, 
 from aam.evaluate.metrics import Array, pearson, regression_metrics
 from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam
-from aam.model.further import TaxaHead
-from aam.model.heads import DistanceHead, FurtherConfig
+from aam.model.heads import AuxiliaryConfig, DistanceHead, TaxaHead
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import Figure
 from aam.report.tables import Table
@@ -185,7 +184,7 @@ def taxon_probabilities(network: Aam, tokens: Tensor, device: torch.device) -> l
 
 def taxa_table(
     network: Aam,
-    config: FurtherConfig,
+    config: AuxiliaryConfig,
     unseen: tuple[Tensor, Sequence[Lineage]],
     seen: tuple[Tensor, Sequence[Lineage]],
     device: torch.device,

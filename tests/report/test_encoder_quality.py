@@ -16,7 +16,7 @@ from aam.data.targets import Targets
 from aam.data.tokens import PAD, N, encode
 from aam.device.options import RuntimeConfig
 from aam.evaluate.distances import mantel
-from aam.model.heads import FurtherConfig, HeadConfig
+from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
 from aam.report.encoder_quality import (
@@ -115,13 +115,13 @@ def test_an_encoder_that_is_worse_than_the_best_distance_without_a_model_is_advi
 
 # --- auxiliary targets -----------------------------------------------------------------------------------------------
 
-FURTHER = FurtherConfig(
+AUXILIARY = AuxiliaryConfig(
     ("taxonomy",), ((0.0, 1.0),), ("phylum", "class"), (("k; a", "k; b"), ("k; a; x", "k; b; y")), (0.6, 0.6)
 )
 
 
 def test_accuracy_is_of_known_taxa_beside_rules(model_of):
-    network = model_of(HeadConfig(further=FURTHER))
+    network = model_of(HeadConfig(further=AUXILIARY))
     unseen = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG", "CCCCCCCC"]))
     lineages = [("k", "a", "x"), ("k", "b"), (), ("k", "c", "z")]
     seen = (
@@ -129,18 +129,18 @@ def test_accuracy_is_of_known_taxa_beside_rules(model_of):
         [("k", "a"), ("k", "a", "x"), ("k", "b", "y")],
     )
 
-    table = taxa_table(network, FURTHER, (unseen, lineages), seen, CPU)
+    table = taxa_table(network, AUXILIARY, (unseen, lineages), seen, CPU)
     assert table.title == "Taxa of 4 ASVs absent from training"
     of_rank = {row[0]: row[1:] for row in table.rows}
     best = [shares.argmax(dim=1).tolist() for shares in taxon_probabilities(network, unseen, CPU)]
-    phyla = [FURTHER.taxa[0][place] for place in best[0]]
+    phyla = [AUXILIARY.taxa[0][place] for place in best[0]]
     right = (phyla[0] == "k; a") + (phyla[1] == "k; b")
     assert of_rank["phylum"] == (f"{right / 3:.4f}", "0.6667", "0.3333", "3"), "a new phylum is an error of all"
     assert of_rank["class"][1:] == ("0.5000", "0.5000", "2")
 
 
 def test_probabilities_of_a_rank_add_up_to_one_in_parts_or_not(model_of, monkeypatch):
-    network = model_of(HeadConfig(further=FURTHER))
+    network = model_of(HeadConfig(further=AUXILIARY))
     tokens = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG"]))
     together = taxon_probabilities(network, tokens, CPU)
     monkeypatch.setattr("aam.report.encoder_quality.ASVS_AT_ONCE", 2)
