@@ -25,7 +25,6 @@ from aam.commands.bench_cases import Measurements, time_prediction, time_trainin
 from aam.commands.bench_ranks import time_two_processes
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
-from aam.contradictions import check_command
 from aam.data.simulate import simulate
 from aam.device.device import device_name, prepare_device, slug
 from aam.device.files import check_writable, write_text
@@ -164,7 +163,6 @@ def bench(config: BenchConfig) -> None:
     InputError
         Bad options or inputs, or a case whose process was killed.
     """
-    check_command(config)
     device = prepare_device(RunConfig(device=config.device, threads=config.threads))
     name = device_name(device)
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"

@@ -14,7 +14,6 @@ import torch
 import aam
 from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
-from aam.contradictions import check_command
 from aam.device.attention_checks import Checks, check_backends, choose_backends, is_wrong
 from aam.device.device import prepare_device, read_facts
 from aam.device.doctor import collect_findings, print_report
@@ -86,7 +85,6 @@ def doctor(config: DoctorConfig) -> int:
     InputError
         Options out of range, a device that is not there, or no attention that is right.
     """
-    check_command(config)
     if config.output is not None:
         check_writable(config.output, overwrite=True)
     facts = recorded_platform()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.commands.apply import check_paths, load_table, prepare_models
+from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
 from aam.device.files import atomic_file, atomic_folder
@@ -21,6 +21,7 @@ from aam.device.options import RuntimeConfig
 from aam.engine.run_directory import check_output
 from aam.errors import InputError
 from aam.model.further import TaxaHead
+from aam.options import given
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 
@@ -139,7 +140,7 @@ def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
 
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth and every ASV, and its taxa where the model has some."""
-    *_, folder = check_paths(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    folder = given(config.runtime.output_dir)
     check_output(folder, config.runtime.overwrite)
     embedding = open_embedding(prepare_models(config.model, config.runtime), config)
     table, asvs = embedding.study.table, embedding.asvs.vectors

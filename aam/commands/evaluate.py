@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aam.commands.apply import check_paths, load_models_and_table, predict_samples
+from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
 from aam.data.split import Split, check_groups
 from aam.data.split_file import read_split
@@ -21,6 +21,7 @@ from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable
 from aam.evaluate.target_predictions import Subset
 from aam.io.metadata import Metadata, align, read_metadata
+from aam.options import given
 from aam.predict.baseline_file import Provenance, check_provenance, split_digest
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.predict.study_baselines import Columns
@@ -157,9 +158,7 @@ def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
 
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write metrics.json, report.html and predictions.tsv."""
-    metadata_path, folder = check_paths(config, metadata=config.metadata, output_dir=config.runtime.output_dir)
-    if (not config.model) == (config.predictions is None):
-        raise InputError("give --model and --table, or --predictions; one of the two")
+    metadata_path, folder = given(config.metadata), given(config.runtime.output_dir)
     check_output(folder, config.runtime.overwrite)
     metadata = read_metadata(metadata_path)
     split: Split | None = None if config.split is None else read_split(config.split)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 import aam
 from aam.config_commands import ExportConfig
-from aam.contradictions import check_command
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.device.extras import import_extra
@@ -57,7 +56,6 @@ def export_model(config: ExportConfig) -> None:
     RunError
         What was written differs from the network.
     """
-    check_command(config)
     models = load_models([given(config.model)], torch.device("cpu"))
     if len(models) > 1:
         raise InputError(f"--model: {len(models)} models, which are exported one by one; name one of them")

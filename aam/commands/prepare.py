@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from aam.config_commands import PrepareConfig
-from aam.contradictions import check_command
 from aam.data.prepare import write_prepared
 from aam.data.prepared import SUFFIX, is_prepared
 from aam.device.files import atomic_file, check_writable
@@ -23,12 +22,9 @@ def prepare(config: PrepareConfig) -> None:
     InputError
         Bad options, a bad table, sequences or tree, an output that exists.
     """
-    check_command(config)
     table = given(config.table)
     if is_prepared(table):
         raise InputError(f"--table: {table} is prepared already; pass the table that it was made from")
-    if config.midpoint_root and config.tree is None:
-        raise InputError("--midpoint-root: roots a tree, and no --tree is given")
     output = config.output or table.with_name(table.name + SUFFIX)
     check_writable(output, config.overwrite)
     with atomic_file(output) as temporary:

@@ -20,7 +20,6 @@ from aam.commands.bench_cases import WARM_UP, Measurements, time_training
 from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
-from aam.contradictions import check_command
 from aam.device.device import device_name
 from aam.device.files import atomic_file, check_writable, write_text
 from aam.device.memory import memory_limit
@@ -96,7 +95,6 @@ def _profile_step(config: ProfileConfig, training_config: FineTuneConfig, folder
 
 def profile(config: ProfileConfig) -> None:
     """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to ``--output-dir``."""
-    check_command(config)
     folder = given(config.runtime.output_dir)
     check_writable(folder, config.runtime.overwrite)
     run = RunConfig(**vars(config.runtime))

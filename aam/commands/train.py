@@ -15,13 +15,14 @@ from typing import Any
 from aam.commands.start_message import dry_run_message, start_message
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
-from aam.contradictions import check_command
 from aam.data.duplicates import duplicates_across_subsets
 from aam.data.split import SUBSETS, Split
+from aam.device.checks import check
 from aam.device.decisions import decide_execution
 from aam.device.files import seen_from_here
 from aam.device.launch import launch, process_count
 from aam.device.process_group import is_launched, process_group
+from aam.device.ranks import is_rank
 from aam.encoders import model_folder
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, earlier_decisions
@@ -98,10 +99,10 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
     and metrics.json. Raises `CallAgain` after a signal, with the state saved. Returns the exit status.
     """
     if config.runtime.data_parallel and not is_launched(os.environ):
-        check_command(given)
         return launch(process_count(config.runtime), sys.argv[1:])
     with Signals() as signals, process_group(config.runtime) as world:
-        check_command(given, world.size)
+        if is_rank(config.runtime):
+            check(given)
         prepared = load_inputs(config, world)
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from aam.device.checks import check
 from aam.device.device import prepare_device
 from aam.device.files import write_text
 from aam.device.launch import launch, process_count
 from aam.device.process_group import is_launched, process_group
+from aam.device.ranks import is_rank
 from aam.engine.options import RunConfig
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe
@@ -51,6 +53,8 @@ def run_command(command: Command, work: Callable[[RunDirectory, torch.device], d
     if runtime.data_parallel and not is_launched(os.environ):
         return launch(process_count(runtime), sys.argv[1:], command.module)
     with Signals() as signals, process_group(runtime) as world:
+        if is_rank(runtime):
+            check(command.config)
         device = prepare_device(runtime)
         facts = {"device": str(device), "ranks": world.size if command.splits_batches else 1}
         about = describe(f"{command.module} {command.name}", to_dict(command.config), command.files, facts)

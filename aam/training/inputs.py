@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 
 from aam.config import DataConfig, FineTuneConfig
-from aam.contradictions import class_weight_problems, default_members, encoder_problems, option_problems
 from aam.data.batch import Budget
 from aam.data.covariates import Covariates
 from aam.data.draw import Withheld
@@ -84,7 +83,7 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
     targets = config.targets
     if targets.metadata_column and not targets.count_prediction:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
-    members = targets.members or default_members(targets)
+    members = targets.members or targets.default_members
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
     if targets.metadata_column and not config.targets.network_predicts:
         # Such a network stays as it starts.
@@ -103,8 +102,6 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     InputError
         Problems of options, files or splits, before any long work.
     """
-    if problems := option_problems(config, world.size):
-        raise InputError(*problems)
     device = prepare_device(config.runtime)
     config = resolved(config)
     targets = config.targets
@@ -153,7 +150,7 @@ def _reference(data: DataConfig, encoder: SavedModel | None) -> ReferenceTree | 
 def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
     """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that contradict them."""
     has_reference = encoder.network.reference is not None
-    problems = encoder_problems(config, encoder.model, has_reference)
+    problems = config.encoder_problems(encoder.model, has_reference)
     if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
@@ -203,7 +200,7 @@ def check_targets(prepared: Prepared) -> None:
         study, targets, covariates = supervise(prepared, train_ids)
         if study.metadata is not None:
             unknown |= dict.fromkeys(covariates.unknown_values(study.metadata, study.table.sample_ids))
-        refused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
+        refused = prepared.config.targets.class_weight_problems(len(targets.classes))
         refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, used)]
         problems.messages += [problem for problem in refused if problem not in problems.messages]
         if study.label is not None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from aam.config import PretrainConfig
-from aam.config_studies import with_studies
+from aam.config_files import read_config
 from aam.errors import InputError
-from aam.options import read_config
 
 TEXT = """
 [[studies]]
@@ -33,7 +32,7 @@ epochs = 3
 
 def read(path: Path, text: str) -> PretrainConfig:
     path.write_text(text)
-    return read_config(path, PretrainConfig(), with_studies)
+    return read_config(path, PretrainConfig())
 
 
 def test_sections_are_the_lists(tmp_path):
@@ -87,3 +86,11 @@ def test_lists_may_say_what_no_study_says(tmp_path):
     lists = '[data]\ntrees = ["a.nwk", "none"]\nstudy_names = ["gut", "soil"]\ntaxonomy = ["all.qza"]\n'
     data = read(tmp_path / "studies.toml", tables + lists).data
     assert (data.trees, data.study_names, data.taxonomy) == (("a.nwk", "none"), ("gut", "soil"), (Path("all.qza"),))
+
+
+def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, caplog):
+    """A run.json of an earlier version is read by this one."""
+    with caplog.at_level("INFO", "aam"):
+        config = read(tmp_path / "old.toml", "[train]\nepochs = 3\n[runtime]\npipeline = false\nkeep_checkpoints = 3\n")
+    assert config.train.epochs == 3
+    assert "'[runtime] keep_checkpoints'" in caplog.text
