@@ -134,7 +134,7 @@ def _list_problems(studies: list[dict[str, Any]], data: Any, where: str) -> list
     if named not in (0, len(studies)):
         problems.append(f"{where}: {named} of {len(studies)} [[studies]] have a name; name all or none")
     keys = {key.replace("-", "_") for key, value in data.items() if value != []} if isinstance(data, dict) else set()
-    taken = {"table", "tree", *(STUDY[key] for study in studies for key in study)}
+    taken = {"table", "tree", *(STUDY[key] for study in studies for key in study if key in STUDY)}
     if twice := sorted(keys & taken):
         problems.append(f"{where}: [[studies]] and [data] {shown(twice)}: both name files; keep one of them")
     return problems

@@ -94,7 +94,7 @@ def test_bad_words(tmp_path, capsys):
         parse("train", FineTuneConfig(), ["--no-such-option", "3"])
     with pytest.raises(InputError, match="--pipeline: no option any more: --data-parallel"):
         parse("train", FineTuneConfig(), ["--pipeline"])
-    with pytest.raises(InputError, match="--alpha: this command has no such option, and takes 0.5; leave it out"):
+    with pytest.raises(InputError, match=r"--alpha: this command has no such option, and takes 0\.5; leave it out"):
         parse("train", FineTuneConfig(), ["--alpha=1"])
     with pytest.raises(InputError, match="--metadata-column: unknown option"):
         parse("pretrain", PretrainConfig(), ["--metadata-column", "age"])
