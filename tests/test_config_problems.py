@@ -20,6 +20,7 @@ from aam.config import (
     TrainConfig,
 )
 from aam.config_commands import (
+    BenchConfig,
     CompareConfig,
     DoctorConfig,
     EvaluateConfig,
@@ -219,7 +220,19 @@ def test_a_cut_needs_a_length():
         assert option_problems(dataclasses.replace(config, model=ModelConfig(max_bp=100))) == []
 
 
+def test_options_of_parts_of_a_matrix_contradict_others(tmp_path):
+    table = Path(__file__)
+    merged = UnifracConfig(merge=(table,), table=table, tree=table, output=tmp_path / "m.h5")
+    assert problems_of(merged) == "--merge joins what was computed already; leave out --table and --tree"
+    check(UnifracConfig(merge=(table,), output=tmp_path / "m.h5"))
+    part = UnifracConfig(table=table, tree=table, stripe="1/2", output=tmp_path / "part.tsv")
+    assert "ends in '.tsv', expected .h5" in problems_of(part)
+
+
 def test_sizes_and_ranges():
+    message = problems_of(BenchConfig(repeats=0, tree=Path("tree.nwk")))
+    assert "--repeats is 0" in message
+    assert "--tree is tree.nwk but --table is not given" in message
     assert "--embedding-dim 10 is not divisible by --attention-heads 4" in problems_of(DoctorConfig(embedding_dim=10))
     message = problems_of(DoctorConfig(embedding_dim=0, threads=-1))
     assert "--embedding-dim is 0, expected 1 or more" in message
