@@ -14,9 +14,9 @@ from scipy import sparse
 from aam.config import DataConfig, FurtherTarget
 from aam.data.study import Rows, Study
 from aam.data.taxa import Taxa, read_lineages
+from aam.diversity.batch import faith_pd
+from aam.diversity.dissimilarity import bray_curtis, jaccard
 from aam.io.phylogeny import Phylogeny
-from aam.unifrac.batch import faith_pd
-from aam.unifrac.dissimilarity import bray_curtis, jaccard
 
 log = logging.getLogger("aam")
 
