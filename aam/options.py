@@ -220,6 +220,17 @@ def given(value: Value | None) -> Value:
     return value
 
 
+def files_read(config: Any) -> dict[str, Path]:
+    """Return the files and folders that the options of a command name to be read, and that exist, by option."""
+    return {
+        f"{each.field.name} {number}" if isinstance(each.value, tuple) else each.field.name: path
+        for each in options_of(config)
+        if each.about.reads
+        for number, path in enumerate(each.values, 1)
+        if path.exists()
+    }
+
+
 def broken(rules: Mapping[str, bool]) -> list[str]:
     """Return the problems that hold, of some that are written beside the condition under which they do."""
     return [problem for problem, holds in rules.items() if holds]

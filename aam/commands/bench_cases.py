@@ -21,7 +21,7 @@ import torch
 from aam.commands.bench_processes import time_unifrac_processes
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, UnifracMetric
 from aam.data.region import RegionProfile
-from aam.data.study_inputs import load_study
+from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.device.device import prepare_device

@@ -6,7 +6,6 @@ import logging
 
 from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
-from aam.device.files import check_writable
 from aam.evaluate.prediction_file import write_predictions
 from aam.options import given
 
@@ -22,7 +21,6 @@ def predict_table(config: PredictConfig) -> None:
         Missing options, a damaged model, a bad table, an output that exists.
     """
     output = given(config.output)
-    check_writable(output, config.runtime.overwrite)
     models, study, _ = load_models_and_table(config)
     table = predict_samples(models, study, config.prediction_passes, config.runtime)
     write_predictions(output, table)

@@ -7,9 +7,10 @@ import logging
 from aam.config_commands import PrepareConfig
 from aam.data.prepare import write_prepared
 from aam.data.prepared import SUFFIX, is_prepared
-from aam.device.files import atomic_file, check_writable
+from aam.device.files import atomic_file
+from aam.device.output_folder import check_output_file
 from aam.errors import InputError
-from aam.options import given
+from aam.options import files_read, given
 
 log = logging.getLogger("aam")
 
@@ -26,7 +27,7 @@ def prepare(config: PrepareConfig) -> None:
     if is_prepared(table):
         raise InputError(f"--table: {table} is prepared already; pass the table that it was made from")
     output = config.output or table.with_name(table.name + SUFFIX)
-    check_writable(output, config.overwrite)
+    check_output_file(output, config.overwrite, files_read(config).values())
     with atomic_file(output) as temporary:
         samples, asvs = write_prepared(temporary, table, config.sequences, config.tree, config.midpoint_root)
     log.info("%s: %d samples, %d ASVs, %.2f GB", output, samples, asvs, output.stat().st_size / 1e9)

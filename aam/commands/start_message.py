@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from aam.data.loader import Loader
-from aam.data.split import SUBSETS, Split
+from aam.data.splits import SUBSETS, Split
 from aam.device.device import device_name
 from aam.device.distributed import SINGLE
 from aam.training.inputs import Prepared, labels_used

@@ -12,8 +12,9 @@ from scipy import sparse
 from aam.config_commands import UnifracConfig
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
-from aam.device.files import check_writable, file_digest
+from aam.device.files import file_digest
 from aam.device.options import RuntimeConfig
+from aam.device.output_folder import check_output_file
 from aam.device.processors import available_cores, may_have_gpu
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
 from aam.diversity.tables import parse_stripe, read_stripes, stripe_tiles, unifrac_tiles, write_stripe
@@ -23,7 +24,7 @@ from aam.errors import InputError, shown
 from aam.io.matrices import Tile, ids_beside, write_distances, write_faith_pd
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints
-from aam.options import given, to_dict
+from aam.options import files_read, given, to_dict
 
 log = logging.getLogger("aam")
 
@@ -126,7 +127,7 @@ def write_unifrac(config: UnifracConfig) -> None:
     output = given(config.output)
     stripe = parse_stripe(config.stripe) if config.stripe else None
     if output.suffix == ".npy":
-        check_writable(ids_beside(output), config.overwrite)
+        check_output_file(ids_beside(output), config.overwrite, files_read(config).values())
     if config.merge:
         stripes = read_stripes(config.merge)
         _check_merged(config, stripes[0].identity)

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from aam.device.files import check_writable
+from aam.device.output_folder import check_output_file
 from aam.errors import InputError, shown
-from aam.options import Option, options_of
+from aam.options import Option, files_read, options_of
 
 
 def check(config: Any) -> None:
@@ -21,11 +21,11 @@ def check(config: Any) -> None:
         and options that contradict each other.
     """
     problems = [*missing(config), *option_problems(config)]
-    overwrite = getattr(getattr(config, "runtime", config), "overwrite", False)
+    overwrite, inputs = getattr(getattr(config, "runtime", config), "overwrite", False), files_read(config).values()
     for each in options_of(config):
         if each.about.writes and each.value is not None:
             try:
-                check_writable(each.value, overwrite)
+                check_output_file(each.value, overwrite, inputs)
             except InputError as error:
                 problems += error.problems
     if problems:

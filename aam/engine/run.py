@@ -16,11 +16,12 @@ from aam.device.checks import check
 from aam.device.device import prepare_device
 from aam.device.files import write_text
 from aam.device.launch import launch, process_count
+from aam.device.output_folder import LIST, RUN
 from aam.device.process_group import is_launched, process_group
 from aam.device.ranks import is_rank
 from aam.engine.options import RunConfig
 from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import describe
+from aam.engine.run_record import describe, training_outputs
 from aam.engine.signals import Signals
 from aam.errors import FINISHED
 from aam.options import to_dict
@@ -33,7 +34,8 @@ RESULTS = "metrics.json"
 class Command(NamedTuple):
     """A command that trains: the module that ``python -m`` runs, its name, its options and the files that it reads.
 
-    `splits_batches` says whether its ranks share the samples of a batch.
+    `splits_batches` says whether its ranks share the samples of a batch; `outputs` are names that it writes beside
+    run.json, metrics.json, and what training writes.
     """
 
     module: str
@@ -42,6 +44,7 @@ class Command(NamedTuple):
     runtime: RunConfig
     files: Mapping[str, Path]
     splits_batches: bool = True
+    outputs: tuple[str, ...] = ()
 
 
 def run_command(command: Command, work: Callable[[RunDirectory, torch.device], dict[str, Any]]) -> int:
@@ -56,7 +59,8 @@ def run_command(command: Command, work: Callable[[RunDirectory, torch.device], d
         if is_rank(runtime):
             check(command.config)
         device = prepare_device(runtime)
-        facts = {"device": str(device), "ranks": world.size if command.splits_batches else 1}
+        facts: dict[str, Any] = {"device": str(device), "ranks": world.size if command.splits_batches else 1}
+        facts[LIST] = [RUN, RESULTS, *training_outputs(), *command.outputs]
         about = describe(f"{command.module} {command.name}", to_dict(command.config), command.files, facts)
         with RunDirectory.open(about, runtime, signals, world) as run:
             if run.finished:

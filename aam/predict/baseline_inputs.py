@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array, csr_matrix, hstack, vstack
 from scipy.spatial.distance import cdist
 
-from aam.data.draw import distances_of, rarefied_table
+from aam.data.collate import distances_of, rarefied_table
 from aam.data.study import EVALUATION, Study
 from aam.evaluate.distances import word_counts
 from aam.evaluate.metrics import Array

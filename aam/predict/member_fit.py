@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aam.data.split import Split
+from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.predict.members import Members, fit_members, specs_in_order
 from aam.predict.network import NETWORK, join_network, per_target

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.draw import draw_rows
+from aam.data.collate import draw_rows
 from aam.data.study import Study
 from aam.data.texts import Selected
 from aam.data.tokens import PAD, N

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aam.config_commands import ForestConfig
-from aam.data.draw import rarefied_table
-from aam.data.split import Split
+from aam.data.collate import rarefied_table
+from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluate.baselines import Baseline, Fold, Task, trivial_baselines

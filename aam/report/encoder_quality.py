@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.draw import draw_batch
-from aam.data.split import Split
+from aam.data.collate import draw_batch
+from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig

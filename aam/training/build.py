@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from aam.data.batch import Batch
-from aam.data.covariates import Covariates
-from aam.data.draw import draw_batch
-from aam.data.split import Split
+from aam.data.collate import draw_batch
+from aam.data.splits import Split
 from aam.data.study import Study
-from aam.data.targets import Targets
+from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
 from aam.engine.checkpoint import State
 from aam.model.aam import Aam

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aam.data.region import RegionProfile
-from aam.data.split import Split
-from aam.data.split_file import write_split
+from aam.data.splits import Split, write_split
 from aam.data.study import Study
 from aam.data.texts import Selected
 from aam.device.files import remove

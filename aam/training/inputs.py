@@ -13,19 +13,14 @@ import numpy.typing as npt
 import torch
 
 from aam.config import DataConfig, FineTuneConfig
+from aam.data.auxiliary_targets import with_further_targets, with_lineages
 from aam.data.batch import Budget
-from aam.data.covariates import Covariates
-from aam.data.draw import Withheld
-from aam.data.further_targets import with_further_targets, with_lineages
+from aam.data.collate import Withheld
 from aam.data.loader import Loader
 from aam.data.placement import ReferenceTree, read_reference
-from aam.data.split import Split, restricted
-from aam.data.studies import load_studies
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
-from aam.data.study_splits import make_splits, split_columns
-from aam.data.supervision import optional_columns, supervised
-from aam.data.targets import Targets
+from aam.data.splits import Split, make_splits, restricted, split_columns
+from aam.data.study import Study, load_studies, load_study
+from aam.data.targets import Covariates, Targets, optional_columns, supervised
 from aam.device.device import prepare_device
 from aam.device.distributed import SINGLE, World
 from aam.device.manifest import MANIFEST

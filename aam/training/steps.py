@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 from aam.config import FineTuneConfig
+from aam.data.auxiliary_targets import with_further_targets
 from aam.data.batch import Batch
-from aam.data.further_targets import with_further_targets
 from aam.data.loader import Loader
 from aam.data.placement import read_reference
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
+from aam.data.study import Study, load_study
 from aam.device.decisions import decide_execution
 from aam.device.device import prepare_device
 from aam.device.precision import make_scaler

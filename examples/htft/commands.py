@@ -56,7 +56,8 @@ def teach(config: TeachConfig) -> int:
         write_windows(run.path / "windows", captured)
         return {"classes": captured.classes, **table_of(captured)}
 
-    return run_command(Command(MODULE, "teach", config, config.runtime, files), work)
+    outputs = tuple(f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
+    return run_command(Command(MODULE, "teach", config, config.runtime, files, outputs=outputs), work)
 
 
 def build(config: TrainConfig, captured: Capture, world: World) -> Student:

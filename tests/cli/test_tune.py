@@ -18,7 +18,7 @@ from aam.cli.main import main
 from aam.commands import tune
 from aam.config import FineTuneConfig
 from aam.config_files import read_config
-from aam.data.split_file import read_split
+from aam.data.splits import read_split
 from aam.errors import InputError
 from aam.training.search_space import DEFAULT_SPACE, search_space, value_of
 

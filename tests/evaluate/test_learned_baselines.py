@@ -10,7 +10,7 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
-from aam.data.draw import draw_batch, rarefied_table
+from aam.data.collate import draw_batch, rarefied_table
 from aam.data.study import EVALUATION
 from aam.evaluate.baselines import Fold, Task
 from aam.predict import learned_baselines

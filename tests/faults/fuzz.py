@@ -33,7 +33,7 @@ from aam.config import DataConfig, ModelConfig, PretrainConfig
 from aam.config_files import read_config
 from aam.data.prepare import write_prepared
 from aam.data.region import RegionProfile
-from aam.data.split_file import read_split
+from aam.data.splits import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.device.manifest import write_manifest

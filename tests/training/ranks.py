@@ -19,11 +19,11 @@ import torch
 from scipy import sparse
 
 from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
-from aam.data.draw import NOTHING, Withheld
+from aam.data.auxiliary_targets import Taxa
+from aam.data.collate import NOTHING, Withheld
 from aam.data.loader import Loader
 from aam.data.study import Study
 from aam.data.table import make_table
-from aam.data.taxa import Taxa
 from aam.data.tokens import encode
 from aam.device.distributed import World
 from aam.device.process_group import end_rank, process_group

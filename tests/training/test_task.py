@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, RegressorConfig, TargetConfig, TrainConfig
-from aam.data.draw import Withheld, draw_batch
+from aam.data.collate import Withheld, draw_batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
 from aam.device.distributed import SINGLE

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.data.tokens import encode
 from aam.predict.presence import (
     BUCKETS,

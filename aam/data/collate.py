@@ -11,8 +11,8 @@ import torch
 from scipy import sparse
 
 from aam.config import UnifracMetric
+from aam.data.auxiliary_targets import further_targets
 from aam.data.batch import Batch
-from aam.data.further_targets import further_targets
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.tokens import asv_keys
