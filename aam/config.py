@@ -361,13 +361,7 @@ class TargetConfig:
         None, "Numbers that the target heads give: derived, and checked where given.", ge=1, searched=False
     )
     count_prediction: bool = rare(False, "Predict withheld counts too, with the weight --count-penalty.")
-    label_share: float = rare(
-        1.0, "Share of the training samples whose labels are used, to learn what more labels would bring.", gt=0, le=1
-    )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
-    unfreeze_epochs: int = rare(
-        0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.", ge=0
-    )
     val_prediction_passes: int = rare(PREDICTION_PASSES, "Rarefactions averaged for each held-out prediction.", ge=1)
     members: tuple[Member, ...] = option(
         (),
@@ -429,8 +423,6 @@ class TargetConfig:
             "--members and --class-weights: the weights would count for the network only; take one of them": (
                 blended and bool(self.class_weights)
             ),
-            "--unfreeze-epochs and --freeze-base: both given; choose one": self.freeze_base
-            and self.unfreeze_epochs > 0,
             "--categorical-loss-weight-column: no --categorical-loss-weights to go with it": (
                 self.categorical_loss_weight_column is not None and not self.categorical_loss_weights
             ),
@@ -500,9 +492,6 @@ class CovariateConfig:
         "COLUMN ...",
         commas=True,
     )
-    categorical_dropout: float = rare(
-        0.1, "Share of covariates that training hides, so that unknown is learned.", ge=0, lt=1
-    )
     categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0)
 
     @property
@@ -526,8 +515,8 @@ class CovariateConfig:
         return broken(rules)
 
 
-# What runs of aam leave to `aam profile` or to other programs on the same engine.
-ELSEWHERE = ("keep_checkpoints", "memory_snapshot", "pipeline")
+# What runs of aam leave to `aam profile` and to other programs on the same engine.
+ELSEWHERE = ("memory_snapshot", "pipeline")
 
 
 @dataclass(frozen=True)
@@ -642,16 +631,14 @@ class FineTuneConfig:
     """Fine-tune on metadata columns, from a pretrained encoder or from nothing."""
 
     data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=DATA)
-    targets: TargetConfig = section(
-        TargetConfig(), required=("metadata_column",), omitted=("label_share", "unfreeze_epochs")
-    )
+    targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
     regressor: RegressorConfig = section(RegressorConfig())
-    covariates: CovariateConfig = section(CovariateConfig(), omitted=("categorical_dropout",))
+    covariates: CovariateConfig = section(CovariateConfig())
     model: ModelConfig = section(ModelConfig(), omitted=names(ModelConfig, of="pretraining"))
     train: TrainConfig = section(
         TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0), omitted=TRAINING
     )
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=ELSEWHERE)
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=(*ELSEWHERE, "keep_checkpoints"))
 
     def problems(self) -> list[str]:
         """Return which options contradict options of another section."""
@@ -665,9 +652,6 @@ class FineTuneConfig:
             ),
             f"--metadata-column {predicted_too} is a covariate too; a model that reads its target learns nothing": (
                 predicted_too != ""
-            ),
-            f"--unfreeze-epochs is {targets.unfreeze_epochs}, expected fewer than --epochs, {train.epochs}": (
-                0 < train.epochs <= targets.unfreeze_epochs
             ),
             "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
                 targets.ensemble and data.cv is None
@@ -740,9 +724,7 @@ class TuneConfig(FineTuneConfig):
     # A search has no use for several models or processes, nor for the state of a single training.
     data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv"))
     targets: TargetConfig = section(
-        TargetConfig(),
-        required=("metadata_column",),
-        omitted=("ensemble", "rf_baseline", "best_metric", "label_share", "unfreeze_epochs"),
+        TargetConfig(), required=("metadata_column",), omitted=("ensemble", "rf_baseline", "best_metric")
     )
     train: TrainConfig = section(
         FineTuneConfig().train,

@@ -21,7 +21,6 @@ STUDY = {"table": "tables", "tree": "trees", "name": "study_names", "taxonomy": 
 # Options of earlier versions that no command has any more, and what to do instead.
 REMOVED = {
     "--categorical-dropout": "a tenth of the covariates is hidden in training",
-    "--keep-checkpoints": "the two newest checkpoints are kept",
     "--label-share": "leave samples out of the metadata, and pass --missing drop",
     "--pipeline": "--data-parallel and --distributed share the work among processes",
     "--unfreeze-epochs": "--freeze-base trains the new heads alone",

@@ -8,7 +8,7 @@ from aam.data.loader import Loader
 from aam.data.splits import SUBSETS, Split
 from aam.device.device import device_name
 from aam.device.distributed import SINGLE
-from aam.training.inputs import Prepared, labels_used
+from aam.training.inputs import Prepared
 
 
 def loss_names(prepared: Prepared) -> list[str]:
@@ -61,10 +61,9 @@ def _split_line(prepared: Prepared, split: Split) -> str:
     """Return the samples and groups of each subset, and for how many steps the network is trained."""
     study, config = prepared.study, prepared.config
     column, train = config.data.group_column, config.train
-    used = labels_used(prepared, split)
     sizes = []
     for subset in SUBSETS:
-        ids = used.ids(subset)
+        ids = split.ids(subset)
         groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
         sizes.append(f"{len(ids)} {subset}" + (f" ({len(set(groups))} different {column})" if groups else ""))
     name = f"fold {split.test_fold}: " if split.test_fold else ""
@@ -72,6 +71,6 @@ def _split_line(prepared: Prepared, split: Split) -> str:
     if not train.epochs:
         return line
     world = SINGLE if config.runtime.pipeline else prepared.world
-    loader = Loader(study, study.rows(used.ids("train")), train.batch_size, shuffle=True, world=world)
+    loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=world)
     steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
     return f"{line}; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"

@@ -44,7 +44,7 @@ from aam.report.tables import Table
 from aam.training.compilation import compiler_for
 from aam.training.fit import VALIDATION, train_one
 from aam.training.inference import predict_rows
-from aam.training.inputs import Prepared, check_targets, labels_used, load_inputs
+from aam.training.inputs import Prepared, check_targets, load_inputs
 from aam.training.memory_budget import choose_batch_size, measure_budget
 
 log = logging.getLogger("aam")
@@ -291,12 +291,11 @@ def _results(
     write_predictions(output / "predictions.tsv", table)
     passes = config.targets.val_prediction_passes
     forest = ForestConfig(n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
-    splits = [labels_used(prepared, split) for split in prepared.splits]
     subset: Subset = "held-out" if tested else "validation"
     return evaluate_targets(
         table,
         study.metadata,
         columns,
-        BaselineSource(study, splits, forest if config.targets.rf_baseline else None),
+        BaselineSource(study, prepared.splits, forest if config.targets.rf_baseline else None),
         subset,
     )

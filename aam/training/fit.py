@@ -20,7 +20,7 @@ from aam.predict.member_fit import with_members, without_validation
 from aam.predict.saved_model import SavedModel, save_model
 from aam.training.build import Built, build, make_task
 from aam.training.inference import predict_rows
-from aam.training.inputs import Prepared, labels_used
+from aam.training.inputs import Prepared
 
 # Predictions of validation samples, where the saved model has learned from them too.
 VALIDATION = "validation.tsv"
@@ -38,7 +38,7 @@ def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path,
         write_split(folder / "split.tsv", split)
     with run.signals:
         trainer = fit(task, prepared.config.train, run, folder, state, title)
-        saved = save(prepared, run, built, trainer, folder, labels_used(prepared, split))
+        saved = save(prepared, run, built, trainer, folder, split)
     run.signals.raise_if_requested(run.world)
     return saved
 

@@ -18,13 +18,12 @@ from aam.data.batch import Budget
 from aam.data.collate import Withheld
 from aam.data.loader import Loader
 from aam.data.placement import ReferenceTree, read_reference
-from aam.data.splits import Split, make_splits, restricted, split_columns
+from aam.data.splits import Split, make_splits, split_columns
 from aam.data.study import Study, load_studies, load_study
 from aam.data.targets import Covariates, Targets, optional_columns, supervised
 from aam.device.device import prepare_device
 from aam.device.distributed import SINGLE, World
 from aam.device.manifest import MANIFEST
-from aam.device.rng import generator
 from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.prediction_file import name_problems
@@ -36,6 +35,9 @@ from aam.training.losses import class_weights
 log = logging.getLogger("aam")
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
+
+# Share of the covariates that training hides, so that the category unknown is learned.
+HIDDEN_COVARIATES = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,21 +154,6 @@ def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> 
     return dataclasses.replace(config, model=encoder.model, data=data)
 
 
-def labelled(sample_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
-    """Return those of some samples whose labels are used by ``--label-share``, in sorted order."""
-    order = generator(config.runtime.seed, "labels").permutation(len(sample_ids))
-    size = max(min(2, len(order)), round(config.targets.label_share * len(order)))
-    return tuple(sample_ids[position] for position in sorted(order[:size]))
-
-
-def labels_used(prepared: Prepared, split: Split) -> Split:
-    """Return the split without the samples whose labels are not used: nothing that touches labels may see them."""
-    if not prepared.config.targets.metadata_column:
-        return split
-    used = [name for subset in ("train", "validation") for name in labelled(split.ids(subset), prepared.config)]
-    return restricted(split, [*used, *split.ids("test")])
-
-
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
     """Return the study with all its targets and covariates, fitted on the training samples `train_ids`."""
     config = prepared.config
@@ -184,19 +171,18 @@ def check_targets(prepared: Prepared) -> None:
     ranks = prepared.world.size
     unknown: dict[str, None] = {}
     for split in prepared.splits:
-        used = labels_used(prepared, split)
         problems.messages += [
-            f"the {subset} subset has {len(used.ids(subset))} samples for {ranks} devices; take fewer devices"
+            f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; take fewer devices"
             for subset in ("train", "validation")
-            if 0 < len(used.ids(subset)) < ranks
+            if 0 < len(split.ids(subset)) < ranks
         ]
         problems.messages += _labels_seen(prepared, split)
-        train_ids = used.ids("train")
+        train_ids = split.ids("train")
         study, targets, covariates = supervise(prepared, train_ids)
         if study.metadata is not None:
             unknown |= dict.fromkeys(covariates.unknown_values(study.metadata, study.table.sample_ids))
         refused = prepared.config.targets.class_weight_problems(len(targets.classes))
-        refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, used)]
+        refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, split)]
         problems.messages += [problem for problem in refused if problem not in problems.messages]
         if study.label is not None:
             sizes = [len(spec.labels) for spec in targets.classes]
@@ -248,7 +234,7 @@ def make_loaders(
         tokens=tokens, distances=distances,
         # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
         shallow=0.0 if study.tree is None and not study.parts else config.train.shallow_draws,
-        withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
+        withheld=Withheld(config.train.asv_dropout, HIDDEN_COVARIATES),
         world=prepared.world, budget=prepared.budget,
     )  # fmt: skip
     validation = dataclasses.replace(train, rows=rows["validation"], shuffle=False, budget=None)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
@@ -20,14 +19,13 @@ from aam.device.routing import routed
 from aam.device.timing import stage
 from aam.engine.losses import RunningMeans, Terms
 from aam.engine.task import Metrics, Task
-from aam.engine.unfreeze import unfreeze
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.training.further_losses import further_counts, further_terms
 from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
 from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
 from aam.training.masking import draw_masks
-from aam.training.warm_start import CONDITIONED, STAGES
+from aam.training.warm_start import CONDITIONED
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 
@@ -126,10 +124,6 @@ class AmpliconTask(Task):
     def work(self, prepared: MaskedBatch) -> int | None:
         """Return the tokens that each block of the encoders reads."""
         return prepared.batch.work(self.config.model.patch)
-
-    def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
-        """Unfreeze the parameters that are trained from this epoch on."""
-        unfreeze(self.model, optimizer, STAGES, self.config.targets.unfreeze_epochs, epoch)
 
     def learning_rate_factor(self, name: str) -> float:
         """Return the factor of parameters that read categories, 1 for all others."""
