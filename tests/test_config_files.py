@@ -91,6 +91,8 @@ def test_lists_may_say_what_no_study_says(tmp_path):
 def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, caplog):
     """A run.json of an earlier version is read by this one."""
     with caplog.at_level("INFO", "aam"):
-        config = read(tmp_path / "old.toml", "[train]\nepochs = 3\n[runtime]\npipeline = false\nkeep_checkpoints = 3\n")
+        config = read(
+            tmp_path / "old.toml", "[train]\nepochs = 3\n[targets]\nlabel_share = 1.0\n[runtime]\npipeline = false\n"
+        )
     assert config.train.epochs == 3
-    assert "'[runtime] keep_checkpoints'" in caplog.text
+    assert "'[targets] label_share', '[runtime] pipeline' not used" in caplog.text

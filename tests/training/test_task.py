@@ -278,7 +278,7 @@ def test_a_broken_step_ends_the_run_where_that_was_asked_for(study, model_of, tm
     trainer = trainer_of(model_of(PRETRAIN), study, config_of(4, batch_size=2))
     trainer.folder = tmp_path
     monkeypatch.setattr(step_module, "total_loss", with_broken_steps({4}))
-    with pytest.raises(RunError, match=r"step 4: loss or gradient .*lower --lr 0.003, or pass --nonfinite skip"):
+    with pytest.raises(RunError, match=r"step 4: loss or gradient .*lower --lr 0\.003"):
         trainer.fit()
     assert (tmp_path / "nonfinite" / "batch-4").is_dir()
 
