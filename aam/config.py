@@ -515,10 +515,6 @@ class CovariateConfig:
         return broken(rules)
 
 
-# What runs of aam leave to `aam profile` and to other programs on the same engine.
-ELSEWHERE = ("memory_snapshot", "pipeline")
-
-
 @dataclass(frozen=True)
 class PretrainConfig:
     """Pretrain an encoder on one table or several and their trees, without labels."""
@@ -526,7 +522,7 @@ class PretrainConfig:
     data: DataConfig = section(DataConfig(), required=("tables",), omitted=("table", "tree"))
     model: ModelConfig = section(ModelConfig())
     train: TrainConfig = section(TrainConfig(), omitted=("momentum",))
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=ELSEWHERE)
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("memory_snapshot",))
 
     def __post_init__(self) -> None:
         """Take the table and tree of a saved run or of a file that names one of each."""
@@ -638,7 +634,7 @@ class FineTuneConfig:
     train: TrainConfig = section(
         TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0), omitted=TRAINING
     )
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=(*ELSEWHERE, "keep_checkpoints"))
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("memory_snapshot", "keep_checkpoints"))
 
     def problems(self) -> list[str]:
         """Return which options contradict options of another section."""
@@ -731,7 +727,7 @@ class TuneConfig(FineTuneConfig):
         omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction", "target_effective_batch_size"),
     )
     runtime: RunConfig = section(
-        RunConfig(), required=("output_dir",), omitted=(*ELSEWHERE, *names(RunConfig, of="one run"))
+        RunConfig(), required=("output_dir",), omitted=("memory_snapshot", *names(RunConfig, of="one run"))
     )
     search: SearchConfig = section(SearchConfig())
 

@@ -37,7 +37,8 @@ BOTH = [
 PRETRAIN_ONLY = [
     "--alpha", "--asv-dropout", "--asv-stem", "--count-mask-ratio", "--ema-decay", "--freeze-asvs",
     "--hold-out-study", "--keep-checkpoints", "--nonfinite", "--nuc-mask-asvs", "--patch-size", "--reference-tree",
-    "--root-length", "--shallow-draws", "--study-names", "--tables", "--targets", "--targets-penalty", "--taxonomy", "--trees",
+    "--root-length", "--shallow-draws", "--study-names", "--tables", "--targets", "--targets-penalty", "--taxonomy",
+    "--trees",
 ]  # fmt: skip
 TRAIN_ONLY = [
     "--best-metric", "--bounded-targets", "--categorical-columns", "--categorical-embed-dim",

@@ -120,8 +120,7 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         prepared = load_inputs(config, world)
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study
-        ranks = 1 if config.runtime.pipeline else world.size
-        devices = {"device": str(prepared.device), "ranks": ranks}
+        devices = {"device": str(prepared.device), "ranks": world.size}
         facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
         facts |= {LIST: _outputs(prepared.config)}
         about = describe(command, *options_and_files(command, prepared.config), facts)

@@ -114,10 +114,3 @@ class ProcessConfig(RuntimeConfig):
         python=False,
         of="one run",
     )
-    pipeline: bool = rare(
-        False,
-        "Two processes share the work on each batch: one begins the ASVs, the other does the rest.",
-        changes="last bits",
-        python=False,
-        of="one run",
-    )

@@ -35,7 +35,8 @@ class Command(NamedTuple):
     """A command that trains: the module that ``python -m`` runs, its name, its options and the files that it reads.
 
     `splits_batches` says whether its ranks share the samples of a batch; `outputs` are names that it writes beside
-    run.json, metrics.json, and what training writes.
+    run.json, metrics.json, and what training writes; `processes` how many ``--data-parallel`` starts; unset: as many as
+    this machine has room for.
     """
 
     module: str
@@ -45,6 +46,7 @@ class Command(NamedTuple):
     files: Mapping[str, Path]
     splits_batches: bool = True
     outputs: tuple[str, ...] = ()
+    processes: int | None = None
 
 
 def run_command(command: Command, work: Callable[[RunDirectory, torch.device], dict[str, Any]]) -> int:
@@ -54,7 +56,7 @@ def run_command(command: Command, work: Callable[[RunDirectory, torch.device], d
     """
     runtime = command.runtime
     if runtime.data_parallel and not is_launched(os.environ):
-        return launch(process_count(runtime), sys.argv[1:], command.module)
+        return launch(command.processes or process_count(runtime), sys.argv[1:], command.module)
     with Signals() as signals, process_group(runtime) as world:
         if is_rank(runtime):
             check(command.config)

@@ -23,7 +23,6 @@ from aam.training.heads import head_config, scale_samples
 from aam.training.inference import AsvVectors, encode_table
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, make_loaders, supervise
 from aam.training.linear_start import fit_heads
-from aam.training.pipeline import PipelineTask
 from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
 
@@ -122,8 +121,7 @@ def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:
     """Return the task that trains a network on its split."""
     config = prepared.config
-    task_class = PipelineTask if config.runtime.pipeline else AmpliconTask
     # Masked counts are drawn by the sequences of the ASVs, also where their vectors are computed beforehand.
     tokens = built.asvs is None or config.train.count_penalty > 0
     loaders = make_loaders(prepared, built.study, built.rows, tokens, built.heads.metric is not None)
-    return task_class(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)
+    return AmpliconTask(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)

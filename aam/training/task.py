@@ -17,8 +17,10 @@ from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.routing import routed
 from aam.device.timing import stage
-from aam.engine.losses import RunningMeans, Terms
-from aam.engine.task import Metrics, Task
+from aam.engine.optimizer import make_optimizer
+from aam.engine.options import TrainingOptions
+from aam.engine.step import RunningMeans
+from aam.engine.task import Metrics, Task, Terms
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.training.further_losses import further_counts, further_terms
@@ -125,10 +127,14 @@ class AmpliconTask(Task):
         """Return the tokens that each block of the encoders reads."""
         return prepared.batch.work(self.config.model.patch)
 
-    def learning_rate_factor(self, name: str) -> float:
-        """Return the factor of parameters that read categories, 1 for all others."""
+    def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
+        """Return the optimizer, with a learning rate of its own for parameters that read categories."""
         categorical = self.config.covariates.categorical_lr
-        return 1.0 if categorical is None or not name.startswith(CONDITIONED) else categorical / self.config.train.lr
+
+        def factor(name: str) -> float:
+            return 1.0 if categorical is None or not name.startswith(CONDITIONED) else categorical / options.lr
+
+        return make_optimizer(self.model, options, factor)
 
     def describe_batch(self, prepared: MaskedBatch) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors of a batch and the ids of its samples."""

@@ -29,7 +29,6 @@ from aam.engine.finders import (
     suggested_learning_rate,
 )
 from aam.engine.fit import fit_and_save
-from aam.engine.optimizer import make_optimizer
 from aam.engine.run import Command, run_command
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import training_outputs
@@ -104,7 +103,7 @@ def make_steps(
         model, data, {"train": rows, "validation": rows[:0]}, targets, setting=setting, options=config.model
     )
     model.train()
-    return task, StepRunner(task, make_optimizer(model, config.train), make_scaler(config.runtime, device))
+    return task, StepRunner(task, task.configure_optimizer(config.train), make_scaler(config.runtime, device))
 
 
 def measure_batches(
