@@ -28,11 +28,7 @@ from aam.config_commands import (
     RfBaselineConfig,
     UnifracConfig,
 )
-<<<<<<< HEAD:tests/test_config_problems.py
 from aam.device.checks import check, option_problems
-=======
-from aam.contradictions import check_command, class_weight_problems, contradictions, encoder_problems, option_problems
->>>>>>> main:tests/test_contradictions.py
 from aam.errors import InputError
 
 
@@ -217,7 +213,6 @@ def test_splits_that_cannot_be_chosen_together():
     assert "--model and --table, or --predictions" in "\n".join(option_problems(EvaluateConfig()))
 
 
-<<<<<<< HEAD:tests/test_config_problems.py
 def test_a_cut_needs_a_length():
     for config in (FineTuneConfig(data=DataConfig(trim=True)), PretrainConfig(data=DataConfig(trim=True))):
         (problem,) = option_problems(config)
@@ -234,8 +229,6 @@ def test_options_of_parts_of_a_matrix_contradict_others(tmp_path):
     assert "ends in '.tsv', expected .h5" in problems_of(part)
 
 
-=======
->>>>>>> main:tests/test_contradictions.py
 def test_sizes_and_ranges():
     message = problems_of(BenchConfig(repeats=0, tree=Path("tree.nwk")))
     assert "--repeats is 0" in message
