@@ -42,7 +42,21 @@ PREDICTION_PASSES = 4
 
 
 @dataclass(frozen=True)
-class TreeConfig:
+class TableFormat:
+    """How a table is written"""
+
+    transpose: bool = rare(False, "Samples are the rows of the table, as DADA2 writes it.")
+
+
+@dataclass(frozen=True)
+class MetadataFormat:
+    """How metadata is written"""
+
+    decimal: Literal[".", ","] = rare(".", "Decimal mark of numbers in the metadata.")
+
+
+@dataclass(frozen=True)
+class TreeConfig(TableFormat):
     """Table, tree and the distance between samples"""
 
     table: Path | None = option(
@@ -69,7 +83,7 @@ class TreeConfig:
 
 
 @dataclass(frozen=True)
-class StudyConfig(TreeConfig):
+class StudyConfig(TreeConfig, MetadataFormat):
     """Table, tree, metadata and splits"""
 
     sequences: Path | None = option(

@@ -69,6 +69,8 @@ def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study
         table=given(config.table),
         sequences=config.sequences,
         trim=config.trim,
+        transpose=config.transpose,
+        decimal=getattr(config, "decimal", "."),
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
         asv_sampling=saved.data.asv_sampling,

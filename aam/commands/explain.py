@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def _read_inputs(config: ExplainConfig) -> _Inputs:
             problems.extend(error)
             return None
 
-    metadata: Metadata | None = read(read_metadata, config.metadata)
+    metadata: Metadata | None = read(partial(read_metadata, decimal=config.decimal), config.metadata)
     if metadata is not None and config.group_column is not None and config.group_column not in metadata.columns:
         problems.add(f"--group-column: {metadata.source}: no column {config.group_column!r}")
     if config.metadata is None and config.group_column is not None:

@@ -135,7 +135,7 @@ def write_unifrac(config: UnifracConfig) -> None:
         write_distances(output, ids, _shown(stripe_tiles(stripes), len(ids)))
         log.info("%s: %d samples from %d parts", output, len(ids), len(stripes))
         return
-    table = read_table(given(config.table), need_sequences=False)
+    table = read_table(given(config.table), need_sequences=False, transpose=config.transpose)
     if config.rarefy_depth is not None:
         table = _rarefied(table, config.rarefy_depth, config.seed)
     tree, tips = pruned_tree(given(config.tree), table.feature_ids, config.missing_tips, config.midpoint_root)

@@ -24,7 +24,7 @@ from aam.config_commands import SimulateConfig
 from aam.device.output_folder import RUN, OutputFolder
 from aam.device.rng import generator
 from aam.errors import InputError
-from aam.io.biom_writing import write_hdf5
+from aam.io.biom import write_hdf5
 
 BIOMES = ("gut", "skin", "mouth", "gill")
 SEASONS = ("spring", "summer", "autumn", "winter")

@@ -16,5 +16,6 @@ def import_extra(module: str, extra: str, feature: str) -> ModuleType:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise
         raise InputError(
-            f"{feature} needs {module.split('.')[0]}, which is not installed: pip install 'aam[{extra}]'"
+            f"{feature} needs {module.split('.')[0]}, which is not installed: "
+            f"pip install 'attention-all-microbes[{extra}]'"
         ) from None

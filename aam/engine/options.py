@@ -53,7 +53,10 @@ class RunConfig(ProcessConfig):
     def problems(self) -> list[str]:
         """Return that the library of ``--track`` is not installed, if it is not."""
         absent = self.track is not None and importlib.util.find_spec(self.track) is None
-        return broken({f"--track {self.track}: the library is not installed: pip install 'aam[{self.track}]'": absent})
+        problem = (
+            f"--track {self.track}: the library is not installed: pip install 'attention-all-microbes[{self.track}]'"
+        )
+        return broken({problem: absent})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from scipy import sparse
 
 from aam.data.collate import draw_rows
 from aam.data.study import Study
-from aam.data.texts import Selected
 from aam.data.tokens import PAD, N
 from aam.device.rng import splitmix64
 
@@ -186,5 +185,5 @@ def _features(
 ) -> tuple[Features, ...]:  # fmt: skip
     sketch = sketch_of(study, columns) if sequences else sparse.csr_matrix((len(columns), BUCKETS))
     covariates = vocabulary.covariates(study, rows)
-    known = vocabulary.columns(Selected(study.table.sequences, columns))
+    known = vocabulary.columns([study.table.sequences[column] for column in columns])
     return tuple(Features(draw, vocabulary.select(known, draw), sketch, covariates) for draw in rarefactions)

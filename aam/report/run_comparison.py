@@ -163,7 +163,7 @@ def _sentence(first: str, one: Comparison, key: str, tests: int) -> str:
     if math.isnan(one.corrected_p):
         return f"Whether {first} or {one.name} does better is not tested ({beside}): {one.groups} groups are too few."
     if one.corrected_p > SIGNIFICANT:
-        return f"{first} and {one.name} cannot be told apart ({beside}; p {number(one.corrected_p)}{corrected})."
+        return f"{first} and {one.name} are not shown to differ ({beside}; p {number(one.corrected_p)}{corrected})."
     better = (one.difference.value < 0) == (key in LOWER_IS_BETTER)
     names = (first, one.name) if better else (one.name, first)
     return f"{names[0]} does better than {names[1]} ({beside}; p {number(one.corrected_p)}{corrected})."

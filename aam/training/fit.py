@@ -7,7 +7,6 @@ from pathlib import Path
 from aam.data.region import RegionProfile
 from aam.data.splits import Split, write_split
 from aam.data.study import Study
-from aam.data.texts import Selected
 from aam.device.files import remove
 from aam.device.memory import keep_freed_memory
 from aam.engine.fit import fit
@@ -51,7 +50,8 @@ def save(
     `split` holds the samples whose labels are used. The checkpoints are removed.
     """
     config, study = prepared.config, built.study
-    profile = RegionProfile.fit(Selected(study.table.sequences, study.table.columns_of(built.rows["train"])))
+    seen = study.table.columns_of(built.rows["train"])
+    profile = RegionProfile.fit([study.table.sequences[column] for column in seen])
     notes = {
         "seen_samples": sorted(built.seen_samples),
         "labelled_samples": sorted(built.labelled_samples),

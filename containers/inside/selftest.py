@@ -41,7 +41,11 @@ def check_packages() -> dict[str, object]:
         if installed != version:
             differences.append(f"{requirement.name}: {installed}, the lock has {version}")
     assert not differences, differences
-    return {"python": sys.version.split()[0], "packages": len(requirements), "aam": metadata.version("aam")}
+    return {
+        "python": sys.version.split()[0],
+        "packages": len(requirements),
+        "aam": metadata.version("attention-all-microbes"),
+    }
 
 
 def check_imports() -> dict[str, object]:

@@ -33,7 +33,7 @@ def version() -> str:
 
 def wheel_path() -> Path:
     """Return the path of the wheel of aam."""
-    return OUTPUT / "dist" / f"aam-{version()}-py3-none-any.whl"
+    return OUTPUT / "dist" / f"attention_all_microbes-{version()}-py3-none-any.whl"
 
 
 def source_files() -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""How the shipped encoder was made, from tables to weights: ``python -m aam.tools.encoder DATA OUTPUT [CARD]``.
+"""How the shipped encoder was made, from tables to weights: ``python -m examples.encoder DATA OUTPUT [CARD]``.
 
 DATA holds a folder for each study (`SOURCES`), OUTPUT gets tables, tree and runs; what was stopped goes on. With CARD,
 the text of the model card, the encoder is written into the package.
@@ -6,7 +6,6 @@ the text of the model card, the encoder is written into the package.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import subprocess
 import sys
@@ -32,8 +31,6 @@ from aam.io.newick import read_tree
 from aam.model.aam import Aam
 from aam.model.branches import BranchDistanceHead
 from aam.predict.saved_model import load_model, save_model
-
-log = logging.getLogger("aam")
 
 NAME = "16s-v4"
 
@@ -100,9 +97,7 @@ def select_features(table: SampleTable, kept: np.ndarray) -> SampleTable:
     columns = np.flatnonzero(kept)
     return replace(
         table,
-        stored=csr_array(table.counts.tocsc()[:, columns].tocsr()),
-        places=None,
-        prepared=None,
+        counts=csr_array(table.counts.tocsc()[:, columns].tocsr()),
         feature_ids=tuple(table.feature_ids[column] for column in columns.tolist()),
         sequences=tuple(table.sequences[column] for column in columns.tolist()),
     )
@@ -148,7 +143,7 @@ def random_sets(sequences: Collection[str]) -> SampleTable:
     starts = np.arange(0, len(columns) + 1, ASVS_OF_A_SET)
     counts = csr_array((np.ones(len(columns), np.uint8), columns, starts), shape=(sets, len(names)))
     counts.sort_indices()
-    return SampleTable(counts, tuple(f"{SET}{number}" for number in range(sets)), names, names)
+    return SampleTable(counts, tuple(f"{SET}{number}" for number in range(sets)), tuple(names), tuple(names))
 
 
 def prepare(data: Path, output: Path) -> None:
@@ -158,7 +153,7 @@ def prepare(data: Path, output: Path) -> None:
     for source in SOURCES:
         fits = profile.fitting(tables[source.name].sequences)
         tables[source.name] = select_features(tables[source.name], fits)
-        log.info("%s: %d of %d ASVs are of the region", source.name, fits.sum(), len(fits))
+        print(f"{source.name}: {fits.sum()} of {len(fits)} ASVs are of the region", flush=True)
     for folder in ("asvs", "tree"):
         (output / folder).mkdir(parents=True, exist_ok=True)
     of_region = {sequence for table in tables.values() for sequence in table.sequences}
@@ -204,7 +199,7 @@ def distances_of_presence(network: Aam) -> None:
 def ship(output: Path, text: str) -> Path:
     """Write the trained encoder into the package, in half precision, with a model card; return its folder.
 
-    The card is `text`, what `aam.tools.held_out_studies` measured where that is there, and what the training saw.
+    The card is `text`, what `held_out_studies` measured where that is there, and what the training saw.
     """
     saved = load_model(output / "distances" / "model", torch.device("cpu"))
     distances_of_presence(saved.network)
@@ -235,7 +230,7 @@ def run(data: Path, output: Path, card: Path | None = None) -> int:
         prepare(data, output)
     train(data, output)
     if card is not None:
-        log.info("%s", ship(output, card.read_text(encoding="utf-8")))
+        print(ship(output, card.read_text(encoding="utf-8")), flush=True)
     return FINISHED
 
 

@@ -1,4 +1,4 @@
-"""An encoder on studies it has not seen: ``python -m aam.tools.held_out_studies MODEL OUTPUT SEEN STUDY ...``
+"""An encoder on studies it has not seen: ``python -m examples.encoder.held_out_studies MODEL OUTPUT SEEN STUDY ...``
 
 SEEN is the folder of the training tables. Each STUDY is ``NAME=TABLE,TREE`` or ``NAME=TABLE,TREE,SEQUENCES``; a tree
 whose file is called ``unrooted...`` is rooted at its midpoint. OUTPUT gets the results as text.
@@ -6,7 +6,6 @@ whose file is called ``unrooted...`` is rooted at its midpoint. OUTPUT gets the 
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +25,6 @@ from aam.errors import FINISHED
 from aam.predict.saved_model import SavedModel, load_models
 from aam.report.encoder_quality import MAX_ASVS, base_table, evaluate_encoder
 from aam.report.tables import Table
-
-log = logging.getLogger("aam")
 
 CPU = torch.device("cpu")
 
@@ -78,7 +75,7 @@ def run(model: str, output: Path, seen: Path, studies: Sequence[str]) -> int:
         name, _, files = word.partition("=")
         texts += map(as_text, quality(saved, name, read_study(files.split(","), saved.depth), sequences))
         write_text(output, "\n\n".join(texts) + "\n")
-        log.info("%s", "\n".join(texts[-2:]))
+        print("\n".join(texts[-2:]), flush=True)
     return FINISHED
 
 

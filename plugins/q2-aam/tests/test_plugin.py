@@ -1,6 +1,6 @@
 """The plugin in the real framework: artifacts in, validated artifacts and a report out, provenance intact.
 
-Skips where qiime2 and q2-types are not installed; then nothing of aam.qiime2 can be imported.
+Skips where qiime2 and q2-types are not installed; then nothing of q2_aam can be imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aam.cli.main import main
 qiime2 = pytest.importorskip("qiime2", reason="qiime2 is not installed: it is no package of the Python index")
 pytest.importorskip("q2_types", reason="q2-types is not installed: it is no package of the Python index")
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 SMALL = {
     "sampling_depth": 300, "embedding_dim": 16, "attention_layers": 1, "attention_heads": 2, "epochs": 1, "n_jobs": 1,
@@ -29,9 +29,8 @@ WORDS = "--rarefy-depth 300 --embedding-dim 16 --attention-layers 1 --attention-
 
 @pytest.fixture(scope="module")
 def actions() -> Any:
+    from q2_aam.plugin import plugin
     from qiime2.sdk import PluginManager
-
-    from aam.qiime2.plugin import plugin
 
     manager = PluginManager()
     if "aam" not in manager.plugins:
@@ -104,9 +103,8 @@ def test_the_visualization_is_the_report(actions, inputs, tmp_path):
 
 
 def test_models_that_are_damaged_or_of_another_kind_do_not_validate(actions, inputs, tmp_path):
+    from q2_aam.formats import EncoderFolderFormat, TargetsFolderFormat
     from qiime2.plugin import ValidationError
-
-    from aam.qiime2.formats import EncoderFolderFormat, TargetsFolderFormat
 
     (encoder,) = actions["pretrain"](table=inputs["table"], **SMALL)
     folder = encoder.view(EncoderFolderFormat)

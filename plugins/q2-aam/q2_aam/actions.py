@@ -22,8 +22,8 @@ from aam.commands.predict import predict_table
 from aam.commands.train import run
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import EvaluateConfig, ExplainConfig, PredictConfig, UnifracConfig
-from aam.qiime2.formats import EncoderFolderFormat, SampleTableFormat, TargetsFolderFormat
-from aam.qiime2.parameters import Parameters
+from q2_aam.formats import EncoderFolderFormat, SampleTableFormat, TargetsFolderFormat
+from q2_aam.parameters import Parameters
 
 MACHINE = ("seed", "threads", "device")
 TREE = ("unifrac_metric", "missing_tips", "midpoint_root")

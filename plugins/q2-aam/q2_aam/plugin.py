@@ -14,7 +14,7 @@ from q2_types.tree import NewickFormat, Phylogeny, Rooted
 from qiime2.plugin import Categorical, MetadataColumn, Numeric, Plugin
 
 import aam
-from aam.qiime2 import actions, formats, parameters
+from q2_aam import actions, formats, parameters
 
 TABLE = {"table": FeatureTable[Frequency], "sequences": FeatureData[Sequence]}
 TREE = {"phylogeny": Phylogeny[Rooted]}
@@ -104,8 +104,8 @@ def make_plugin() -> Plugin:
         name="aam",
         version=aam.__version__,
         website="https://github.com/kwcantrell/attention-all-microbes",
-        package="aam",
-        project_name="aam",
+        package="q2_aam",
+        project_name="q2-aam",
         description="Transformers that read the DNA of each ASV and its abundance, pretrained on UniFrac.",
         short_description="Attention All Microbes.",
     )

@@ -15,8 +15,8 @@ from aam.data.table import read_table
 from aam.device.manifest import MANIFEST
 from aam.errors import FINISHED
 from aam.predict.saved_model import load_model
-from aam.tools import encoder
-from aam.tools.encoder import ASVS_OF_A_SET, Source, prevalent, random_sets
+from examples.encoder import __main__ as encoder
+from examples.encoder.__main__ import ASVS_OF_A_SET, Source, prevalent, random_sets
 
 DRAW = np.random.default_rng(0)
 
