@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.config import PretrainConfig
+from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_files import read_config
 from aam.errors import InputError
 
@@ -90,9 +90,9 @@ def test_lists_may_say_what_no_study_says(tmp_path):
 
 def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, caplog):
     """A run.json of an earlier version is read by this one."""
+    path = tmp_path / "old.toml"
+    path.write_text("[train]\nepochs = 3\n[targets]\nlabel_share = 1.0\n[runtime]\npipeline = false\n")
     with caplog.at_level("INFO", "aam"):
-        config = read(
-            tmp_path / "old.toml", "[train]\nepochs = 3\n[targets]\nlabel_share = 1.0\n[runtime]\npipeline = false\n"
-        )
+        config = read_config(path, FineTuneConfig())
     assert config.train.epochs == 3
     assert "'[targets] label_share', '[runtime] pipeline' not used" in caplog.text
