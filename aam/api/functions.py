@@ -19,8 +19,7 @@ from aam.commands.unifrac import write_unifrac
 from aam.config import Metric, PretrainConfig
 from aam.config_commands import UnifracConfig
 from aam.device.checks import check
-from aam.device.extras import import_extra
-from aam.errors import CallAgain
+from aam.errors import CallAgain, import_extra
 from aam.io.matrices import read_distances
 
 

@@ -165,7 +165,7 @@ def _report(name: str, error: BaseException) -> int:
 
 def _refused(error: OSError) -> str:
     """Return what a file system refused, and what mends it."""
-    from aam.device.files import final_name
+    from aam.files.atomic import final_name
 
     place = f"{final_name(error.filename)}: " if error.filename else ""
     remedy = REMEDIES.get(error.errno or 0)

@@ -10,9 +10,9 @@ from pathlib import Path
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
 from aam.data.study import Study, load_study
-from aam.device.decisions import decide_execution
-from aam.device.device import prepare_device
+from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
+from aam.device.platform import prepare_device
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import given

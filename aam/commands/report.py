@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 
 from aam.config_commands import ReportConfig
-from aam.device.files import write_text
-from aam.device.output_folder import RUN
 from aam.engine.run_record import read_record
+from aam.files.atomic import write_text
+from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
 from aam.report.run_comparison import Run, compare_runs_html, read_runs

@@ -16,12 +16,9 @@ from aam.commands.start_message import dry_run_message, start_message
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
+from aam.device.attention import decide_execution
 from aam.device.checks import check
-from aam.device.decisions import decide_execution
-from aam.device.files import seen_from_here
 from aam.device.launch import launch, process_count
-from aam.device.manifest import MANIFEST
-from aam.device.output_folder import LIST, MEMORY, RUN
 from aam.device.process_group import is_launched, process_group
 from aam.device.ranks import is_rank
 from aam.encoders import model_folder
@@ -32,6 +29,8 @@ from aam.errors import FINISHED, shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import PredictionTable, joined
 from aam.evaluate.target_predictions import Subset
+from aam.files.atomic import MANIFEST, seen_from_here
+from aam.files.output_folder import LIST, MEMORY, RUN
 from aam.options import to_dict
 from aam.predict.saved_model import SavedModel, load_model, save_ensemble, save_model
 from aam.predict.study_baselines import Columns

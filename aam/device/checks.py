@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from aam.device.output_folder import check_output_file
 from aam.errors import InputError, shown
+from aam.files.output_folder import check_output_file
 from aam.options import Option, files_read, options_of
 
 

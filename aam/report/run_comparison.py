@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from aam.device.files import read_json
-from aam.device.output_folder import RUN
 from aam.engine.run_record import Record, flatten, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
@@ -23,6 +21,8 @@ from aam.evaluate.paired_test import holm
 from aam.evaluate.prediction_file import read_predictions
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.files.atomic import read_json
+from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata
 from aam.predict.study_baselines import column_values, rows_for, truth_of
 from aam.report.figures.rows import Row, draw_rows

@@ -7,13 +7,13 @@ from pathlib import Path
 from aam.data.region import RegionProfile
 from aam.data.splits import Split, write_split
 from aam.data.study import Study
-from aam.device.files import remove
 from aam.device.memory import keep_freed_memory
 from aam.engine.fit import fit
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import CHECKPOINTS
 from aam.engine.trainer import Trainer
 from aam.evaluate.prediction_file import write_predictions
+from aam.files.atomic import remove
 from aam.model.aam import Aam
 from aam.predict.member_fit import with_members, without_validation
 from aam.predict.saved_model import SavedModel, save_model

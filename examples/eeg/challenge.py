@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aam.device.files import write_text
 from aam.errors import InputError, shown
+from aam.files.atomic import write_text
 from aam.io.metadata import is_number
 from aam.options import given
 from examples.eeg.config import ChallengeConfig
