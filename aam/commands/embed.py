@@ -6,7 +6,7 @@ import csv
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +121,7 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embeddi
     study, _ = load_table(models, config)
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
-    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids)).placed_on(saved.network.reference)
+    study = study.with_covariates(saved.covariates, None).placed_on(saved.network.reference)
     return Embedding(saved, study, asvs, config.runtime)
 
 

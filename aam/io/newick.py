@@ -261,7 +261,13 @@ def pruned_tree(
 
     Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
     """
-    tree = read_tree(path, midpoint)
+    return matched_tree(read_tree(path, midpoint), feature_ids, missing_tips, sequences)
+
+
+def matched_tree(
+    tree: Phylogeny, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"], sequences: Sequence[str] = ()
+) -> tuple[Phylogeny, Ints]:
+    """Return a tree above some features, up to its root, and the tip of each feature (-1 without), as `pruned_tree`."""
     tips = match_tips(tree, feature_ids, missing_tips, sequences)
     present = np.unique(tips[tips >= 0])
     if missing := int((tips < 0).sum()):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -69,8 +68,7 @@ class AmpliconTask(Task):
         self.config, self.device, self.world = config, device, world
         self.train, self.validation, self.asvs = train, validation, asvs
         model.gather = world.all_gather_rows
-        labels = train.study.label
-        labels = np.zeros((0, 0), np.int64) if labels is None else labels[train.rows]
+        labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
         further = tuple(model.further)
@@ -122,7 +120,7 @@ class AmpliconTask(Task):
 
     def samples(self, prepared: MaskedBatch) -> int:
         """Return the samples of a batch on all ranks."""
-        return sum(prepared.batch.samples_by_rank) or len(prepared.batch.sample_ids)
+        return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
 
     def work(self, prepared: MaskedBatch) -> int | None:
         """Return the tokens that each block of the encoders reads."""
@@ -141,7 +139,7 @@ class AmpliconTask(Task):
         """Return the tensors of a batch and the ids of its samples."""
         batch = prepared.batch
         tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-        return tensors | batch.further, {"sample_ids": batch.sample_ids}
+        return tensors | batch.auxiliary, {"sample_ids": batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed masks."""
@@ -171,5 +169,5 @@ class AmpliconTask(Task):
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
         gathered = predicted.all_gather(self.world, study)
-        scores = mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
+        scores = mean_scores(study.labels, study.rows(gathered.sample_ids), gathered)
         return {f"val_{name}": value for name, value in scores.items()}
