@@ -17,7 +17,7 @@ from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder

@@ -15,8 +15,7 @@ from aam.commands.train import options_and_files
 from aam.config import FineTuneConfig, SearchConfig, TuneConfig
 from aam.data.splits import Split, write_split
 from aam.device.rng import generator
-from aam.engine.run_directory import output_folder
-from aam.engine.run_record import check_same, describe, read_record
+from aam.engine.run import check_same, describe, output_folder, read_record
 from aam.errors import InputError, RunError, import_extra
 from aam.evaluate.numbers import number
 from aam.files.atomic import remove, seen_from_here, write_text
