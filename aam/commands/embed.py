@@ -21,7 +21,7 @@ from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.model.further import TaxaHead
+from aam.model.heads import TaxaHead
 from aam.options import files_read, given, to_dict
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
