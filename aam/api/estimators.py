@@ -24,9 +24,9 @@ from aam.api.options import configured, keyword_options
 from aam.api.tables import read_table, table_file, tree_file
 from aam.commands.train import run
 from aam.config import OF_PRETRAINING, RESERVED, TRAINED_BEFORE, FineTuneConfig
-from aam.device.files import atomic_folder, check_writable
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
+from aam.files.atomic import atomic_folder, check_writable
 
 if TYPE_CHECKING:
     import pandas as pd

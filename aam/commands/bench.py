@@ -33,16 +33,16 @@ from aam.data.simulate import simulate
 from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.device.device import device_name, prepare_device, slug
-from aam.device.files import write_text
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
-from aam.device.output_folder import check_output_file
+from aam.device.platform import device_name, prepare_device, slug
 from aam.device.timing import count_operations, product_rate, seconds
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
+from aam.files.atomic import write_text
+from aam.files.output_folder import check_output_file
 from aam.io.newick import read_tree
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
@@ -99,7 +99,7 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
     order = steps.loader.order(0)
     # Expected to have the most ASVs; to draw all batches of a large study would take longer than the steps.
     largest = max(order, key=lambda rows: steps.loader.study.richness[rows].sum())
-    steps.step(steps.loader.draw(largest, 0))
+    steps.step(steps.loader.batch(largest, 0))
     measurements |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
     product = (product + product_rate(steps.device)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
@@ -138,7 +138,7 @@ def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Measur
             subprocess.run([*words, "--output", f"{folder}/{number}.tsv"], check=True, capture_output=True)
             taken.append(time.perf_counter() - start)
     p50, p95 = np.percentile(taken, [50, 95]).tolist()
-    samples, asvs = len(study.all_sample_ids), len(study.table.sequences)
+    samples, asvs = len(study.selection.of_file), len(study.table.sequences)
     return {"seconds": {"p50": p50, "p95": p95}, "samples": samples, "distinct_asvs": asvs}
 
 

@@ -6,7 +6,7 @@ import csv
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,12 @@ import torch
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
-from aam.device.files import atomic_file
 from aam.device.options import RuntimeConfig
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError
-from aam.model.further import TaxaHead
+from aam.files.atomic import atomic_file
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.model.heads import TaxaHead
 from aam.options import files_read, to_dict
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
@@ -121,7 +121,7 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embeddi
     study, _ = load_table(models, config)
     device = next(saved.network.parameters()).device
     asvs = encode_table(saved.network, study, device, config.runtime)
-    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids)).placed_on(saved.network.reference)
+    study = study.with_covariates(saved.covariates, None).placed_on(saved.network.reference)
     return Embedding(saved, study, asvs, config.runtime)
 
 

@@ -18,10 +18,7 @@ from aam.config_commands import ExplainConfig
 from aam.data.splits import read_split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.device.files import write_text
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
-from aam.engine.run_directory import EXPLANATION
-from aam.engine.run_record import describe
+from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.explain.effects import TargetEffects, joined_effects
 from aam.explain.explain import explain_samples
@@ -30,6 +27,8 @@ from aam.explain.files import folder_names
 from aam.explain.page import explanation_html, importances_html
 from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
 from aam.explain.tables import Asvs, make_asvs
+from aam.files.atomic import write_text
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints, Phylogeny

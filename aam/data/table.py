@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from aam.device.files import atomic_file
 from aam.errors import InputError, shown
+from aam.files.atomic import atomic_file
 from aam.io.biom import write_hdf5
 from aam.io.counts import MAX_COUNT, checked_table
 from aam.io.fasta import clean, first_not_dna, read_fasta

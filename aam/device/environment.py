@@ -1,4 +1,4 @@
-"""Environment variables that must be set or unset before torch is imported."""
+"""Environment variables that must be set or unset before torch is imported, and the limit of all thread pools."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from aam.device.platform import NO_HIPBLASLT, Facts
 from aam.device.processors import available_cores
 from aam.device.verdicts import cache_folder
 
@@ -27,6 +26,9 @@ VISIBLE = {
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
+# Chips without hipBLASLt kernels.
+NO_HIPBLASLT = ("gfx1010",)
+
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 HIPBLASLT = "TORCH_BLAS_PREFER_HIPBLASLT"
@@ -36,6 +38,9 @@ AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 # A thread that waits for the others spins unless told not to: faster on free cores, but beside other work it keeps
 # that from the core (docs/decisions.md has the numbers).
 WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
+
+# The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and SciPy.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 # How often, and after how many seconds each, the running threads of the machine are counted at the start.
 COUNTS, COUNT_SECONDS = 5, 0.004
@@ -147,8 +152,26 @@ def _count_running() -> list[int]:
     return counts
 
 
-def prepare_environment(expandable: bool = False) -> None:
-    """Apply `required_changes` to this process, and log them; `expandable` asks for expandable segments."""
+def limit_threads(threads: int) -> None:
+    """Let no thread pool of this process, or of a process that it starts, have more than `threads` threads.
+
+    A library reads its variable when it is loaded; those that are loaded already are told. Only torch's own setting
+    is left to `aam.device.platform.prepare_device`.
+    """
+    # `containers/` imports this module without any library.
+    from threadpoolctl import threadpool_limits
+
+    os.environ.update(dict.fromkeys(THREADS, str(threads)))
+    threadpool_limits(threads)
+
+
+def prepare_environment(expandable: bool = False, threads: int | None = None) -> None:
+    """Apply `required_changes` to this process, and log them.
+
+    `expandable` asks for expandable segments, `threads` limits all thread pools.
+    """
+    if threads is not None:
+        limit_threads(threads)
     if not cores_are_free(_count_running(), available_cores(), os.cpu_count() or 1):
         os.environ.setdefault(*WAITING)
     hip = hip_version()
@@ -176,7 +199,7 @@ def watched_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in WATCHED if name in environment}
 
 
-def container_and_job() -> Facts:
+def container_and_job() -> dict[str, Any]:
     """Return the container and the SLURM job in which this process runs."""
     container = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
     names = ("JOB_ID", "JOB_PARTITION", "NNODES", "NTASKS", "PROCID", "CPUS_PER_TASK", "JOB_GPUS")

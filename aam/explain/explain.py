@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from aam.data.collate import draw_rows, rows_read
+from aam.data.collate import rarefied_rows, rows_read
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
@@ -81,7 +81,7 @@ def _drawn(
     """Return one rarefaction of the samples at `rows`, with what the model's members say of it and of its variants."""
     uses_network = asvs is not None and explains_network(saved)
     per_carrier = ADDED_FOR_NETWORK if uses_network else ADDED_FOR_MEMBERS
-    reads = draw_rows(study, rows, rarefaction)
+    reads = rarefied_rows(study, rows, rarefaction)
     variants = make_variants(reads, per_carrier, uses_network, (saved.seed, rarefaction))
     if saved.members is None:
         base: Scores = [{} for _ in saved.targets.specs]
@@ -193,7 +193,7 @@ def explain_samples(
     passes : int
         Rarefactions, those that predictions are made from.
     """
-    study = replace(study, seed=saved.seed, **saved.covariates.encode(study.metadata, study.table.sample_ids))
+    study = replace(study, seed=saved.seed).with_covariates(saved.covariates, study.metadata)
     study = study.placed_on(saved.network.reference)
     device = next(saved.network.parameters()).device
     rows, specs = study.rows(sample_ids), specs_in_order(saved.targets)

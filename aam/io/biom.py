@@ -172,7 +172,7 @@ def read_json(blob: bytes, where: str) -> RawTable:
 def write_hdf5(path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], feature_ids: Sequence[str]) -> None:
     """Write reads as a BIOM 2.1 file by biom-format; equal tables give equal bytes.
 
-    Write below `aam.device.files.atomic_file` to have a whole file or none.
+    Write below `aam.files.atomic.atomic_file` to have a whole file or none.
 
     Parameters
     ----------

@@ -121,13 +121,13 @@ def target_values(study: Study, targets: Targets, rows: Rows) -> list[tuple[Floa
     """Return each target of the samples at `rows`, NaN where it is missing, and its number of classes (0: a number)."""
     columns = []
     for column in range(len(targets.numeric)):
-        if study.target is None:
+        if not study.labels.target.shape[1]:
             raise ValueError("the study has no numeric targets")
-        columns.append((study.target[rows, column].astype(np.float64), 0))
+        columns.append((study.labels.target[rows, column].astype(np.float64), 0))
     for column, spec in enumerate(targets.classes):
-        if study.label is None:
+        if not study.labels.label.shape[1]:
             raise ValueError("the study has no labels")
-        label = study.label[rows, column]
+        label = study.labels.label[rows, column]
         columns.append((np.where(label < 0, np.nan, label.astype(np.float64)), len(spec.labels)))
     return columns
 
@@ -162,7 +162,7 @@ def fit_members(
     group_of = ids if groups is None else list(groups)
     fitted = []
     for spec, (values, classes) in zip(specs_in_order(targets), target_values(study, targets, rows), strict=True):
-        weights = np.ones(len(rows)) if study.weight is None else study.weight[rows].astype(np.float64)
+        weights = study.labels.weight[rows].astype(np.float64)
         # An inner fold of samples without weight would have nothing to learn from.
         with_truth = np.flatnonzero(np.isfinite(values) & (weights > 0))
         truth = make_truth(values[with_truth], classes, weights[with_truth])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.collate import draw_rows
+from aam.data.collate import rarefied_rows
 from aam.data.study import Study
 from aam.data.tokens import PAD, N
 from aam.device.rng import splitmix64
@@ -33,7 +33,7 @@ def presence(study: Study, rows: Rows, draw: int) -> sparse.csr_matrix:
 
     Expected presence over all draws would be smoother, but its small values carry the sequencing depth.
     """
-    drawn = draw_rows(study, rows, draw)
+    drawn = rarefied_rows(study, rows, draw)
     starts = np.cumsum([0, *(len(columns) for columns, _ in drawn)])
     columns = np.concatenate([np.zeros(0, np.int64), *(columns for columns, _ in drawn)])
     shape = (len(rows), len(study.table.sequences))
@@ -114,20 +114,18 @@ class Vocabulary:
 
     def covariates(self, study: Study, rows: Rows) -> Floats:
         """Return covariates ``[n, P]``: one column for each category, then numbers; 0 where unknown or missing."""
-        if study.category is None or study.covariate is None:
+        if not study.labels.category.shape[1] + study.labels.covariate.shape[1]:
             return np.zeros((len(rows), sum(self.levels) + self.numbers))
-        categories = study.category[rows]
+        categories = study.labels.category[rows]
         parts = [categories[:, [i]] == np.arange(1, levels + 1) for i, levels in enumerate(self.levels)]
-        return np.concatenate([*parts, np.nan_to_num(study.covariate[rows])], axis=1).astype(np.float64)
+        return np.concatenate([*parts, np.nan_to_num(study.labels.covariate[rows])], axis=1).astype(np.float64)
 
 
 def make_vocabulary(study: Study, rows: Rows, common: Rows) -> Vocabulary:
     """Return the vocabulary of a model that learns from `rows`, with the ASVs at the columns `common`."""
     sequences = tuple(study.table.sequences[column] for column in common.tolist())
-    if study.category is None or study.covariate is None:
-        return Vocabulary(sequences)
-    levels = study.category[rows].max(axis=0, initial=0)
-    return Vocabulary(sequences, tuple(int(level) for level in levels), study.covariate.shape[1])
+    levels = study.labels.category[rows].max(axis=0, initial=0)
+    return Vocabulary(sequences, tuple(int(level) for level in levels), study.labels.covariate.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

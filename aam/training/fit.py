@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from aam.data.region import RegionProfile
 from aam.data.splits import Split, write_split
 from aam.data.study import Study
-from aam.device.files import remove
 from aam.device.memory import keep_freed_memory
-from aam.engine.fit import fit
-from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import CHECKPOINTS
+from aam.engine.checkpoint import State
+from aam.engine.fit import LAST, MODEL, train_once
+from aam.engine.run import RunDirectory
+from aam.engine.task import Task
 from aam.engine.trainer import Trainer
 from aam.evaluate.prediction_file import write_predictions
 from aam.model.aam import Aam
 from aam.predict.member_fit import with_members, without_validation
-from aam.predict.saved_model import SavedModel, save_model
+from aam.predict.saved_model import SavedModel, load_model, save_model
 from aam.training.build import Built, build, make_task
 from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, labels_used
@@ -25,21 +26,28 @@ from aam.training.inputs import Prepared, labels_used
 VALIDATION = "validation.tsv"
 
 
-def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel:
-    """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
-    state = run.state(folder)
-    if prepared.budget is None and prepared.device.type == "cpu":
-        # A budget is fitted to what the process holds at the least.
-        keep_freed_memory()
-    built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
-    task = make_task(prepared, built)
-    if run.world.is_main:
-        write_split(folder / "split.tsv", split)
-    with run.signals:
-        trainer = fit(task, prepared.config.train, run, folder, state, title)
-        saved = save(prepared, run, built, trainer, folder, labels_used(prepared, split))
-    run.signals.raise_if_requested(run.world)
-    return saved
+def split_folder(prepared: Prepared, path: Path, split: Split) -> Path:
+    """Return the folder of a split in the run directory `path`, which is that itself without folds."""
+    return path if prepared.config.data.cv is None else path / f"fold-{split.test_fold}"
+
+
+def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel | None:
+    """Return the model of a split, trained in `folder` unless it was before; ranks but the main one may get None."""
+
+    def start(state: State | None) -> tuple[Task, Callable[[Trainer], SavedModel | None]]:
+        if prepared.budget is None and prepared.device.type == "cpu":
+            # A budget is fitted to what the process holds at the least.
+            keep_freed_memory()
+        built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
+        if run.world.is_main:
+            write_split(folder / "split.tsv", split)
+        labelled = labels_used(prepared, split)
+        return make_task(prepared, built), lambda trainer: save(prepared, run, built, trainer, folder, labelled)
+
+    def load_saved() -> SavedModel | None:
+        return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
+
+    return train_once(run, folder, title, prepared.config.train, start, load_saved)
 
 
 def save(
@@ -47,7 +55,7 @@ def save(
 ) -> SavedModel:
     """Write the last and the best weights as models, with the members that predict beside them; return the best.
 
-    `split` holds the samples whose labels are used. The checkpoints are removed.
+    `split` holds the samples whose labels are used.
     """
     config, study = prepared.config, built.study
     seen = study.table.columns_of(built.rows["train"])
@@ -70,12 +78,10 @@ def save(
         blended = with_members(saved, prepared, study, split)
         if blended.members is not None and not split.ids("test") and split.ids("validation"):
             _write_validation(prepared, without_validation(blended, prepared, study, split), study, split, folder)
-    for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
+    for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
         network.load_state_dict(weights)
         if run.world.is_main:
-            save_model(folder / name, blended if name == "model" or not config.targets.network_predicts else saved)
-    if run.world.is_main:
-        remove(folder / CHECKPOINTS)
+            save_model(folder / name, blended if name == MODEL or not config.targets.network_predicts else saved)
     return blended
 
 

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from aam.data.batch import Batch
+from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION, Study
+from aam.data.targets import Labels
 from aam.device.distributed import World
 from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
@@ -31,6 +33,8 @@ Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 ASVS_AT_ONCE = 1024
+WITHOUT_TOKENS = Collation(tokens=False, distances=False)
+
 SAMPLES_AT_ONCE = 128
 # What is known of them before it is averaged, each tree of a forest included, is held at once.
 SAMPLES_OF_PART = 64 * SAMPLES_AT_ONCE
@@ -165,20 +169,18 @@ def collect(outputs: Outputs, batch: Batch, compared: bool = False) -> Predicted
     return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples), host(read), quantiles, vectors)
 
 
-def mean_scores(
-    target: npt.NDArray[np.float32] | None, label: Rows | None, rows: Rows, predicted: Predicted
-) -> dict[str, float]:
+def mean_scores(labels: Labels, rows: Rows, predicted: Predicted) -> dict[str, float]:
     """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
 
-    `target` [N, T] and `label` [N, K] are those of a study, `rows` those of the samples that were predicted.
+    `labels` are those of a study, `rows` those of the samples that were predicted.
     """
     collected: dict[str, list[float]] = {}
-    for truth, values in () if target is None else zip(target[rows].T, predicted.target.T, strict=True):
+    for truth, values in zip(labels.target[rows].T, predicted.target.T, strict=True):
         present = np.isfinite(truth)
         scores = regression_metrics(truth[present], values[present])
         for name in ("mae", "r2"):
             collected.setdefault(name, []).append(scores[name])
-    for classes, shares in () if label is None else zip(label[rows].T, predicted.probabilities, strict=True):
+    for classes, shares in zip(labels.label[rows].T, predicted.probabilities, strict=True):
         scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
         for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
             collected.setdefault(name, []).append(scores[key])
@@ -214,7 +216,7 @@ def run_model(
     """
     asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
     placed = study.placed_on(model.reference)
-    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, tokens=False, distances=False)
+    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device), routed(device):
@@ -273,7 +275,7 @@ def predict_rows(
     added where the model holds fitted ones. Each of their ASVs is encoded once, unless `asvs` are given. Of large
     tables some samples are predicted at a time.
     """
-    study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
+    study = study.with_covariates(saved.covariates, study.metadata)
     study = study.placed_on(saved.network.reference)
     if asvs is None and reads_network(saved):
         asvs = encode_table(saved.network, study, device, config, study.rows(sample_ids))

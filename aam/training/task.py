@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -24,10 +23,17 @@ from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
-from aam.training.further_losses import further_counts, further_terms
 from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
-from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
-from aam.training.masking import draw_masks
+from aam.training.losses import (
+    auxiliary_counts,
+    auxiliary_terms,
+    class_weights,
+    loss_counts,
+    loss_names,
+    loss_terms,
+    penalties,
+)
+from aam.training.masking import make_masks
 from aam.training.warm_start import CONDITIONED, STAGES
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
@@ -69,13 +75,12 @@ class AmpliconTask(Task):
         self.config, self.device, self.world = config, device, world
         self.train, self.validation, self.asvs = train, validation, asvs
         model.gather = world.all_gather_rows
-        labels = train.study.label
-        labels = np.zeros((0, 0), np.int64) if labels is None else labels[train.rows]
+        labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        further = tuple(model.further)
-        self.loss_names = loss_names(len(sizes), further)
-        self.loss_weights = penalties(config.train, config.targets, len(sizes), further)
+        auxiliary = tuple(model.further)
+        self.loss_names = loss_names(len(sizes), auxiliary)
+        self.loss_weights = penalties(config.train, config.targets, len(sizes), auxiliary)
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
@@ -93,7 +98,7 @@ class AmpliconTask(Task):
     @stage("losses")
     def masks(self, batch: Batch, number: int) -> Masks | None:
         """Return what is withheld from the network in batch `number` of the run."""
-        return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
+        return make_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
 
     def prepare(self, batch: Batch, number: int) -> MaskedBatch:
         """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV vectors."""
@@ -108,7 +113,7 @@ class AmpliconTask(Task):
             outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
             self.model.losses,
         )  # fmt: skip
-        return outputs, terms | further_terms(outputs.further, prepared.batch, self.model.further)
+        return outputs, terms | auxiliary_terms(outputs.auxiliary, prepared.batch, self.model.further)
 
     def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
@@ -118,11 +123,11 @@ class AmpliconTask(Task):
     def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
         counts = loss_counts(prepared.batch, prepared.masks, self.class_weights)
-        return counts | further_counts(prepared.batch)
+        return counts | auxiliary_counts(prepared.batch)
 
     def samples(self, prepared: MaskedBatch) -> int:
         """Return the samples of a batch on all ranks."""
-        return sum(prepared.batch.samples_by_rank) or len(prepared.batch.sample_ids)
+        return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
 
     def work(self, prepared: MaskedBatch) -> int | None:
         """Return the tokens that each block of the encoders reads."""
@@ -145,7 +150,7 @@ class AmpliconTask(Task):
         """Return the tensors of a batch and the ids of its samples."""
         batch = prepared.batch
         tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-        return tensors | batch.further, {"sample_ids": batch.sample_ids}
+        return tensors | batch.auxiliary, {"sample_ids": batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed masks."""
@@ -175,5 +180,5 @@ class AmpliconTask(Task):
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
         gathered = predicted.all_gather(self.world, study)
-        scores = mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
+        scores = mean_scores(study.labels, study.rows(gathered.sample_ids), gathered)
         return {f"val_{name}": value for name, value in scores.items()}

@@ -24,9 +24,9 @@ from aam.data.rarefaction import rarefied_row
 from aam.data.region import RegionProfile
 from aam.data.study import EVALUATION
 from aam.data.table import SampleTable, read_table, write_biom
-from aam.device.files import atomic_file, remove
 from aam.encoders import ENCODERS
 from aam.errors import FINISHED, InputError
+from aam.files.atomic import atomic_file, remove
 from aam.io.newick import read_tree
 from aam.model.aam import Aam
 from aam.model.branches import BranchDistanceHead

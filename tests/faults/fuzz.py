@@ -34,10 +34,10 @@ from aam.data.region import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.device.manifest import write_manifest
 from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
 from aam.evaluate.prediction_file import read_predictions
+from aam.files.atomic import write_manifest
 from aam.io.biom import write_hdf5
 from aam.io.fasta import read_fasta
 from aam.io.matrices import read_distances

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig
-from aam.data.collate import draw_rows
+from aam.data.collate import rarefied_rows
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.explain.effects import BLEND, joined_effects, losses
@@ -24,6 +24,7 @@ from aam.predict.network import NETWORK, join_network, per_target
 from aam.predict.presence import presence, read_features
 from aam.predict.saved_model import SavedModel
 from aam.training.inference import encode_table, predict_rows, run_model
+from tests.data.labels import labelled
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
 TARGETS = Targets(
@@ -49,7 +50,7 @@ def study(study_of):
     present = (made.table.counts.toarray() > 0).astype(float)
     age = present[:, :5].sum(axis=1) - present[:, 5:10].sum(axis=1)
     site, case = (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int), (age > np.median(age)).astype(int)
-    return dataclasses.replace(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
+    return labelled(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def saved(study, model_of):
 @pytest.fixture(scope="module")
 def effects(study, saved):
     ids = [study.table.sample_ids[row] for row in ROWS]
-    truth = [study.target[ROWS, 0] * 10 + 30.0, *(study.label[ROWS, k].astype(float) for k in range(2))]
+    truth = [study.labels.target[ROWS, 0] * 10 + 30.0, *(study.labels.label[ROWS, k].astype(float) for k in range(2))]
     explained = explain_samples(saved, study, ids, truth, RUNTIME, 2)
     return [joined_effects(parts, ids, true_values) for parts, true_values in zip(explained, truth, strict=True)]
 
@@ -103,7 +104,7 @@ def changed_features(study, members, rows, variants):
 @pytest.mark.parametrize("name", ["presence", "kernel", "forest"])
 def test_members_say_of_a_variant_what_they_say_of_the_changed_sample(study, saved, target, name):
     members = saved.members
-    variants = make_variants(draw_rows(study, ROWS, -2), 2.0, False, (0,))
+    variants = make_variants(rarefied_rows(study, ROWS, -2), 2.0, False, (0,))
     assert variants.changes_presence.all()
     features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
     member = members.fitted[target].members[name]
@@ -116,7 +117,7 @@ def test_members_say_of_a_variant_what_they_say_of_the_changed_sample(study, sav
 
 def test_the_network_says_of_a_variant_what_it_says_of_the_changed_table(study, saved, study_of):
     rows = ROWS[:4]
-    reads = draw_rows(study, rows, -2)
+    reads = rarefied_rows(study, rows, -2)
     variants = make_variants(reads, 1.0, True, (0,))
     kinds = {(before > 0, after > 0) for before, after in zip(variants.before, variants.after, strict=True)}
     assert kinds == {(True, False), (False, True), (True, True)}
@@ -150,7 +151,7 @@ def test_an_effect_is_the_prediction_minus_that_without_the_asv(study, saved, ef
     ids = [study.table.sample_ids[row] for row in ROWS]
     truth = [np.full(len(ids), np.nan)] * 3
     (age,), *_ = explain_samples(saved, study, ids, truth, RUNTIME, 1)
-    reads = draw_rows(study, ROWS, -2)
+    reads = rarefied_rows(study, ROWS, -2)
     variants = make_variants(reads, 1.0, True, (0, -2))
     asvs = encode_table(saved.network, study, torch.device("cpu"), RUNTIME)
     features = changed_features(study, saved.members, ROWS, variants)
@@ -178,11 +179,11 @@ def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
 def test_the_importance_is_what_permutations_do_to_the_loss(study, saved):
     """Over all samples with which another can change its ASV, for members, whose variants are all there."""
     members, spec, row = saved.members, TARGETS.specs[0], np.arange(len(ROWS))
-    reads = draw_rows(study, ROWS, -2)
+    reads = rarefied_rows(study, ROWS, -2)
     variants = make_variants(reads, 1e6, False, (0,))
     features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
     member = members.fitted[0].members["forest"]
-    truth = study.target[ROWS, 0].astype(float)
+    truth = study.labels.target[ROWS, 0].astype(float)
     changed = forest_variants(member, features, place_of(study, members), variants)
     base = losses(spec, truth, member.finish([member.raw(features)]))
     raised = variants.weight * (losses(spec, truth[variants.sample], changed) - base[variants.sample])

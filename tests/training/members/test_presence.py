@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.tokens import encode
 from aam.predict.presence import (
     BUCKETS,
@@ -22,6 +20,7 @@ from aam.predict.presence import (
     read_features,
     read_present,
 )
+from tests.data.labels import labelled
 
 ROWS = np.arange(9)
 
@@ -34,7 +33,7 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("draw", [0, 3, -2])
 def test_presence_is_what_the_model_reads_in_the_same_draw(study, draw):
     present = presence(study, ROWS, draw).toarray()
-    batch = draw_batch(study, ROWS, draw, distances=False)
+    batch = rarefied_batch(study, ROWS, draw, Collation(distances=False))
     for at, name in enumerate(batch.sample_ids):
         here = batch.asv[at][batch.counts[at] > 0]
         expected = np.zeros(present.shape[1])
@@ -116,7 +115,7 @@ def test_covariates_are_one_column_for_each_category_and_number(study):
     category = np.array([[0], [1], [2], [3], [1], [2], [3], [0], [1]])
     covariate = np.linspace(-1, 1, 9, dtype=np.float32)[:, None].copy()
     covariate[5] = np.nan
-    study = dataclasses.replace(study, category=category, covariate=covariate)
+    study = labelled(study, category=category, covariate=covariate)
     vocabulary = make_vocabulary(study, ROWS, np.arange(3))
     (features,) = read_features(study, ROWS, [presence(study, ROWS, 0)], vocabulary)
     assert features.covariates.shape == (9, 4)

@@ -1,0 +1,173 @@
+"""Importance over groups: intervals, tests and their correction, sums over taxa and clades, and the rows of files."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+
+from aam.explain.effects import BLEND
+from aam.explain.files import folder_names
+from aam.explain.importance import bh, importance_of, one_sided_p
+from aam.explain.results import explanation_of, write_explanation
+from aam.explain.sets import clades, common_lineage, summed, taxa
+from aam.explain.tables import asv_rows, make_asvs, raised
+from aam.io.newick import parse_newick
+from aam.io.qza import read_artifact
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
+
+
+def test_what_matters_stands_out_with_its_sign():
+    effects = make_effects()
+    importance = importance_of(effects, GROUPS)
+    assert importance.stands_out.tolist() == [True, True, False, False, False, False]
+    assert sorted(importance.order()[:2]) == [0, 1]
+    assert [raised(effects, importance, column) for column in (0, 1)] == ["higher", "lower"]
+    total = effects.losses[BLEND].toarray()
+    for column, value in enumerate(importance.importance):
+        assert value.value == pytest.approx(total[:, column].mean())
+        assert value.low < value.value < value.high
+    carried = effects.carriers.toarray()
+    np.testing.assert_allclose([one.value for one in importance.effect[0]], [
+        effects.effects[0].toarray()[:, column].sum() / carried[:, column].sum() for column in range(ASVS)
+    ])  # fmt: skip
+    np.testing.assert_allclose(importance.presence + importance.abundance, [[i.value for i in importance.effect[0]]])
+    np.testing.assert_allclose(importance.by_member["forest"], 2 * importance.value)
+
+
+def test_few_groups_have_neither_intervals_nor_tests():
+    importance = importance_of(make_effects(), np.array(["g0", "g1", "g2"] * 20, object))
+    assert np.isnan(importance.p).all()
+    assert not importance.stands_out.any()
+    assert all(math.isnan(one.low) for one in importance.importance)
+
+
+def test_without_a_truth_there_are_effects_and_no_importance():
+    importance = importance_of(make_effects(truth=False), GROUPS)
+    assert np.isnan(importance.value).all()
+    assert not importance.stands_out.any()
+    assert sorted(importance.order()[:2]) == [0, 1]
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_an_asv_that_changes_no_prediction_raises_nothing(outputs):
+    """It was said to make numbers lower, or the first class more probable."""
+    effects = make_effects(outputs)
+    none = tuple(0.0 * matrix for matrix in effects.effects)
+    effects = dataclasses.replace(effects, effects=none, abundance=none)
+    assert raised(effects, importance_of(effects, GROUPS), 0) == ""
+
+
+def test_groups_without_a_truth_are_no_evidence():
+    """The truth of three groups of fifteen is known; the others have no loss, and made the test surer of itself."""
+    effects = make_effects()
+    known = np.isin(GROUPS, ["g0", "g1", "g2"])
+    losses = {name: sparse.csr_matrix(matrix.toarray() * known[:, None]) for name, matrix in effects.losses.items()}
+    part = dataclasses.replace(effects, truth=np.where(known, effects.truth, math.nan), losses=losses)
+    importance = importance_of(part, GROUPS)
+    assert np.isnan(importance.p).all()
+    assert all(math.isnan(one.low) for one in importance.importance)
+    assert importance.value == pytest.approx(losses[BLEND].toarray()[known].mean(axis=0))
+    explanation = explanation_of(part, make_asvs("abcdef", "abcdef"), None, GROUPS, "child", "held-out")
+    assert "12 of them with a truth; 3 values of child are too few" in explanation.verdict()
+
+
+def test_nothing_is_tested_on_samples_that_the_model_has_learned_from():
+    """Of a target of noise, 45 of 160 ASVs had a p below .05 in the training samples of a forest."""
+    explanation = explanation_of(make_effects(), make_asvs("abcdef", "abcdef"), None, GROUPS, "child", "training")
+    assert not explanation.importance.stands_out.any()
+    assert "nothing is tested" in explanation.verdict()
+    assert explanation.importance.value.max() > 0.2
+
+
+def test_the_test_of_groups_is_a_t_test_where_groups_are_equal():
+    sums = np.random.default_rng(0).normal(0.3, 1, (20, 4))
+    expected = stats.ttest_1samp(sums, 0, alternative="greater").pvalue
+    np.testing.assert_allclose(one_sided_p(sums, np.full(20, 3.0)), expected, rtol=1e-9)
+
+
+def test_nothing_stands_out_more_often_than_stated_where_nothing_matters():
+    """Skewed losses in groups of uneven size: of 200 studies, at most 5 % and its sampling error have a discovery."""
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(1, 12, 30).astype(float)
+    false = 0
+    for _ in range(200):
+        sums = rng.normal(size=(30, 200)) * np.sqrt(sizes)[:, None] * rng.gamma(1.0, size=(30, 200))
+        false += int(bh(one_sided_p(sums, sizes)).min() <= 0.05)
+    assert false / 200 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 200)
+
+
+def test_benjamini_hochberg_is_that_of_scipy():
+    p = np.random.default_rng(0).random(50) ** 3
+    given = np.r_[p, math.nan]
+    np.testing.assert_allclose(bh(given)[:-1], stats.false_discovery_control(p))
+    assert math.isnan(bh(given)[-1])
+
+
+def test_taxa_and_clades_are_sums_of_their_asvs():
+    effects = make_effects()
+    taxon_sets = taxa(LINEAGES, np.arange(ASVS))
+    assert [(one.kind, one.name, one.columns) for one in taxon_sets if one.kind == "genus"] == [
+        ("genus", "no genus given", (4,)),
+        ("genus", "k__A; no genus given", (3,)),
+        ("genus", "k__B; p__F; no genus given", (2,)),
+        ("genus", "k__B; p__F; g__X", (0, 1)),
+        ("genus", "k__B; p__G; no genus given", (5,)),
+    ]
+    for kind in ("kingdom", "phylum", "genus"):
+        of_rank = summed(effects, [one for one in taxon_sets if one.kind == kind])
+        for name in effects.losses:
+            assert of_rank.losses[name].sum() == pytest.approx(effects.losses[name].sum())
+        assert of_rank.effects[0].sum() == pytest.approx(effects.effects[0].sum())
+        assert of_rank.carriers.max() <= 1
+    tree = parse_newick(NEWICK)
+    tips = np.array([tree.tips.index(name) for name in "abcdef"])
+    tips[4] = -1
+    of_tree = clades(tree, tips, np.arange(ASVS), LINEAGES)
+    assert sorted(one.columns for one in of_tree) == [(0, 1), (0, 1, 2), (0, 1, 2, 3, 5), (3, 5)]
+    assert common_lineage(LINEAGES[:3]) == ("k__B", "p__F")
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_files_hold_every_asv_once_and_qiime_reads_the_importance(tmp_path, outputs):
+    effects = make_effects(outputs)
+    asvs = make_asvs([f"id{c}" for c in range(ASVS)], ["ACGT"[c % 4] * (c + 1) for c in range(ASVS)], LINEAGES)
+    tree = parse_newick(NEWICK)
+    explanation = explanation_of(effects, asvs, (tree, np.arange(ASVS)), GROUPS, "child", "held-out")
+    write_explanation(tmp_path / "out", explanation)
+    with (tmp_path / "out" / "features.tsv").open() as file:
+        rows = list(csv.DictReader(file, dialect="excel-tab"))
+    assert sorted(row["feature-id"] for row in rows) == sorted(asvs.feature_ids)
+    assert [row["raises"] for row in rows if row["feature-id"] == "id0"] == ["higher" if outputs == 1 else "a"]
+    assert rows[0]["taxon"] == "; ".join(LINEAGES[asvs.feature_ids.index(rows[0]["feature-id"])])
+    with (tmp_path / "out" / "effects.tsv").open() as file:
+        pairs = list(csv.DictReader(file, dialect="excel-tab"))
+    assert len(pairs) == effects.carriers.nnz
+    column = "effect" if outputs == 1 else "effect=a"
+    assert sum(float(row[column]) for row in pairs) == pytest.approx(effects.effects[0].sum(), rel=1e-3)
+    artifact = read_artifact(tmp_path / "out" / "importance.qza", ["FeatureData[Importance]"])
+    assert artifact.format == "ImportanceDirectoryFormat"
+    lines = [line.split("\t") for line in artifact.file("importance.tsv").decode().splitlines()]
+    assert lines[0][0] == "feature"
+    assert {line[0] for line in lines[1:]} == set(asvs.feature_ids)
+    assert all(math.isfinite(float(cell)) for line in lines[1:] for cell in line[1:])
+    assert (tmp_path / "out" / "taxa.tsv").exists()
+    assert (tmp_path / "out" / "clades.tsv").exists()
+
+
+def test_the_rows_say_what_is_not_known():
+    effects = make_effects()
+    nowhere = effects.carriers.toarray()
+    nowhere[:, 5] = 0
+    effects = dataclasses.replace(effects, carriers=sparse.csr_matrix(nowhere))
+    rows = asv_rows(effects, importance_of(effects, GROUPS), make_asvs("abcdef", "abcdef"))
+    assert len(rows) == ASVS
+    assert "sequence" not in rows[0]
+
+
+def test_folders_of_targets_are_safe_and_differ():
+    assert folder_names(["pH", "ph", "../x y", "."]) == ["pH", "ph-2", "_x_y", "target"]

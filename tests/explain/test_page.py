@@ -1,0 +1,85 @@
+"""Figures and page of an explanation: well-formed, self-contained, and saying what they show."""
+
+from __future__ import annotations
+
+import html
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from aam.explain.figures import explanation_figures, write_figures
+from aam.explain.page import explanation_html, importances_html
+from aam.explain.results import Explanation, explanation_of
+from aam.explain.tables import make_asvs
+from aam.io.newick import parse_newick
+from aam.report.report import ReportData
+from aam.report.report_html import report_html, with_importances
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
+from tests.report.test_figures import classes
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def explained(outputs: int = 1, truth: bool = True, groups=GROUPS, lineages=LINEAGES) -> Explanation:
+    asvs = make_asvs([f"id{c}" for c in range(ASVS)], ["ACGT"[c % 4] * (c + 1) for c in range(ASVS)], lineages)
+    tree = (parse_newick(NEWICK), np.arange(ASVS))
+    return explanation_of(make_effects(outputs, truth=truth), asvs, tree, groups, "child", "held-out")
+
+
+@pytest.mark.parametrize(("outputs", "truth"), [(1, True), (3, True), (1, False)])
+def test_figures_are_well_formed_and_described(tmp_path, outputs, truth):
+    explanation = explained(outputs, truth)
+    names = {"importance", "effects", "taxa", "tree", "heatmap", "attention"}
+    assert {figure.name for figure in explanation_figures(explanation, 4)} == (
+        names if truth else names - {"importance", "taxa"}
+    )
+    write_figures(tmp_path / "figures", explanation, 4)
+    assert len(list((tmp_path / "figures").glob("*.png"))) == len(names) - 2 * (not truth)
+    for path in (tmp_path / "figures").glob("*.svg"):
+        root = ElementTree.parse(path).getroot()
+        texts = {child.tag.rpartition("}")[2]: child.text for child in root if child.tag.endswith(("title", "desc"))}
+        assert len(texts["desc"]) > 30, path
+        assert "nan" not in path.read_text().lower()
+
+
+def test_attention_is_called_what_it_is():
+    (figure,) = [one for one in explanation_figures(explained(), 4) if one.name == "attention"]
+    assert "not importance" in figure.title
+
+
+def test_the_page_needs_nothing_else_and_obeys_no_name():
+    lineages = ((f"k__{HOSTILE}",), *LINEAGES[1:])
+    page = explanation_html([explained(lineages=lineages), explained(3)], [f"a note {HOSTILE}"], 4)
+    assert HOSTILE not in page
+    assert "default-src 'none'" in html.unescape(page)
+    assert not re.search(r"""(src|href)=["'](?!#)""", page)
+    assert page.count("<script>") == 1
+    assert len(page) < 500_000
+    assert "2 of 6 tested ASVs stand out in 60 held-out samples" in page
+
+
+def test_the_words_say_when_nothing_can_be_said():
+    few = explained(groups=np.array(["g0", "g1", "g2"] * 20, object))
+    assert "too few" in few.verdict()
+    assert "no importance" in explained(truth=False).verdict()
+
+
+def test_the_report_of_a_run_takes_the_importances_again_and_again():
+    report = report_html(ReportData("aam train", {}, {}, {}, (classes(),), explain_command="aam explain --model run"))
+    assert '<pre>aam explain <span class="option">--model</span> run</pre>' in report
+    once = with_importances(report, importances_html([explained(3)], [f"a note {HOSTILE}"], 4))
+    assert "2 of 6 tested ASVs stand out in 60 held-out samples" in once
+    assert once.count('id="importances"') == 1
+    assert "</span> run</pre>" not in once
+    assert HOSTILE not in once
+    assert with_importances(once, importances_html([explained(3)], [f"a note {HOSTILE}"], 4)) == once
+    with pytest.raises(ValueError, match="no place"):
+        with_importances(report_html(ReportData("aam evaluate", {}, {}, {}, (classes(),))), "")
+
+
+def test_a_label_keeps_its_id_where_the_taxon_is_long():
+    asvs = make_asvs(["id"], ["ACGT"], [("k__Bacteria", "f__Peptostreptococcaceae")])
+    assert asvs.label(0) == f"Peptostreptococcaceae (family) {asvs.short_ids[0]}"
+    assert asvs.label(0, 27) == f"Peptostreptococ… {asvs.short_ids[0]}"

@@ -1,0 +1,123 @@
+"""Reports in a real browser: nothing is loaded, complains or is cut off, and axe finds nothing serious."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aam.explain.page import explanation_html, importances_html
+from aam.report.report import ReportData, Table
+from aam.report.report_html import report_html, with_importances
+from aam.report.search import SearchResult, TrialResult, write_search
+from aam.report.training_figures import ordination_figures
+from tests.explain.test_page import explained
+from tests.report.test_figures import classes, distances, regression
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")]
+
+WIDTHS = (390, 1280, 1920)
+
+# No host exists, and the browser asks for nothing by itself.
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--hide-scrollbars",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+
+
+def search_page(folder: Path) -> str:
+    """Return the page of a search with a pruned trial."""
+    trials = tuple(TrialResult(at + 1, at != 3, 0.5 + at / 50, 9.5, {"train.lr": f"{1e-4 * at}"}) for at in range(6))
+    write_search(folder, SearchResult(("age",), trials, {"train.lr": 1.0}))
+    return (folder / "tune.html").read_text()
+
+
+def pages(folder: Path) -> dict[str, str]:
+    """Return a regression, a classification and a pretraining report, and the pages of an explanation and a search."""
+    _, truth = distances()
+    header, row = ("", *(f"column {at}" for at in range(12))), ("model", *["0.95 (0.9 to 0.97)"] * 12)
+    tables, figures = (Table("UniFrac", header, (row,) * 40),), tuple(ordination_figures(truth, truth**2, "unifrac"))
+    encoder = ReportData("aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",))
+    regression_page = report_html(ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain"))
+    return {
+        "regression": with_importances(regression_page, importances_html([explained(1)], ["a note"], 4)),
+        "classification": report_html(ReportData("aam train", {}, {}, {}, (classes(("skin", "gut", "soil")),))),
+        "pretraining": report_html(encoder),
+        "explanation": explanation_html([explained(1), explained(3)], ["a note"], 4),
+        "search": search_page(folder),
+    }
+
+
+def chromium(folder: Path, *words: str) -> str:
+    """Run the browser with a fresh profile; return what it prints, its log included."""
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(params=["regression", "classification", "pretraining", "explanation", "search"])
+def page(request, tmp_path) -> Path:
+    path = tmp_path / "page.html"
+    path.write_text(pages(tmp_path / "search")[request.param])
+    return path
+
+
+def test_a_page_logs_nothing_and_loads_nothing(page, tmp_path):
+    log = chromium(tmp_path, "--enable-logging=stderr", "--dump-dom", f"file://{page}")
+    assert "CONSOLE" not in log, re.findall(r".*CONSOLE.*", log)
+    assert 'class="sortable"' not in log or "<button" in log, "the script did not run"
+    # Its policy refuses whatever would be loaded, and the browser says so.
+    page.write_text(page.read_text().replace("<main>", '<main><img src="https://example.org/a.png" alt="">'))
+    assert "CONSOLE" in chromium(tmp_path, "--enable-logging=stderr", "--dump-dom", f"file://{page}")
+
+
+def test_no_width_cuts_a_page_off(page, tmp_path):
+    frames = "".join(f'<iframe src="page.html" width="{width}" height="900"></iframe>' for width in WIDTHS)
+    measure = """<pre id="out"></pre><script>addEventListener("load", () => {
+        const inner = [...document.querySelectorAll("iframe")].map((frame) => frame.contentDocument.documentElement);
+        document.getElementById("out").textContent = JSON.stringify(inner.map((e) => [e.clientWidth, e.scrollWidth]));
+    });</script>"""
+    (tmp_path / "frames.html").write_text(f"<!DOCTYPE html><body>{frames}{measure}</body>")
+    dom = chromium(tmp_path, "--allow-file-access-from-files", "--dump-dom", f"file://{tmp_path}/frames.html")
+    sizes = json.loads(re.search(r'<pre id="out">(.*?)</pre>', dom)[1])
+    assert [size[0] for size in sizes] == list(WIDTHS)
+    assert all(scrolled <= shown for shown, scrolled in sizes), sizes
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm install --no-save axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(page, tmp_path, scheme):
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    text = text.replace("<details>", "<details open>")
+    if scheme == "dark":
+        text = text.replace("@media screen and (prefers-color-scheme: dark)", "@media screen")
+    run = """<pre id="axe"></pre><script>axe.run().then((found) => {
+        const serious = found.violations.filter((one) => ["serious", "critical"].includes(one.impact));
+        const lines = serious.map((one) => one.id + ": " + one.nodes.map((node) => node.target).join(" | "));
+        document.getElementById("axe").textContent = JSON.stringify(["done", ...lines]);
+    });</script>"""
+    tested = tmp_path / "axe.html"
+    tested.write_text(text.replace("</body>", f"<script>{AXE.read_text()}</script>{run}</body>"))
+    dom = chromium(tmp_path, "--virtual-time-budget=60000", "--dump-dom", f"file://{tested}")
+    assert json.loads(re.search(r'<pre id="axe">(.*?)</pre>', dom)[1]) == ["done"]
+
+
+def test_a_page_prints(page, tmp_path):
+    chromium(tmp_path, f"--print-to-pdf={tmp_path}/page.pdf", "--no-pdf-header-footer", f"file://{page}")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

@@ -1,0 +1,95 @@
+"""How good an encoder is, against naive loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import pdist, squareform
+
+from aam.config import ModelConfig, TrainConfig
+from aam.data.collate import rarefied_batch
+from aam.data.region import RegionProfile
+from aam.data.splits import Split
+from aam.data.study import EVALUATION
+from aam.data.targets import Targets
+from aam.data.tokens import PAD, N
+from aam.device.options import RuntimeConfig
+from aam.evaluate.distances import mantel
+from aam.model.heads import HeadConfig
+from aam.predict.saved_model import SavedModel
+from aam.report import encoder_quality
+from aam.report.encoder_quality import evaluate_encoder, masked_bases
+
+CPU = torch.device("cpu")
+
+
+def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
+    ids = tuple(f"s{row}" for row in range(samples))
+    subsets = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
+    return Split(ids, subsets, (fold,) * samples)
+
+
+def naive_nearest(tokens: np.ndarray, where: np.ndarray, seen_tokens: np.ndarray) -> np.ndarray:
+    rows = []
+    for row, hidden in zip(tokens, where, strict=True):
+        agree = [
+            sum(1 for a, b, h in zip(row, other, hidden, strict=True) if not h and a == b and 0 < a < N)
+            for other in seen_tokens
+        ]
+        rows.append(int(np.argmax(agree)))
+    return seen_tokens[rows]
+
+
+def test_the_nearest_asv_is_that_of_a_naive_loop(monkeypatch):
+    draw = np.random.default_rng(0)
+    tokens, seen_tokens = draw.integers(0, 6, (9, 15)), draw.integers(0, 6, (50, 15))
+    nothing = np.zeros(tokens.shape, bool)
+    for at_once in (7, 256):
+        monkeypatch.setattr(encoder_quality, "SEEN_ASVS_AT_ONCE", at_once)
+        nearest = seen_tokens[encoder_quality._nearest(torch.from_numpy(tokens), torch.from_numpy(seen_tokens)).numpy()]
+        np.testing.assert_array_equal(nearest, naive_nearest(tokens, nothing, seen_tokens))
+
+
+def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_of):
+    made = tiny(samples=9, asvs=40, lengths=(20, 17))
+    made["counts"][:5, 20:] = 0
+    study = study_of(**made, seed=3)
+    network, heads = model_of(HeadConfig("unifrac")), HeadConfig("unifrac")
+    profile = RegionProfile.fit(study.table.sequences)
+    saved = SavedModel(network, study.config, ModelConfig(), heads, study.depth, study.seed, Targets(()), profile, {})
+    split = split_of([5, 6, 7, 8], [3, 4], fold="2")
+    distances, bases = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU).tables
+
+    batch = rarefied_batch(study, np.arange(5, 9), EVALUATION)
+    with torch.no_grad():
+        expected = network(batch).distance.double().numpy()
+    row_of = {row[0]: row[1:] for row in distances.rows}
+    assert distances.title == "Fold 2: Agreement with unifrac on 4 held-out samples"
+    assert float(row_of["the model"][0]) == pytest.approx(mantel(expected, batch.distance.double().numpy()), abs=2e-4)
+    present = np.zeros((4, len(batch.tokens)), bool)
+    for row in range(4):
+        present[row, batch.asv[row, batch.counts[row] > 0]] = True
+    expected_mantel = mantel(squareform(pdist(present, "jaccard")), batch.distance.double().numpy())
+    assert float(row_of["ASVs, Jaccard"][0]) == pytest.approx(expected_mantel, abs=1e-4)
+
+    counts = study.table.counts.toarray()
+    seen, met = (np.flatnonzero(part.sum(axis=0)) for part in (counts[:5], counts[5:]))
+    new = np.setdiff1d(met, seen)
+    assert bases.title == f"Fold 2: Masked bases of {len(new)} ASVs absent from training"
+    tokens, seen_tokens = study.tokens[new], study.tokens[seen].numpy()
+    where, guess = masked_bases(network, tokens, CPU, TrainConfig().nuc_mask_ratio, study.seed)
+    assert 0 < where.float().mean() < 0.4
+    assert not where[(tokens == PAD) | (tokens == N)].any()
+    consensus = [
+        int(np.argmax([(seen_tokens[:, place] == base).sum() for base in range(1, 5)])) + 1
+        for place in range(tokens.shape[1])
+    ]
+    tokens, where = tokens.numpy(), where.numpy()
+    rows = {
+        "the model": guess.numpy(),
+        "nearest seen ASV": naive_nearest(tokens, where, seen_tokens),
+        "consensus": np.broadcast_to(consensus, tokens.shape),
+    }
+    expected = [(name, f"{(one == tokens)[where].mean():.4f}") for name, one in rows.items()]
+    assert list(bases.rows) == expected

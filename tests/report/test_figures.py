@@ -1,0 +1,330 @@
+"""Figures of a report: what they say is what the numbers are, and they are well-formed SVG that loads nothing."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+import skbio
+import sklearn.metrics
+
+from aam.evaluate.baselines import DEPTH, MEDIAN, Baseline
+from aam.evaluate.bootstrap import Interval
+from aam.evaluate.distances import mantel
+from aam.evaluate.error_analysis import errors_by_level, errors_of, shared_by_worst, worst_rows
+from aam.evaluate.numbers import number
+from aam.evaluate.target_predictions import TargetPredictions
+from aam.report.charts import Figure, IntervalRow, interval_chart
+from aam.report.error_tables import error_tables
+from aam.report.opening import opening
+from aam.report.report import Names, ReportData, TargetResult, target_result
+from aam.report.results import write_figures
+from aam.report.tables import Table, middle_cut, plain_lines
+from aam.report.target_figures import (
+    MOST_POINTS,
+    comparison_figures,
+    confusion_figure,
+    file_figures,
+    reliability_figure,
+    scatter_figure,
+    target_figures,
+    threshold_counts,
+)
+from aam.report.training_figures import loss_figures, ordination_figures, pcoa, procrustes, read_epochs
+
+
+@functools.cache
+def regression(samples: int = 60, subset: str = "held-out") -> TargetResult:
+    """Subject 0 is predicted badly, batch b holds it."""
+    draw = np.random.default_rng(3)
+    truth = draw.normal(50, 10, samples)
+    groups = np.arange(samples) // 5
+    predicted = truth + draw.normal(0, 1, samples) + 30 * (groups == 0)
+    batch = np.where(groups < 2, "b", "a")
+    given = TargetPredictions(
+        tuple(f"s{at}" for at in range(samples)), truth, predicted, groups=groups.astype(str), batch=batch,
+        limits=np.stack([predicted - 3, predicted + 3], axis=1),
+    )  # fmt: skip
+    baselines = [
+        Baseline(MEDIAN, np.full(samples, np.median(truth))),
+        Baseline(DEPTH, truth + draw.normal(0, 20, samples)),
+    ]
+    return target_result(Names("age", "run", "subject"), given, baselines, subset=subset, repeats=50)
+
+
+@functools.cache
+def classes(labels: tuple[str, ...] = ("no", "yes")) -> TargetResult:
+    draw = np.random.default_rng(1)
+    truth = np.arange(60) % len(labels)
+    probabilities = draw.dirichlet(np.ones(len(labels)), 60) + 0.6 * np.eye(len(labels))[truth]
+    given = TargetPredictions(tuple(f"s{at}" for at in range(60)), truth, probabilities / 1.6, labels)
+    return target_result(Names("case"), given, repeats=20)
+
+
+def parsed(figure: Figure) -> ElementTree.Element:
+    return ElementTree.fromstring(figure.svg)
+
+
+def distances(samples: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    points = np.random.default_rng(0).normal(size=(samples, 5)) * [3, 2, 1, 0.5, 0.2]
+    truth = np.linalg.norm(points[:, None] - points[None], axis=2)
+    return points, truth / truth.max()
+
+
+# --- every figure ------------------------------------------------------------------------------------------
+
+
+def every_figure() -> list[Figure]:
+    _, truth = distances()
+    results = (regression(), classes(), classes(("skin & bone", "<gut>", "soil")))
+    of_targets = [figure for result in results for figure in (*target_figures(result), *file_figures(result))]
+    epochs = [{"event": "epoch", "epoch": e, "best": 1, "train_loss": 3 / e, "val_loss": 4 / e} for e in (1, 2, 3)]
+    return [*of_targets, *ordination_figures(truth, truth**2, "unifrac"), *loss_figures({"": epochs})]
+
+
+def test_figures_are_well_formed_and_described():
+    drawn = every_figure()
+    assert len(drawn) == 18
+    for figure in drawn:
+        root = parsed(figure)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(figure.description) > 20, figure.name
+        assert not re.search(r"nan\b|undefined|url\(|href|<script|<image", figure.svg, re.IGNORECASE), figure.name
+        assert "xmlns" not in figure.inline
+
+
+def test_marks_lie_inside_the_drawing():
+    for figure in every_figure():
+        width, height = map(float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.svg).groups())
+        for x, y in re.findall(r'data-tip="[^"]*" transform="translate\(([-\d.]+),([-\d.]+)\)"', figure.svg):
+            assert 0 <= float(x) <= width, figure.name
+            assert 0 <= float(y) <= height, figure.name
+
+
+def test_files_have_one_place_for_each_figure(tmp_path):
+    results = ReportData("t", {}, {}, {}, (regression(), classes()))
+    write_figures(tmp_path / "figures", results)
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.svg"))
+    assert names == sorted(
+        [f"figures/1-age/{name}.svg" for name in ("predicted", "baselines", "differences", "errors-by-tenth")]
+        + [f"figures/1-age/errors-by-{name}.svg" for name in ("group", "batch")]
+        + [f"figures/2-case/{name}.svg" for name in ("roc", "precision-recall", "reliability", "confusion")]
+    )
+    write_figures(tmp_path / "one", ReportData("t", {}, {}, {}, (classes(),)))
+    assert (tmp_path / "one" / "roc.svg").is_file()
+    assert (tmp_path / "one" / "roc.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- regression --------------------------------------------------------------------------------------------
+
+
+def test_a_scatter_of_many_samples_draws_some_and_says_so():
+    truth = np.random.default_rng(0).normal(size=5000)
+    given = TargetPredictions(tuple(map(str, range(5000))), truth, truth)
+    result = target_result(Names("ph"), given, repeats=2)
+    figure = scatter_figure(given, result)
+    assert figure.svg.count("data-tip=") == MOST_POINTS
+    assert f"A random {MOST_POINTS} of 5000 samples are drawn." in figure.caption
+    assert len(figure.svg) < 600_000
+
+
+def test_intervals_are_drawn_where_there_are_some():
+    result = regression()
+    figure = scatter_figure(result.predictions, result)
+    assert figure.svg.count('opacity="0.28"') == 60
+    assert "90 % conformal intervals" in figure.caption
+
+
+# --- classes -----------------------------------------------------------------------------------------------
+
+
+def test_curves_are_those_of_scikit_learn():
+    complete = classes().predictions.complete()
+    positive, score = complete.truth == 1, complete.predicted[:, 1]
+    hits, false = threshold_counts(positive, score)
+    x, y, _ = sklearn.metrics.roc_curve(positive, score, drop_intermediate=False)
+    assert np.allclose(hits / hits[-1], y)
+    assert np.allclose(false / false[-1], x)
+    roc, recall = target_figures(classes())[:2]
+    assert f">yes: AUROC {number(sklearn.metrics.roc_auc_score(positive, score))}</text>" in roc.svg
+    average = sklearn.metrics.average_precision_score(positive, score)
+    assert f">yes: AUPRC {number(average)}, chance 0.500</text>" in recall.svg
+
+
+def test_reliability_and_confusion_name_their_numbers():
+    complete = classes().predictions.complete()
+    right = complete.predicted.argmax(axis=1) == complete.truth
+    figure = reliability_figure(complete)
+    counts = [tuple(map(float, pair)) for pair in re.findall(r": ([\d.]+) of (\d+)", figure.description)]
+    assert sum(count for _, count in counts) == 60
+    assert sum(share * count for share, count in counts) == pytest.approx(right.sum(), abs=0.1)
+    text = [node.text for node in parsed(confusion_figure(complete)).iter("{http://www.w3.org/2000/svg}text")]
+    expected = sklearn.metrics.confusion_matrix(complete.truth, complete.predicted.argmax(axis=1))
+    assert [int(one) for one in text if one and one.isdigit()] == expected.ravel().tolist()
+
+
+# --- comparison --------------------------------------------------------------------------------------------
+
+
+def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
+    result = regression()
+    values, differences = comparison_figures(result)
+    for one in result.comparisons:
+        assert one.name in values.svg
+        assert f"{number(one.difference.value)} ({number(one.difference.low)} to " in differences.svg
+    assert "Left of the line the model is better." in differences.caption
+    assert comparison_figures(replace(result, comparisons=())) == []
+
+
+def test_a_row_without_interval_has_a_point_only():
+    chart = interval_chart([IntervalRow("a", Interval(1.0)), IntervalRow("b", Interval(2.0, 1.5, 2.5))], "MAE")
+    figure = Figure("f", "t", "d", chart)
+    assert len(re.findall(r'<line [^>]*stroke-width="2"', figure.svg)) == 1
+    assert len(re.findall(r'<path [^>]*fill="#4477aa"', figure.svg)) == 2
+
+
+# --- where the model errs ----------------------------------------------------------------------------------
+
+
+def test_the_worst_samples_and_what_they_share():
+    result = regression()
+    complete = result.predictions.complete()
+    errors = errors_of(complete)
+    assert np.allclose(errors, np.abs(complete.predicted - complete.truth))
+    assert set(worst_rows(complete, 5).tolist()) == {0, 1, 2, 3, 4}
+    first = next(iter(errors_by_level(complete, complete.groups).items()))
+    assert first[0] == "0"
+    assert first[1][0] == 5
+    assert first[1][1].value == pytest.approx(errors[:5].mean())
+    shared = {
+        (one.column, one.level): (one.worst, one.samples)
+        for one in shared_by_worst(complete, {"subject": complete.groups})
+    }
+    assert shared[("subject", "0")] == (5, 5)
+    worst, common = error_tables(result)
+    assert worst.rows[0][0] in {"s0", "s1", "s2", "s3", "s4"}
+    assert worst.header == ("sample-id", "true", "predicted", "absolute error", "subject", "run")
+    assert common.rows[0][0] in ("subject: 0", "run: b")
+    assert "subject: 0" in [row[0] for row in common.rows]
+
+
+def test_errors_of_classes_are_what_the_true_class_lacks():
+    complete = classes().predictions.complete()
+    picked = [complete.predicted[at, k] for at, k in enumerate(complete.truth)]
+    assert np.allclose(errors_of(complete), 1 - np.array(picked))
+    (table,) = error_tables(classes())[:1]
+    assert table.header[3] == "probability"
+
+
+# --- pretraining -------------------------------------------------------------------------------------------
+
+
+def test_pcoa_is_that_of_scikit_bio():
+    _, truth = distances()
+    points, shares = pcoa(truth)
+    expected = skbio.stats.ordination.pcoa(skbio.DistanceMatrix(truth), dimensions=29)
+    for axis in range(2):
+        theirs = expected.samples.iloc[:, axis].to_numpy()
+        assert np.allclose(points[:, axis], theirs) or np.allclose(points[:, axis], -theirs)
+    assert np.allclose(shares, expected.proportion_explained.iloc[:2])
+
+
+def test_procrustes_undoes_a_turn_and_a_scale():
+    points = distances()[0][:, :2]
+    points = points - points.mean(axis=0)
+    turn = scipy.linalg.expm(np.array([[0, -1.0], [1.0, 0]])) @ np.diag([1, -1])
+    assert np.allclose(procrustes(3 * points @ turn, points), points)
+
+
+def test_ordinations_give_the_mantel_correlation():
+    _, truth = distances()
+    noisy = truth + np.abs(truth.T - truth.mean()) / 3
+    drawn = ordination_figures(truth, noisy, "unifrac")
+    assert [figure.name for figure in drawn] == ["pcoa-true", "pcoa-predicted", "distances"]
+    assert number(mantel(noisy, truth)) in drawn[2].caption
+    assert ordination_figures(truth[:3, :3], noisy[:3, :3], "unifrac") == []
+
+
+# --- training ----------------------------------------------------------------------------------------------
+
+
+def test_loss_curves_are_those_of_the_records(tmp_path: Path):
+    records = [
+        {"event": "epoch", "epoch": e, "best": int(e < 3), "train_loss": 5 - e, "val_loss": 6 - e,
+         "train_age": 1 / e, "val_age": 2 / e,
+         "train_site": 1.0, "val_site": 2.0}
+        for e in (1, 2, 3)
+    ]  # fmt: skip
+    lines = [json.dumps({"event": "step", "step": 1}), *map(json.dumps, records), '{"event": "epoch", "unfin']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert read_epochs(tmp_path) == records
+    assert read_epochs(tmp_path / "none") == []
+    drawn = loss_figures({"fold 0": records, "fold 1": records[:2]})
+    assert [figure.name for figure in drawn] == ["loss", "loss-age", "loss-site"]
+    assert drawn[0].svg.count('data-tip="fold 0 best epoch 2"') == 1
+    assert "ends at 3.00, 4.00" in drawn[0].description
+    assert loss_figures({"": records[:1]}) == []
+
+
+# --- opening words and plain tables ------------------------------------------------------------------------
+
+
+def test_the_opening_says_what_on_whom_how_well_against_what_and_what_to_distrust():
+    result = regression()
+    (words,) = opening(ReportData("t", {}, {}, {}, (result,)))
+    mae = result.metrics["mae"]
+    assert words.startswith(
+        "The model predicts age of 60 samples from 12 groups (subject) that took no part in training"
+    )
+    assert f"is {number(mae.value)} ({number(mae.low)} to {number(mae.high)})." in words
+    assert f"The best of 2 baselines, {MEDIAN}, has MAE" in words
+    assert "intervals rest on 12 groups only" in words
+    assert "values of run" in words
+    (seen,) = opening(ReportData("t", {}, {}, {}, (regression(subset="training"),)))
+    assert "these samples were not held out" in seen
+    assert opening(ReportData("t", {}, {}, {})) == [
+        "Nothing was held out, so there is nothing to judge: --test-size or --cv holds samples out."
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_plain_tables_fit_the_terminal(width: int):
+    header = (
+        "",
+        "samples",
+        "share of the 10 nearest neighbours",
+        "partial Mantel given 8-mers and richness",
+        *"abcdef",
+    )
+    cells = ("0.123 (-0.100 to 0.456)",) * 7
+    rows = (
+        ("nearest neighbours on presence of 8-mers and richness", "138", *cells, "0.5"),
+        ("the model", "9", *cells, "1"),
+    )
+    lines = plain_lines(Table("A title that is much longer than the terminal is wide, " * 2, header, rows), width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert text.count("0.123 (-0.100, 0.456)") == 14
+    assert "138" in text
+
+
+def test_plain_tables_that_fit_stay_in_one_piece():
+    lines = plain_lines(Table("T", ("", "MAE"), (("the model", "1.00"), ("the median", "12.0"))))
+    assert lines == ["T", "               MAE", "  the model   1.00", "  the median  12.0"]
+
+
+def test_a_long_name_does_not_run_into_its_value():
+    """In a browser 56 characters of both fill the line; the end of a name, such as an id, tells rows apart."""
+    value = "0.000278 (-0.000311 to 0.000953)"
+    assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 56 - len(value)) == "Ruminococcace…5e99c84d99"
+    assert middle_cut("Roseburia c942f59fef", 56 - len(value)) == "Roseburia c942f59fef"
+    row = IntervalRow("Christensenellaceae (family), no genus", Interval(0.000799, 0.00024, 0.00149))
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", Figure("f", "t", "d", interval_chart([row], "x")).svg)
+    assert {"Christensenella…, no genus", "0.000799 (0.000240 to 0.00149)"} <= set(texts)

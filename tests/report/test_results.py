@@ -1,0 +1,165 @@
+"""Reports of whole studies: truth, folds and baselines laid side by side; encoders against naive loops."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+
+from aam.config import DataConfig
+from aam.data.splits import Split, make_splits
+from aam.data.study import MetadataColumns, Selection, load_study
+from aam.data.targets import TargetSpec, fit_targets
+from aam.evaluate.baselines import MAJORITY, MEDIAN
+from aam.evaluate.predictions import PredictionTable
+from aam.io.metadata import Metadata
+from aam.predict.study_baselines import Columns, baselines_of
+from aam.report.report import ReportData
+from aam.report.results import BaselineSource, evaluate_targets, write_results
+
+CPU = torch.device("cpu")
+
+
+def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
+    ids = tuple(f"s{row}" for row in range(samples))
+    subsets = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
+    return Split(ids, subsets, (fold,) * samples)
+
+
+# --- targets -----------------------------------------------------------------------------------------------
+
+AGES = ("1", "2", "", "4", "5", "6", "7", "8", "9")
+DIETS = ("milk", "milk", "food", "food", "milk", "", "food", "milk", "food")
+METADATA = Metadata(
+    ids=tuple(f"s{row}" for row in range(9)),
+    columns={"age": AGES, "diet": DIETS, "child": tuple("aabbccdde"), "plate": tuple("xxxyyyzzz")},
+    kinds={"age": "numeric", "diet": "categorical", "child": "categorical", "plate": "categorical"},
+)
+SPECS = (TargetSpec("age", "numeric"), TargetSpec("diet", "class", ("food", "milk")))
+SPLITS = (split_of([0, 1, 2, 3], [8], fold="0"), split_of([4, 5, 6, 7, 8], [0, 1], fold="1"))
+
+
+def predictions() -> PredictionTable:
+    """All nine samples, the rows of the second fold first."""
+    ids = [f"s{row}" for row in (4, 5, 6, 7, 8, 0, 1, 2, 3)]
+    values = np.array([5.0, 7, 7, 8, 9, 1, 2, 3, 4])
+    second = np.array([0.9, 0.5, 0.2, 0.4, 0.1, 0.8, 0.7, 0.3, 0.6])
+    return PredictionTable(
+        tuple(ids),
+        SPECS,
+        {"age": values},
+        {},
+        {"diet": np.stack([1 - second, second], axis=1)},
+        ("",) * 9,
+        ("1",) * 5 + ("0",) * 4,
+    )
+
+
+def test_targets_are_compared_with_their_metadata(study_of, tiny):
+    study = study_of(**tiny())
+    study = dataclasses.replace(study, metadata=METADATA, selection=Selection(dropped={"lost": 3}))
+    metadata = dataclasses.replace(
+        METADATA,
+        ids=(*METADATA.ids, "lost"),
+        columns={name: (*values, "milk" if name == "diet" else "9") for name, values in METADATA.columns.items()},
+    )
+    columns = Columns("child", "plate")
+    age, diet = evaluate_targets(predictions(), metadata, columns, BaselineSource(study, SPLITS))
+    assert age.metrics["mae"].value == pytest.approx(1 / 8)
+    assert {fold: count for fold, (count, _) in age.folds.items()} == {"0": 3, "1": 5}
+    assert {batch: count for batch, (count, _) in age.batches.items()} == {"x": 2, "y": 3, "z": 3}
+    assert age.dropped == {}
+    assert diet.dropped == {"food": (4, 4), "milk": (5, 4)}
+    truth = np.array([value == "milk" for value in DIETS])[[4, 6, 7, 8, 0, 1, 2, 3]]
+    score = [0.9, 0.2, 0.4, 0.1, 0.8, 0.7, 0.3, 0.6]
+    assert diet.metrics["auroc_pooled"].value == pytest.approx(sklearn.metrics.roc_auc_score(truth, score))
+    medians = {one.name: one for one in age.comparisons}
+    ages = np.array([float(value or math.nan) for value in AGES])
+    error = [abs(ages[row] - np.nanmedian(ages[4:])) for row in (0, 1, 3)]
+    error += [abs(ages[row] - np.nanmedian(ages[:4])) for row in (4, 5, 6, 7, 8)]
+    assert medians[MEDIAN].metrics["mae"].value == pytest.approx(np.mean(error))
+    assert "the child's median" not in medians, "no child stands on both sides"
+    assert medians["the plate's median"].samples == 3, "plate y alone stands on both sides"
+    assert MAJORITY in {one.name for one in diet.comparisons}
+
+
+def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study_of, tiny):
+    study = dataclasses.replace(study_of(**tiny()), selection=Selection(dropped={"lost": 3}))
+    kept = [row for row, name in enumerate(METADATA.ids) if name != "s7"]
+    columns = {name: (*(cells[row] for row in kept), "7") for name, cells in METADATA.columns.items()}
+    metadata = dataclasses.replace(METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns)
+    table = dataclasses.replace(predictions(), specs=SPECS[:1], folds=("",) * 9)
+    table = table.with_rows(("s1", "lost", "s0"), {"lost": "3 reads"})
+    (age,) = evaluate_targets(table, metadata, Columns(), BaselineSource(study, [split_of([0, 1], [2])]))
+    median = np.median([4, 5, 6, 7, 9])
+    assert age.comparisons[0].samples == 2
+    assert age.comparisons[0].metrics["mae"].value == pytest.approx(np.mean([median - 1, median - 2]))
+
+
+def test_without_a_study_there_are_figures_and_no_baselines():
+    age, diet = evaluate_targets(predictions(), METADATA, Columns())
+    assert age.metrics["mae"].value == pytest.approx(1 / 8)
+    assert age.comparisons == diet.comparisons == ()
+    assert age.batches == {}
+    assert age.sentences[-1].startswith("Intervals and tests rest on 8 groups only")
+
+
+def test_validation_is_held_out_where_there_is_no_test_side():
+    for test, learned, held_out in (([], ("s0", "s3"), ("s1", "s2")), ([3], ("s0", "s1", "s2"), ("s3",))):
+        split = split_of(test, [1, 2], 4)
+        assert (tuple(sorted(split.not_held_out)), split.held_out) == (learned, held_out)
+
+
+def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
+    results = ReportData("aam evaluate", {}, {}, {}, evaluate_targets(predictions(), METADATA, Columns()))
+    with caplog.at_level(logging.INFO, "aam"):
+        write_results(tmp_path, results)
+    written = json.loads(
+        (tmp_path / "metrics.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+    )
+    assert written["targets"]["age"]["metrics"]["mae"]["value"] == pytest.approx(1 / 8)
+    assert set(written["targets"]["diet"]["folds"]) == {"0", "1"}
+    assert any("all held-out samples" in message for message in caplog.messages)
+    assert len(caplog.messages) < 25
+
+
+# --- real studies ------------------------------------------------------------------------------------------
+
+
+def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
+    """What the report says of a model that predicts what the baseline `like` does."""
+    data = DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold")
+    study = load_study(data, 200, 0, MetadataColumns([target, "fold"]))
+    splits = make_splits(study, data, 0)
+    (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
+    ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)
+    predicted = next(one.predicted for one in baselines if one.name == like)
+    values = {target: predicted} if not spec.labels else {}
+    shares = {} if not spec.labels else {target: predicted}
+    fold = {name: split.test_fold for split in splits for name in split.held_out}
+    table = PredictionTable(ids, (spec,), values, {}, shares, ("",) * len(ids), tuple(fold[name] for name in ids))
+    (result,) = evaluate_targets(table, study.metadata, columns, BaselineSource(study, splits))
+    return " ".join(result.sentences)
+
+
+def test_the_report_of_oral_age_says_that_the_median_of_the_study_ties(bench_data: Path) -> None:
+    sentences = said_of(bench_data / "oral-age", "age", Columns(batch="study"), "the study's median")
+    assert (
+        "The model is not shown to do better than the study's median (MAE 4.88 against 4.88; p 1.00, corrected"
+        in sentences
+    )
+    assert "Inside a study the model is not seen to do better than that study's mean." in sentences
+    assert "--cv study would tell" in sentences
+
+
+def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Path) -> None:
+    sentences = said_of(bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone")
+    assert "Depth alone separates the classes (AUROC 0.98" in sentences
+    assert "may have learned that and nothing of the biology" in sentences

@@ -1,0 +1,241 @@
+"""Memory of a step: batch sizes that fit, and batches in parts; profiles, and the network of the doctor."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from aam.cli.main import main
+from aam.commands.profile import read_rocprof
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.data.loader import Budget
+from aam.data.simulate import SimulateConfig, simulate
+from aam.device.memory import memory_limit, resident_memory
+from aam.device.rng import random_state
+from aam.engine import finders
+from aam.engine.options import RunConfig
+from aam.errors import InputError, RunError
+from aam.model.reference import activations
+from aam.training import decisions
+from aam.training.decisions import fit_memory_model, largest_fitting_batch, split_batch
+from aam.training.steps import PretrainingSteps, make_steps
+
+CPU = torch.device("cpu")
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("finders") / "study"
+    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=80, length=50, depth=2000))
+    return folder
+
+
+@pytest.fixture
+def steps(study) -> PretrainingSteps:
+    config = FineTuneConfig(
+        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
+        model=ModelConfig(embedding_dim=16, attention_heads=2, attention_layers=1),
+        train=TrainConfig(batch_size=8),
+        runtime=RunConfig(device="cpu", threads=1),
+    )
+    return make_steps(config)
+
+
+def snapshot(steps: PretrainingSteps) -> dict[str, torch.Tensor]:
+    """Copies of weights, optimizer state and random numbers."""
+    tensors = {f"model.{name}": value for name, value in steps.model.state_dict().items()}
+    for number, values in steps.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{number}.{name}": value for name, value in values.items()}
+    return copy.deepcopy(tensors | random_state(CPU))
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --- the largest batch ---------------------------------------------------------------------------------------
+
+
+def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
+    """Memory is simulated: 1,000 bytes and 100 for each sample, above what the process holds."""
+    base = resident_memory()
+    monkeypatch.setattr(finders, "resident_memory", lambda: base)
+    monkeypatch.setattr(decisions, "_epoch_peak", lambda steps, size: base + 1000 + 100 * size)
+    assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
+    assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"
+    assert max(largest_fitting_batch(steps, base + 10**9, max_size=12)) == 12
+    with pytest.raises(RunError, match=r"not even one sample fits into .*; raise --max-memory-fraction"):
+        largest_fitting_batch(steps, base + 1050)
+
+
+def test_an_error_of_a_step_is_raised_and_leaves_nothing_behind(steps, monkeypatch):
+    before = snapshot(steps)
+    monkeypatch.setattr(PretrainingSteps, "step", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        largest_fitting_batch(steps, 10**15)
+    assert same(before, snapshot(steps))
+
+
+def test_real_steps_are_measured(steps):
+    before = snapshot(steps)
+    fits = largest_fitting_batch(steps, memory_limit(CPU, 1.0), max_size=4)
+    assert list(fits) == [1, 2, 4]
+    assert all(peak > 1e7 for peak in fits.values())
+    assert same(before, snapshot(steps))
+
+
+def test_the_effective_batch_is_kept():
+    assert split_batch(TrainConfig(batch_size=64), None) == (64, 1)
+    assert split_batch(TrainConfig(batch_size=64), 1000) == (64, 1)
+    assert split_batch(TrainConfig(batch_size=64), 50) == (32, 2)
+    assert split_batch(TrainConfig(batch_size=16, gradient_accumulation_steps=3), 30) == (24, 2)
+    assert split_batch(TrainConfig(batch_size=7), 3) == (1, 7)
+    assert split_batch(TrainConfig(batch_size=16, target_effective_batch_size=64), None) == (16, 4)
+    assert split_batch(TrainConfig(batch_size=16, target_effective_batch_size=64), 40) == (32, 2)
+    with pytest.raises(InputError, match="--target-effective-batch-size is 40, expected a multiple of --batch-size 16"):
+        split_batch(TrainConfig(batch_size=16, target_effective_batch_size=40), None)
+
+
+def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(decisions, "_epoch_peak", lambda steps, size: 10**15 if size > 4 else 1)
+    words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--epochs=1", "--threads=1"]
+    words += ["--batch-size=8", "--auto-batch-size", "--output-dir", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert "batches of 4, 2 for each step of 8 samples" in capsys.readouterr().err
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["decisions"]["batch"] == {"batch_size": 4, "gradient_accumulation_steps": 2}
+    assert about["config"]["train"]["batch_size"] == 4
+    (tmp_path / "run" / "metrics.json").unlink()
+    monkeypatch.setattr(decisions, "_epoch_peak", lambda *_: pytest.fail("searched again"))
+    assert main([*words, "--resume-from", "auto"]) == 0
+    assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
+    stderr = capsys.readouterr().err
+    assert "config.train.batch_size was 4 and is 8" in stderr
+    assert "config.train.auto_batch_size was True and is False" in stderr
+
+
+def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):
+    """Within a tenth of what is measured, on batches that the model was not fitted to."""
+    before = snapshot(steps)
+    steps.task.train = replace(steps.loader, batch_size=32)
+    budget = fit_memory_model(steps, memory_limit(CPU, 1.0))
+    assert same(before, snapshot(steps))
+    with steps.restored():
+        for batch in replace(steps.loader, batch_size=24).epoch(3):
+            measured = steps.peak_bytes(batch)
+            assert budget._replace(limit=1.1 * measured).allows(batch)
+            assert not budget._replace(limit=0.9 * measured).allows(batch)
+    with pytest.raises(RunError, match=r"fits into 0\.0 GB; raise --max-memory-fraction, lower"):
+        fit_memory_model(steps, 10**6)
+
+
+def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypatch):
+    """Batches of 8 in parts, the same steps of 8 samples; going on takes the limit over that was found."""
+    words = ["train", "--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device=cpu"]
+    words += ["--metadata-column=ph", "--epochs=2", "--threads=1", "--batch-size=8", "--lr=1e-3", "--test-size=0"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
+    monkeypatch.setattr(decisions, "fit_memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
+
+    def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
+        assert main([*words, "--output-dir", str(tmp_path / name), *more]) == 0
+        return load_file(tmp_path / name / "last" / "weights.safetensors")
+
+    whole = weights("whole")
+    assert "in parts" not in capsys.readouterr().err
+    parts = weights("parts", "--max-memory-fraction=0.5", "--num-workers=1")
+    match = re.search(r"at most 0.00 GB; the largest batch comes in parts: (\d+)", capsys.readouterr().err)
+    assert match is not None
+    assert int(match[1]) > 1
+    assert not same(parts, whole)
+    assert all(torch.allclose(parts[name], value, atol=1e-4) for name, value in whole.items()), "the loss is a sum"
+    about = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert about["decisions"]["memory"] == {"base": 0, "token": 0, "slot": 1, "limit": 200}
+    for name in ("whole", "parts"):
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        assert max(json.loads(line).get("step", 0) for line in lines) == 8, "two epochs of 4 batches"
+    (tmp_path / "parts" / "metrics.json").unlink()
+    monkeypatch.setattr(decisions, "fit_memory_model", lambda *_: pytest.fail("measured again"))
+    assert same(parts, weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"))
+
+
+# --- profiles ------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_steps(study, tmp_path):
+    words = ["profile", "memory", "--table", str(study / "table.biom"), "--steps", "2", "--device", "cpu"]
+    assert main([*words, "--embedding-dim=8", "--threads=1", "--output-dir", str(tmp_path / "out")]) == 0
+    assert "backward" in json.loads((tmp_path / "out" / "memory.json").read_text())["stages"]
+
+
+@pytest.mark.parametrize("what", ["step", "batch-size", "lr"])
+def test_profiles(study, tmp_path, what, capsys):
+    words = ["profile", what, "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--steps", "2"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--threads=1", "--batch-size=8"]
+    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 0
+    profile = json.loads((tmp_path / "out" / "profile.json").read_text())
+    stdout = capsys.readouterr().out
+    if what == "step":
+        assert len(profile["top"]) == 10
+        assert sum(profile["stages"].values()) > 0
+        assert 0.5 < profile["accounted"] <= 1
+        assert 0 < profile["utilisation"] < 1.5
+        assert "traceEvents" in json.loads((tmp_path / "out" / "trace.json").read_text())
+        assert "of the wall time" in stdout
+    elif what == "batch-size":
+        assert profile["batch_size"] == 36
+        assert max(profile["peak_bytes_of"].values()) < profile["limit_bytes"]
+    else:
+        assert 1e-7 < profile["suggested"] < 1
+        assert (tmp_path / "out" / "lr.png").read_bytes()[:4] == b"\x89PNG"
+    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 2, "exists already"
+
+
+def test_kernels_of_rocprof_are_read(tmp_path):
+    path = tmp_path / "kernel_stats.csv"
+    path.write_text(
+        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"a(x, y)",2,1000,500,1\n"b",1,3000,3000,2\n'
+    )
+    assert list(read_rocprof(path).items()) == [("b", 3e-6), ("a(x, y)", 1e-6)]
+    path.write_text("Name\nx\n")
+    with pytest.raises(InputError, match="expected Name and TotalDurationNs"):
+        read_rocprof(path)
+
+
+# --- the fixed network ---------------------------------------------------------------------------------------
+
+
+def test_layers_are_those_of_float64_and_stay_what_they_were():
+    layers = activations(CPU)
+    assert max(layer["error"] for layer in layers.values()) < 1e-4
+    golden = json.loads((GOLDEN / "activations.json").read_text())
+    assert layers.keys() == golden.keys()
+    for name, layer in golden.items():
+        for figure, value in layer.items():
+            assert layers[name][figure] == pytest.approx(value, rel=1e-3, abs=1e-4), (name, figure)
+
+
+@pytest.mark.gpu
+def test_layers_on_a_gpu_are_those_of_float64():
+    assert max(layer["error"] for layer in activations(torch.device("cuda")).values()) < 1e-3
+
+
+@pytest.mark.gpu
+def test_losses_on_a_gpu_are_those_of_the_cpu(study):
+    config = FineTuneConfig(
+        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"), train=TrainConfig(batch_size=16)
+    )
+    losses = []
+    for device in ("cpu", "cuda"):
+        steps = make_steps(replace(config, runtime=RunConfig(device=device, mixed_precision="none")))
+        steps.take(50, 0)
+        losses.append([float(loss) for loss in steps.losses])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
