@@ -20,7 +20,7 @@ from aam.predict.member_fit import with_members, without_validation
 from aam.predict.saved_model import SavedModel, load_model, save_model
 from aam.training.build import Built, build, make_task
 from aam.training.inference import predict_rows
-from aam.training.inputs import Prepared, labels_used
+from aam.training.inputs import Prepared
 
 # Predictions of validation samples, where the saved model has learned from them too.
 VALIDATION = "validation.tsv"
@@ -41,8 +41,7 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
         built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
         if run.world.is_main:
             write_split(folder / "split.tsv", split)
-        labelled = labels_used(prepared, split)
-        return make_task(prepared, built), lambda trainer: save(prepared, run, built, trainer, folder, labelled)
+        return make_task(prepared, built), lambda trainer: save(prepared, run, built, trainer, folder, split)
 
     def load_saved() -> SavedModel | None:
         return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
