@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -337,6 +337,12 @@ def _numbers(path: Path, name: str, cells: Sequence[str]) -> Array:
         raise InputError(f"{path}: column {name!r} holds text where numbers belong ({error})") from None
 
 
+def _spec(name: str, labels: Sequence[str] | None, levels: Sequence[str]) -> TargetSpec:
+    """Return the target of a column, given its labels if it is of classes, and the levels of its quantiles."""
+    kind: Literal["numeric", "class"] = "numeric" if labels is None else "class"
+    return TargetSpec(name, kind, tuple(labels or ()), quantiles=tuple(map(float, levels)))
+
+
 def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTable:
     """Read what `write_predictions` wrote.
 
@@ -366,15 +372,7 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     for column, target in derived.items():
         of_target.get(target, {})[column.removesuffix(MARK)] = numbers[column]
     levels = {name: [level for column in of_target[name] if (level := _level(column, name))] for name in names}
-    specs = [
-        TargetSpec(
-            name,
-            "class" if name in labels else "numeric",
-            tuple(labels.get(name, ())),
-            quantiles=tuple(map(float, levels[name])),
-        )
-        for name in names
-    ]
+    specs = [_spec(name, labels.get(name), levels[name]) for name in names]
     empty = [""] * len(columns["sample-id"])
     table = PredictionTable(
         tuple(columns["sample-id"]),
