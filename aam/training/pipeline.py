@@ -27,7 +27,7 @@ from aam.engine.losses import Terms
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.asv import AsvEncoder, attention_mask
 from aam.model.layers import Stack
-from aam.training.inference import AsvVectors
+from aam.predict.network import AsvVectors
 from aam.training.losses import nucleotide_loss
 from aam.training.task import AmpliconTask, MaskedBatch
 
