@@ -27,7 +27,7 @@ class SearchConfig:
 # What a search has no use for: several models, processes, and state of a single training.
 OF_ONE_RUN = (
     "checkpoint_minutes", "keep_checkpoints", "track", "distributed", "data_parallel", "fsdp",
-    "fsdp_sharded_checkpoint", "pipeline", "memory_snapshot",
+    "fsdp_sharded_checkpoint", "memory_snapshot",
 )  # fmt: skip
 
 

@@ -30,19 +30,17 @@ from aam.config_commands import (
     UnifracConfig,
 )
 from aam.contradictions_pretrain import pretraining_problems
-from aam.device.files import check_writable
+from aam.device.output_folder import check_output_file
 from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
-from aam.options import missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
+from aam.options import files_read, missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
 
 # Losses by which only the network learns.
 UNBLENDED_LOSSES = {"quantile", "asymmetric"}
 
 
-def check_command(config: Any, processes: int | None = None) -> None:
+def check_command(config: Any) -> None:
     """Refuse, in one message, everything that is wrong with the options of a command before any work.
-
-    `processes` are those of the run, where they have met.
 
     Raises
     ------
@@ -50,12 +48,12 @@ def check_command(config: Any, processes: int | None = None) -> None:
         Required options that are not given, files that do not exist, an output that does, numbers out of range,
         and options that contradict each other.
     """
-    problems = [*missing_options(config), *option_problems(config, processes), *wrong_suffixes(config)]
-    runtime = getattr(config, "runtime", config)
+    problems = [*missing_options(config), *option_problems(config), *wrong_suffixes(config)]
+    runtime, inputs = getattr(config, "runtime", config), files_read(config).values()
     for each in options_of(config):
         if each.field.metadata["writes"] and each.value is not None:
             try:
-                check_writable(each.value, runtime.overwrite)
+                check_output_file(each.value, runtime.overwrite, inputs)
             except InputError as error:
                 problems += error.problems
     if problems:
@@ -70,14 +68,14 @@ def missing_options(config: Any) -> list[str]:
     return [problem for problem in problems if not problem.startswith(("--table", "--tree"))]
 
 
-def option_problems(config: Any, processes: int | None = None) -> list[str]:
-    """Return what is wrong with the values of options, given or not; `processes` are those of the run, if known."""
+def option_problems(config: Any) -> list[str]:
+    """Return what is wrong with the values of options, given or not."""
     problems = [*out_of_range(config), *missing_files(config, shipped_encoders())]
     match config:
         case PretrainConfig():
-            problems += [*pretraining_problems(config), *training_problems(config.training(), processes)]
+            problems += [*pretraining_problems(config), *training_problems(config.training())]
         case FineTuneConfig():
-            problems += training_problems(config, processes)
+            problems += training_problems(config)
         case ProfileConfig():
             problems += [*split_problems(config.data)]
             problems += size_problems(config.model.embedding_dim, config.model.attention_heads)
@@ -96,7 +94,7 @@ def option_problems(config: Any, processes: int | None = None) -> list[str]:
     return problems
 
 
-def training_problems(config: FineTuneConfig, processes: int | None = None) -> list[str]:
+def training_problems(config: FineTuneConfig) -> list[str]:
     """Return the contradictions between all options of `aam pretrain` or `aam train`."""
     data, targets = config.data, config.targets
     checks = {
@@ -117,7 +115,6 @@ def training_problems(config: FineTuneConfig, processes: int | None = None) -> l
         *split_problems(data),
         *size_problems(config.model.embedding_dim, config.model.attention_heads),
         *unused_problems(config),
-        *pipeline_problems(config, processes),
         *_holding(checks),
     ]
 
@@ -205,28 +202,6 @@ def split_problems(data: StudyConfig) -> list[str]:
         ),
         f"--metadata: not given, but columns {asked} are asked for": (
             data.metadata is None and asked != "" and isinstance(data, DataConfig)
-        ),
-    }
-    return list(_holding(checks))
-
-
-def pipeline_problems(config: FineTuneConfig, processes: int | None) -> list[str]:
-    """Return why ``--pipeline`` cannot cut the model in two, if it is asked to and cannot."""
-    runtime, targets = config.runtime, config.targets
-    if not runtime.pipeline:
-        return []
-    checks = {
-        f"--pipeline: {processes} processes, expected 2; start two, or pass --data-parallel as well": (
-            processes not in (None, 2)
-        ),
-        "--pipeline and --fsdp: both given; the stages keep whole weights, take one of them": (
-            runtime.fsdp or runtime.fsdp_sharded_checkpoint
-        ),
-        "--pipeline with --freeze-base or --unfreeze-epochs: a frozen encoder has no work for two stages": (
-            targets.freeze_base or targets.unfreeze_epochs > 0
-        ),
-        "--pipeline and --compile-model: both given; the stages run the blocks one by one, take one of them": (
-            runtime.compile_model
         ),
     }
     return list(_holding(checks))

@@ -189,6 +189,17 @@ def missing_files(config: Any, shipped: Collection[str] = ()) -> list[str]:
     return problems
 
 
+def files_read(config: Any) -> dict[str, Path]:
+    """Return the files and folders that the options of a command name to be read, and that exist, by option."""
+    return {
+        f"{each.field.name} {number}" if isinstance(each.value, tuple) else each.field.name: path
+        for each in options_of(config)
+        if each.field.metadata["reads"]
+        for number, path in enumerate(each.values, 1)
+        if path.exists()
+    }
+
+
 def wrong_suffixes(config: Any) -> list[str]:
     """Return a problem for each file name that ends in a way its option does not take."""
     return [

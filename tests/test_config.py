@@ -79,7 +79,6 @@ PRETRAIN = [
     "--patch-size",
     "--patience",
     "--penalty",
-    "--pipeline",
     "--pretrained-encoder",
     "--rarefy-depth",
     "--reference-tree",

@@ -28,7 +28,6 @@ from aam.config_commands import (
     UnifracConfig,
 )
 from aam.contradictions import check_command, class_weight_problems, contradictions, encoder_problems, option_problems
-from aam.engine.options import RunConfig
 from aam.errors import InputError
 
 
@@ -211,12 +210,6 @@ def test_splits_that_cannot_be_chosen_together():
     assert "--train-samples and --val-samples need each other" in message
     assert "--train-samples divides the samples already" in message
     assert "--model and --table, or --predictions" in "\n".join(option_problems(EvaluateConfig()))
-
-
-def test_two_stages_need_two_processes_and_an_encoder_that_learns():
-    config = FineTuneConfig(targets=TargetConfig(freeze_base=True), runtime=RunConfig(pipeline=True, fsdp=True))
-    assert len(option_problems(config, processes=3)) == 3
-    assert len(option_problems(config, processes=2)) == len(option_problems(config)) == 2
 
 
 def test_sizes_and_ranges():

@@ -14,10 +14,9 @@ from aam.api.options import configured
 from aam.api.tables import table_file, tree_file
 from aam.commands.apply import load_table, predict_samples, prepare_models
 from aam.commands.embed import embed_samples
-from aam.commands.explain import explained, write_explained
+from aam.commands.explain import explained, explanation_folder, write_explained
 from aam.config_commands import EmbedConfig, ExplainConfig, PredictConfig
 from aam.contradictions import option_problems
-from aam.engine.run_directory import check_output
 from aam.errors import InputError
 from aam.evaluate.prediction_file import prediction_columns
 from aam.evaluate.predictions import PredictionTable
@@ -142,7 +141,7 @@ class Model:
             Bad options or inputs, an encoder without targets, or a folder that holds other files.
         """
         if output_dir is not None:
-            check_output(Path(output_dir), overwrite=False)
+            explanation_folder(Path(output_dir), ExplainConfig()).check()
         with tempfile.TemporaryDirectory() as folder:
             config = self._config(ExplainConfig(), table, Path(folder), options)
             config = dataclasses.replace(config, tree=tree_file(tree, Path(folder)))
@@ -150,7 +149,7 @@ class Model:
                 config = dataclasses.replace(config, metadata=metadata_file(metadata, Path(folder)))
             result = explained(config, self.members)
             if output_dir is not None:
-                write_explained(Path(output_dir), result)
+                write_explained(explanation_folder(Path(output_dir), config), result)
         return _features(result.explanations)
 
     def _config(self, default: Any, table: Any, folder: Path, options: dict[str, Any]) -> Any:

@@ -10,8 +10,7 @@ from pathlib import Path
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
 from aam.contradictions import check_command
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
+from aam.data.study import Study, load_study
 from aam.device.decisions import decide_execution
 from aam.device.device import prepare_device
 from aam.device.options import RuntimeConfig

@@ -14,14 +14,19 @@ import numpy as np
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
 from aam.contradictions import check_command
-from aam.data.duplicates import duplicates_across_subsets
-from aam.data.split import Split, check_groups, restricted
-from aam.data.split_file import read_subsets
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
-from aam.data.study_splits import make_splits, split_columns
+from aam.data.splits import (
+    Split,
+    check_groups,
+    duplicates_across_subsets,
+    make_splits,
+    read_subsets,
+    restricted,
+    split_columns,
+)
+from aam.data.study import Study, load_study
 from aam.data.targets import TargetSpec, fit_targets
-from aam.device.files import check_writable, file_digest, write_text
+from aam.device.files import file_digest, write_text
+from aam.device.output_folder import check_output_file
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import metrics_with_intervals
@@ -29,6 +34,7 @@ from aam.evaluate.metrics import TITLES
 from aam.evaluate.numbers import with_limits
 from aam.evaluate.prediction_file import write_predictions
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.options import files_read
 from aam.predict.baseline_file import Provenance, as_prediction_table, split_digest
 from aam.predict.baselines import Columns, baselines_of, column_values, truth_of
 from aam.report.results import plain_json
@@ -42,7 +48,7 @@ def _check(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
     check_command(config)
     output = Path(config.output or "")
     for path in (output, output.with_suffix(".json")):
-        check_writable(path, config.overwrite)
+        check_output_file(path, config.overwrite, files_read(config).values())
     if config.train_samples is None or config.val_samples is None:
         return output, None
     return output, (config.train_samples, config.val_samples)

@@ -28,9 +28,11 @@ from aam.config_commands import BenchConfig, SimulateConfig
 from aam.contradictions import check_command
 from aam.data.simulate import simulate
 from aam.device.device import device_name, prepare_device, slug
-from aam.device.files import check_writable, write_text
+from aam.device.files import write_text
+from aam.device.output_folder import check_output_file
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
+from aam.options import files_read
 from aam.training.steps import STAGES
 
 # Sizes of the public predecessor, and the batch of which it needed 10 s and 5.9 GB a step.
@@ -168,7 +170,7 @@ def bench(config: BenchConfig) -> None:
     device = prepare_device(RunConfig(device=config.device, threads=config.threads))
     name = device_name(device)
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
-    check_writable(output, overwrite=True)
+    check_output_file(output, True, files_read(config).values())
     if output.is_dir():
         raise InputError(f"--output: {output} is a folder, expected a JSON file")
     results: dict[str, Measurements] = {}

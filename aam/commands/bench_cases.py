@@ -21,21 +21,21 @@ import torch
 from aam.commands.bench_processes import time_unifrac_processes
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, UnifracMetric
 from aam.data.region import RegionProfile
-from aam.data.study_inputs import load_study
+from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.device.device import prepare_device
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
 from aam.device.timing import count_operations, product_rate, seconds
+from aam.diversity.tables import unifrac_matrix
+from aam.diversity.unifrac import UnifracOptions
 from aam.io.newick import read_tree
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, save_model
 from aam.training.steps import make_steps
-from aam.unifrac.kernels import UnifracOptions
-from aam.unifrac.tiles import unifrac_matrix
 
 log = logging.getLogger("aam")
 

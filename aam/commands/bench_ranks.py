@@ -22,8 +22,7 @@ EPOCHS = 2
 
 # Options of each of two processes whose batches together are those of one.
 TWO: dict[str, tuple[str, ...]] = {
-    "data parallel": ("--distributed", "--batch-size", str(TrainConfig().batch_size // 2)),
-    "pipeline": ("--distributed", "--pipeline"),
+    "data parallel": ("--distributed", "--batch-size", str(TrainConfig().batch_size // 2))
 }
 
 
@@ -64,8 +63,8 @@ def time_two_processes(table: Path, tree: Path, repeats: int) -> dict[str, dict[
     """Return the speed of pretraining on a CPU in each of the ``ways``, which take turns, `repeats` times.
 
     Of each way ``samples_per_s`` and ``ratio``, to one process in the same turn: ``p50``, ``low`` and ``high``.
-    ``one`` process of one thread; two of them with ``data parallel`` or as a ``pipeline`` at the same batch; and
-    ``apart``, two that know nothing of each other, together: the most that two cores of this machine can do.
+    ``one`` process of one thread; two of them with ``data parallel`` at the same batch; and ``apart``, two that know
+    nothing of each other, together: the most that two cores of this machine can do.
     """
     words = [sys.executable, "-m", "aam", "pretrain", "--table", str(table), "--tree", str(tree)]
     words += ["--missing-tips", "drop", "--device", "cpu", "--threads", "1", "--epochs", str(EPOCHS), "--overwrite"]

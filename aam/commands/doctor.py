@@ -19,14 +19,16 @@ from aam.device.attention_checks import Checks, check_backends, choose_backends,
 from aam.device.device import prepare_device, read_facts
 from aam.device.doctor import collect_findings, print_report
 from aam.device.environment import container_and_job, watched_variables
-from aam.device.files import check_writable, write_text
+from aam.device.files import write_text
 from aam.device.options import RuntimeConfig
+from aam.device.output_folder import check_output_file
 from aam.device.platform import RECORDED, Facts, platform_of, recorded_platform
 from aam.device.precision import resolve_precision
 from aam.device.routing import OPERATIONS, probe_operation, routed_operations
 from aam.device.timing import copy_rate, product_rate
 from aam.errors import FAILED, FINISHED, InputError
 from aam.model.reference import activations
+from aam.options import files_read
 from aam.training.compilation import compile_verdict
 
 log = logging.getLogger("aam")
@@ -88,7 +90,7 @@ def doctor(config: DoctorConfig) -> int:
     """
     check_command(config)
     if config.output is not None:
-        check_writable(config.output, overwrite=True)
+        check_output_file(config.output, True, files_read(config).values())
     facts = recorded_platform()
     if facts is None:
         facts, measured = _examined(config)

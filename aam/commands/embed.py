@@ -16,11 +16,13 @@ import torch
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
-from aam.device.files import atomic_file, atomic_folder
+from aam.device.files import atomic_file
 from aam.device.options import RuntimeConfig
-from aam.engine.run_directory import check_output
+from aam.device.output_folder import MEMORY, RUN, OutputFolder
+from aam.engine.run_record import describe
 from aam.errors import InputError
 from aam.model.further import TaxaHead
+from aam.options import files_read, to_dict
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
 
@@ -140,10 +142,14 @@ def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth and every ASV, and its taxa where the model has some."""
     *_, folder = check_paths(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
-    check_output(folder, config.runtime.overwrite)
+    files = files_read(config)
+    suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
+    outputs = [RUN, "taxa.tsv", *MEMORY, *(f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes)]
+    output = OutputFolder(folder, "embed", outputs, [*files.values()], config.runtime.overwrite)
+    output.check()
     embedding = open_embedding(prepare_models(config.model, config.runtime), config)
     table, asvs = embedding.study.table, embedding.asvs.vectors
-    with atomic_folder(folder) as new:
+    with output.replaced(describe("embed", to_dict(config), files, {})) as new:
         _write_vectors(new, "samples", table.sample_ids, embedding.samples(), embedding.width, config.format)
         parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
         _write_vectors(new, "asvs", table.sequences, parts, embedding.width, config.format)

@@ -11,16 +11,17 @@ import numpy as np
 
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
-from aam.data.split import Split, check_groups
-from aam.data.split_file import read_split
+from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
-from aam.device.files import atomic_folder, file_digest
-from aam.engine.run_directory import check_output
+from aam.device.files import file_digest
+from aam.device.output_folder import MEMORY, RUN, OutputFolder
+from aam.engine.run_record import describe
 from aam.errors import InputError, shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable
 from aam.evaluate.target_predictions import Subset
 from aam.io.metadata import Metadata, align, read_metadata
+from aam.options import files_read, to_dict
 from aam.predict.baseline_file import Provenance, check_provenance, split_digest
 from aam.predict.baselines import Columns
 from aam.predict.saved_model import SavedModel, samples_with_labels
@@ -28,6 +29,10 @@ from aam.report.report import ReportData
 from aam.report.results import BaselineSource, evaluate_targets, write_results
 
 log = logging.getLogger("aam")
+
+OUTPUTS = (
+    RUN, "predictions.tsv", "metrics.json", "report.html", "figures/*.svg", "figures/[0-9]*-*/*.svg", *MEMORY,
+)  # fmt: skip
 
 
 def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str]) -> tuple[PredictionTable, list[str]]:
@@ -156,11 +161,13 @@ def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
 
 
 def evaluate_table(config: EvaluateConfig) -> None:
-    """Compare predictions with metadata and write metrics.json, report.html and predictions.tsv."""
+    """Compare predictions with metadata and write run.json, metrics.json, report.html and predictions.tsv."""
     metadata_path, folder = check_paths(config, metadata=config.metadata, output_dir=config.runtime.output_dir)
     if (not config.model) == (config.predictions is None):
         raise InputError("give --model and --table, or --predictions; one of the two")
-    check_output(folder, config.runtime.overwrite)
+    files = files_read(config)
+    output = OutputFolder(folder, "evaluate", OUTPUTS, [*files.values()], config.runtime.overwrite)
+    output.check()
     metadata = read_metadata(metadata_path)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
@@ -203,7 +210,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         warnings=(*warnings, *about_intervals, *about_baselines),
         transductive=_saw_unlabelled(models, table.sample_ids),
     )
-    with atomic_folder(folder) as new:
+    with output.replaced(describe("evaluate", to_dict(config), files, {})) as new:
         write_predictions(new / "predictions.tsv", table)
         write_results(new, results)
     log.info("all tables: %s", folder / "report.html")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Sequence
@@ -15,11 +14,12 @@ import numpy.typing as npt
 
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import ExplainConfig
-from aam.data.split_file import read_split
+from aam.data.splits import read_split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.device.files import atomic_folder, write_text
-from aam.engine.run_directory import check_output
+from aam.device.files import write_text
+from aam.device.output_folder import MEMORY, RUN, OutputFolder
+from aam.engine.run_directory import EXPLANATION
 from aam.engine.run_record import describe
 from aam.errors import InputError, Problems, shown
 from aam.explain.effects import TargetEffects, joined_effects
@@ -33,7 +33,7 @@ from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints, Phylogeny
 from aam.io.taxonomy import Taxonomy, read_taxonomy
-from aam.options import given, to_dict
+from aam.options import files_read, given, to_dict
 from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report_html import IMPORTANCES, with_importances
@@ -225,11 +225,12 @@ def explain_model(config: ExplainConfig) -> None:
     """
     check_paths(config)
     report = _report_of_run(config.model) if config.runtime.output_dir is None else None
-    folder = given(config.runtime.output_dir) if report is None else report.with_name("explanation")
-    check_output(folder, config.runtime.overwrite)
+    folder = given(config.runtime.output_dir) if report is None else report.with_name(EXPLANATION)
+    output = explanation_folder(folder, config)
+    output.check()
     config = replace(config, model=_model_folders(config.model))
     result = explained(config)
-    write_explained(folder, result)
+    write_explained(output, result)
     if report is not None:
         importances = importances_html(result.explanations, result.notes, config.top)
         write_text(report, with_importances(report.read_text(encoding="utf-8"), importances))
@@ -265,23 +266,34 @@ def explained(config: ExplainConfig, models: Sequence[SavedModel] = ()) -> Expla
     return Explained(tuple(of_targets), config, tuple(notes))
 
 
-def write_explained(folder: Path, result: Explained) -> None:
+def explanation_folder(folder: Path, config: ExplainConfig) -> OutputFolder:
+    """Return the folder that an explanation is to be written to, whose targets are not known yet."""
+    return OutputFolder(folder, "explain", _outputs(["*"]), [*files_read(config).values()], config.runtime.overwrite)
+
+
+def _outputs(folders: Sequence[str]) -> list[str]:
+    """Return the names of what an explanation writes, with a folder for each target."""
+    tables = [f"{name}.tsv" for name in ("features", "taxa", "clades", "samples", "effects")]
+    names = (*tables, "importance.qza", "figures/*.svg")
+    return [RUN, "explain.html", *MEMORY, *(f"{folder}/{name}" for folder in folders for name in names)]
+
+
+def write_explained(output: OutputFolder, result: Explained) -> None:
     """Write tables, an artifact, figures and a page of each target to a new folder."""
     config, explanations, notes = result.config, result.explanations, list(result.notes)
     ids = explanations[0].effects.sample_ids
     files = {name: path for name in FILES if isinstance(path := getattr(config, name), Path)}
     models_by_name = {f"model {number}": path for number, path in enumerate(config.model, start=1)}
     about = describe("explain", to_dict(config), {**files, **models_by_name}, {"samples": len(ids), "notes": notes})
-    with atomic_folder(folder) as new:
-        write_text(new / "run.json", json.dumps(about, indent=1) + "\n")
-        names = folder_names([one.effects.spec.name for one in explanations])
+    names = folder_names([one.effects.spec.name for one in explanations])
+    with replace(output, outputs=_outputs(names)).replaced(about) as new:
         for name, explanation in zip(names, explanations, strict=True):
             write_explanation(new / name, explanation)
             write_figures(new / name / "figures", explanation, config.top)
             for line in _summary(explanation):
                 log.info("%s", line)
         write_text(new / "explain.html", explanation_html(explanations, notes, config.top))
-    log.info("%s: %d samples explained", folder, len(ids))
+    log.info("%s: %d samples explained", output.folder, len(ids))
 
 
 def _named_asvs(study: Study, taxonomy: Taxonomy | None) -> Asvs:

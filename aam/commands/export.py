@@ -19,9 +19,10 @@ from aam.contradictions import check_command
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.device.extras import import_extra
-from aam.device.files import atomic_folder
+from aam.device.output_folder import RUN, OutputFolder
+from aam.engine.run_record import describe
 from aam.errors import InputError, RunError
-from aam.options import given
+from aam.options import files_read, given, to_dict
 from aam.predict.exported import (
     AXES,
     ODD_BATCHES,
@@ -58,6 +59,9 @@ def export_model(config: ExportConfig) -> None:
         What was written differs from the network.
     """
     check_command(config)
+    files, outputs = files_read(config), [RUN, FILES[config.format], "description.json"]
+    folder_of_results = OutputFolder(given(config.output), "export", outputs, [*files.values()], config.overwrite)
+    folder_of_results.check()
     models = load_models([given(config.model)], torch.device("cpu"))
     if len(models) > 1:
         raise InputError(f"--model: {len(models)} models, which are exported one by one; name one of them")
@@ -67,8 +71,8 @@ def export_model(config: ExportConfig) -> None:
     # torch chooses the attention: the back ends of this machine are no part of a model.
     use_backends({})
     module = (ExportedModel(saved) if part == "model" else ExportedEncoder(saved.required_network)).eval()
-    output = given(config.output)
-    with atomic_folder(output) as folder, torch.no_grad(), _without_remarks():
+    output, about = given(config.output), describe("export", to_dict(config), files, {})
+    with folder_of_results.replaced(about) as folder, torch.no_grad(), _without_remarks():
         run = (_write_onnx if config.format == "onnx" else _write_torch)(module, saved, part, folder)
         difference = max(_difference(run, saved, part, seed) for seed in range(len(ODD_BATCHES)))
         if not difference <= TOLERANCE:

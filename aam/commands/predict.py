@@ -6,7 +6,6 @@ import logging
 
 from aam.commands.apply import check_paths, load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
-from aam.device.files import check_writable
 from aam.evaluate.prediction_file import write_predictions
 
 log = logging.getLogger("aam")
@@ -21,7 +20,6 @@ def predict_table(config: PredictConfig) -> None:
         Missing options, a damaged model, a bad table, an output that exists.
     """
     *_, output = check_paths(config, model=config.model, table=config.table, output=config.output)
-    check_writable(output, config.runtime.overwrite)
     models, study, _ = load_models_and_table(config)
     table = predict_samples(models, study, config.prediction_passes, config.runtime)
     write_predictions(output, table)

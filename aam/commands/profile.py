@@ -22,12 +22,14 @@ from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
 from aam.contradictions import check_command
 from aam.device.device import device_name
-from aam.device.files import atomic_file, check_writable, write_text
+from aam.device.files import atomic_file, write_text
 from aam.device.memory import memory_limit
+from aam.device.output_folder import MEMORY, RUN, OutputFolder
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
+from aam.engine.run_record import describe
 from aam.errors import InputError
-from aam.options import given
+from aam.options import files_read, given, to_dict
 from aam.training.memory_budget import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
 
@@ -98,7 +100,12 @@ def profile(config: ProfileConfig) -> None:
     """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to ``--output-dir``."""
     check_command(config)
     folder = given(config.runtime.output_dir)
-    check_writable(folder, config.runtime.overwrite)
+    files, outputs = files_read(config), [RUN, "profile.json", "trace.json", "lr.png", *MEMORY]
+    output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)
+    output.check()
+    about = describe("profile", to_dict(config), files, {})
+    folder.mkdir(parents=True, exist_ok=True)
+    output.begin(about)
     run = RunConfig(**vars(config.runtime))
     training_config = FineTuneConfig(data=config.data, model=config.model, train=config.train, runtime=run)
     measurements: Measurements = {}

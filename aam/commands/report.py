@@ -8,7 +8,8 @@ from pathlib import Path
 from aam.config_commands import ReportConfig
 from aam.contradictions import check_command
 from aam.device.files import write_text
-from aam.engine.run_record import RUN, read_record
+from aam.device.output_folder import RUN
+from aam.engine.run_record import read_record
 from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
 from aam.report.run_comparison import Run, compare_runs_html, read_runs

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from aam.data.loader import Loader
-from aam.data.split import SUBSETS, Split
+from aam.data.splits import SUBSETS, Split
 from aam.device.device import device_name
-from aam.device.distributed import SINGLE
 from aam.training.inputs import Prepared, labels_used
 
 
@@ -71,7 +70,6 @@ def _split_line(prepared: Prepared, split: Split) -> str:
     line = f"{name}samples: {', '.join(sizes)}"
     if not train.epochs or (config.targets.metadata_column and not config.targets.network_predicts):
         return line
-    world = SINGLE if config.runtime.pipeline else prepared.world
-    loader = Loader(study, study.rows(used.ids("train")), train.batch_size, shuffle=True, world=world)
+    loader = Loader(study, study.rows(used.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
     steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
     return f"{line}; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"

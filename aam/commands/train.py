@@ -16,15 +16,16 @@ from aam.commands.start_message import dry_run_message, start_message
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.contradictions import check_command
-from aam.data.duplicates import duplicates_across_subsets
-from aam.data.split import SUBSETS, Split
+from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
 from aam.device.decisions import decide_execution
 from aam.device.files import seen_from_here
 from aam.device.launch import launch, process_count
+from aam.device.manifest import MANIFEST
+from aam.device.output_folder import LIST, MEMORY, RUN
 from aam.device.process_group import is_launched, process_group
 from aam.encoders import model_folder
 from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import describe, earlier_decisions
+from aam.engine.run_record import describe, earlier_decisions, training_outputs
 from aam.engine.signals import Signals
 from aam.errors import FINISHED, shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
@@ -70,6 +71,19 @@ def options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, A
     return options, {name: path for name, path in values.items() if isinstance(path, Path)}
 
 
+def _outputs(config: FineTuneConfig) -> list[str]:
+    """Return the names of what a run may write, as run.json lists them."""
+    folders = [""] if config.data.cv is None else ["", "fold-*/"]
+    model = ("model.json", "members.json")
+    ensemble = [f"model/fold-*/{file}" for file in (MANIFEST, "*.safetensors", *model)]
+    return [
+        RUN, "metrics.json", "predictions.tsv", "report.html", "figures/*.svg", "figures/[0-9]*-*/*.svg", *MEMORY,
+        *(f"{folder}{name}" for folder in folders for name in ("split.tsv", VALIDATION)),
+        *(name for folder in folders for name in training_outputs(folder, model)),
+        *(ensemble if config.targets.ensemble else ()),
+    ]  # fmt: skip
+
+
 def _make_decisions(prepared: Prepared) -> tuple[Prepared, dict[str, Any]]:
     """Decide on attention, batch size and compiler by this machine or the run that is resumed.
 
@@ -101,13 +115,13 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         check_command(given)
         return launch(process_count(config.runtime), sys.argv[1:])
     with Signals() as signals, process_group(config.runtime) as world:
-        check_command(given, world.size)
+        check_command(given)
         prepared = load_inputs(config, world)
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study
-        ranks = 1 if config.runtime.pipeline else world.size
-        devices = {"device": str(prepared.device), "ranks": ranks}
+        devices = {"device": str(prepared.device), "ranks": world.size}
         facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
+        facts |= {LIST: _outputs(prepared.config)}
         about = describe(command, *options_and_files(command, prepared.config), facts)
         check_targets(prepared)
         for line in start_message(prepared, command) if world.is_main else ():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import math
 import time
@@ -15,14 +14,14 @@ from typing import Any
 from aam.commands.train import options_and_files
 from aam.config import FineTuneConfig
 from aam.config_tune import SearchConfig, TuneConfig
-from aam.data.split import Split
-from aam.data.split_file import write_split
+from aam.data.splits import Split, write_split
 from aam.device.extras import import_extra
 from aam.device.files import remove, seen_from_here, write_text
 from aam.device.folder_lock import share_folder
+from aam.device.output_folder import LIST, RUN
 from aam.device.rng import generator
-from aam.engine.run_directory import check_output, remove_earlier_run
-from aam.engine.run_record import RUN, check_same, describe, read_record
+from aam.engine.run_directory import output_folder
+from aam.engine.run_record import check_same, describe, read_record
 from aam.errors import InputError, RunError
 from aam.evaluate.numbers import number
 from aam.options import given, to_dict, to_toml
@@ -34,6 +33,11 @@ from aam.training.trials import fold_errors, inner_folds, without_test
 log = logging.getLogger("aam")
 
 STORAGE, BEST, TRIALS, SPLIT = "trials.db", "best.toml", "trials", "split.tsv"
+
+OUTPUTS = [
+    RUN, BEST, SPLIT, STORAGE, f"{STORAGE}-*", f"{TRIALS}/*/**", "trials.tsv", "importance.tsv", "tune.html",
+    "figures/*.svg",
+]  # fmt: skip
 
 # Options that choose the split, which the file of the split replaces.
 OF_SPLIT = ("split", "split_column", "test_fold", "test_size", "stratify")
@@ -111,16 +115,16 @@ def _shared_study(
     files |= {} if config.search.search_space is None else {"search_space": config.search.search_space}
     # More trials may be asked for later.
     same = dataclasses.replace(config, search=dataclasses.replace(config.search, trials=SearchConfig().trials))
-    about = describe("tune", to_dict(same), files, {"depth": prepared.study.depth})
+    about = describe("tune", to_dict(same), files, {"depth": prepared.study.depth, LIST: OUTPUTS})
+    output = output_folder(folder, about, config.runtime.overwrite, reserved=(TRIALS,))
     resumes = config.runtime.resume_from == "auto" and (folder / RUN).is_file()
     if not resumes:
-        check_output(folder, config.runtime.overwrite)
+        output.check()
 
     def prepare() -> None:
         if not resumes:
-            remove_earlier_run(folder, about["inputs"])
+            output.begin(about)
             write_split(folder / SPLIT, prepared.splits[0])
-            write_text(folder / RUN, json.dumps(about, indent=1) + "\n")
         check_same(read_record(folder / RUN), about)
         remove(folder / TRIALS)
         _repeat_killed(_open_study(folder, config, options))

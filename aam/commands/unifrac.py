@@ -13,20 +13,19 @@ from aam.config_commands import UnifracConfig
 from aam.contradictions import check_command
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
-from aam.device.files import check_writable, file_digest
+from aam.device.files import file_digest
 from aam.device.options import RuntimeConfig
+from aam.device.output_folder import check_output_file
 from aam.device.processors import available_cores, may_have_gpu
+from aam.diversity.batch import faith_pd, inner, samples_without_tips
+from aam.diversity.tables import parse_stripe, read_stripes, stripe_tiles, unifrac_tiles, write_stripe
+from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.terminal import ProgressBar
 from aam.errors import InputError, shown
 from aam.io.matrices import Tile, ids_beside, write_distances, write_faith_pd
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints
-from aam.options import given, to_dict
-from aam.unifrac.batch import faith_pd, inner, samples_without_tips
-from aam.unifrac.kernels import UnifracOptions
-from aam.unifrac.stripes import parse_stripe, read_stripes, stripe_tiles, write_stripe
-from aam.unifrac.tiles import unifrac_tiles
-from aam.unifrac.visits import Multiply
+from aam.options import files_read, given, to_dict
 
 log = logging.getLogger("aam")
 
@@ -71,7 +70,7 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     if config.device == "cpu" or (config.device == "auto" and not worth_it):
         return inner
     from aam.device.device import prepare_device
-    from aam.unifrac.on_device import multiply_on
+    from aam.diversity.batch import multiply_on
 
     device = prepare_device(RuntimeConfig(device=config.device, threads=config.threads))
     # MPS has no float64.
@@ -130,7 +129,7 @@ def write_unifrac(config: UnifracConfig) -> None:
     output = given(config.output)
     stripe = parse_stripe(config.stripe) if config.stripe else None
     if output.suffix == ".npy":
-        check_writable(ids_beside(output), config.overwrite)
+        check_output_file(ids_beside(output), config.overwrite, files_read(config).values())
     if config.merge:
         stripes = read_stripes(config.merge)
         _check_merged(config, stripes[0].identity)

@@ -35,7 +35,7 @@ class Batch:
     faith_pd : float32 [B], optional
         Faith PD of the same rarefied counts.
     further : dict of str to tensor
-        Further targets of pretraining by name, those of `aam.data.further_targets`.
+        Further targets of pretraining by name, those of `aam.data.auxiliary_targets`.
     target : float32 [B, T], optional
         Transformed numeric columns, NaN where missing.
     label : int64 [B, K], optional

@@ -1,7 +1,10 @@
-"""Rarefaction: reads of a sample drawn without replacement."""
+"""Rarefaction: reads of a sample taken at random without replacement, and the depth where none is asked for."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -9,6 +12,7 @@ import numpy.typing as npt
 
 from aam.data.table import Integers, SampleTable
 from aam.device.rng import generator
+from aam.errors import InputError
 
 # Up to here numpy's shuffle of the reads is faster than its draw per ASV (23 against 50 us at 20,000 reads).
 MAX_SHUFFLED = 1 << 17
@@ -54,3 +58,107 @@ def rarefied_row(
     drawn = rarefy(values, depth, generator(seed, "rarefy", epoch, table.sample_ids[row]))
     kept = np.flatnonzero(drawn)
     return columns[kept], drawn[kept]
+
+
+KEPT_TENTHS = 9
+# Fewer reads say little about which ASVs a sample has, so they are never chosen, only asked for.
+LOWEST_DEPTH = 500
+SMALLEST_CLASS = 10
+
+Labels = Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class DepthChoice:
+    """A rarefaction depth and why it is this one.
+
+    Attributes
+    ----------
+    depth : int
+        Reads of each sample.
+    decided_by : str
+        The samples that allow no larger depth, as a message names them.
+    without_classes : int
+        The depth that all samples alone would allow, which is that of a run without class columns.
+    keeping : int
+        The largest depth that keeps 90 % everywhere; below `depth` where that is `LOWEST_DEPTH`.
+    """
+
+    depth: int
+    decided_by: str
+    without_classes: int
+    keeping: int
+
+    def message(self) -> str:
+        """Return a sentence for the log: the depth, what decides it, and what another choice would be."""
+        if self.keeping < self.depth:
+            return (
+                f"rarefaction depth: {self.depth} reads, the least that is chosen unasked, though 90 % of "
+                f"{self.decided_by} reach only {self.keeping}; pass --rarefy-depth to choose another"
+            )
+        text = f"rarefaction depth: {self.depth} reads, the largest that keeps 90 % of {self.decided_by}"
+        if self.depth < self.without_classes:
+            text += f"; without class columns, as in aam pretrain, it would be {self.without_classes}"
+        return text
+
+
+def _largest_kept(depths: Sequence[int]) -> int:
+    """Return the largest depth that 90 % of the samples reach."""
+    kept = -(-KEPT_TENTHS * len(depths) // 10)
+    return sorted(depths, reverse=True)[kept - 1]
+
+
+def choose_depth(
+    depths: npt.NDArray[np.int64], classes: Mapping[str, Labels] | None = None, training: Collection[int] | None = None
+) -> DepthChoice:
+    """Choose the largest depth that keeps 90 % of all samples and of every class of 10 training samples or more.
+
+    Labels of other than training samples decide nothing, and no depth below `LOWEST_DEPTH` is chosen.
+
+    Parameters
+    ----------
+    depths : int64 [N]
+        Reads of each sample.
+    classes : mapping, optional
+        The class of each sample, none where it is missing, by metadata column.
+    training : collection of int, optional
+        Rows of the training samples; all where it is not given.
+
+    Raises
+    ------
+    InputError
+        No sample reaches `LOWEST_DEPTH`.
+    """
+    reads = depths.tolist()
+    candidates = {"all samples": _largest_kept(reads)}
+    without_classes = max(candidates["all samples"], LOWEST_DEPTH)
+    rows = range(len(reads)) if training is None else sorted(training)
+    for column, labels in (classes or {}).items():
+        members: dict[str, list[int]] = {}
+        for row in rows:
+            label = labels[row]
+            if label is not None:
+                members.setdefault(label, []).append(reads[row])
+        for label, depths_of_class in members.items():
+            if len(depths_of_class) >= SMALLEST_CLASS:
+                name = f"the {len(depths_of_class)} training samples of class {label!r} of {column!r}"
+                candidates[name] = _largest_kept(depths_of_class)
+    decided_by = min(candidates, key=lambda name: candidates[name])
+    keeping = candidates[decided_by]
+    if max(reads) < LOWEST_DEPTH:
+        hint = f"; 90 % of {decided_by} have {keeping} or more" if keeping > 0 else ""
+        raise InputError(
+            f"no sample has {LOWEST_DEPTH} reads, the least that is chosen unasked (the deepest has {max(reads)}); "
+            f"pass --rarefy-depth to use fewer{hint}"
+        )
+    return DepthChoice(max(keeping, LOWEST_DEPTH), decided_by, without_classes, keeping)
+
+
+def dropped_by_class(labels: Mapping[str, str | None], dropped: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Return how many samples of each class are dropped, and how many it has; a missing class is the key ''.
+
+    `labels` maps sample ids to classes.
+    """
+    totals = Counter(label or "" for label in labels.values())
+    fewer = Counter(labels[sample] or "" for sample in dropped if sample in labels)
+    return {label: (fewer[label], totals[label]) for label in sorted(totals)}

@@ -1,23 +1,33 @@
-"""A study ready to learn from: table, tree, metadata and targets, aligned."""
+"""A study ready to learn from: table, tree, metadata and targets, read, aligned and cut to the rarefaction depth."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import logging
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
+from scipy.sparse import block_diag, csr_array
 
-from aam.config import DataConfig
+from aam.config import NO_TREE, DataConfig
+from aam.data.auxiliary_targets import Taxa
 from aam.data.placement import Placement, ReferenceTree
-from aam.data.table import SampleTable
-from aam.data.taxa import Taxa
-from aam.io.matrices import DistanceMatrix
-from aam.io.metadata import Metadata
-from aam.io.phylogeny import Phylogeny
+from aam.data.rarefaction import Labels, choose_depth, dropped_by_class
+from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile
+from aam.data.splits import split_samples
+from aam.data.table import SampleTable, check_length, deep_enough, make_table, read_table, select_samples, trim
+from aam.data.tokens import encode
+from aam.errors import InputError, Problems, shown
+from aam.io.matrices import DistanceMatrix, read_distances
+from aam.io.metadata import Metadata, align, read_metadata
+from aam.io.newick import pruned_tree
+from aam.io.phylogeny import Ints, Phylogeny
 from aam.io.taxonomy import Lineage
 
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
@@ -71,7 +81,7 @@ class Study:
         Samples below the depth, and their reads.
     target, label : float32 [N, T] and int64 [N, K], optional
     further : tuple of str
-        Further targets of pretraining that batches carry (`aam.data.further_targets`).
+        Further targets of pretraining that batches carry (`aam.data.auxiliary_targets`).
     lineages : tuple of tuple of str
         Lineage of each ASV, empty where not known; nothing where no taxonomy was read.
     taxa : Taxa, optional
@@ -146,3 +156,306 @@ class Study:
         """Return the rows of the table of the samples named."""
         place = self.table.row_of
         return np.array([place[name] for name in sample_ids], np.int64)
+
+
+log = logging.getLogger("aam")
+
+
+def _read_inputs(config: DataConfig, max_bp: int | None, columns: Sequence[str]) -> tuple[SampleTable, Metadata | None]:
+    """Return table and metadata; problems of both come in one message."""
+    problems = Problems()
+    table, metadata = None, None
+    if config.table is None:
+        problems.add("--table: not given; name the feature table (.biom, .qza or .tsv)")
+    else:
+        try:
+            table = _read_table(config, config.table, max_bp)
+        except InputError as error:
+            problems.extend(error)
+    if config.metadata is None and columns:
+        problems.add(f"--metadata: not given, but columns {shown(columns)} are asked for")
+    if config.metadata is not None:
+        try:
+            metadata = read_metadata(config.metadata)
+            metadata.require(columns)
+        except InputError as error:
+            problems.extend(error)
+    if config.tree is not None and config.unifrac_matrix is not None:
+        problems.add("--tree and --unifrac-matrix: both given; distances come from one of them")
+    for path, name in ((config.tree, "--tree"), (config.unifrac_matrix, "--unifrac-matrix")):
+        if path is not None and not path.is_file():
+            problems.add(f"{name}: {path} is no file")
+    problems.raise_if_any()
+    if table is None:
+        raise InputError("--table: nothing read")
+    return table, metadata
+
+
+def _read_table(config: DataConfig, path: Path, max_bp: int | None) -> SampleTable:
+    """Return the table with ASVs of at most `max_bp` nucleotides; without it they are as long as they are."""
+    if max_bp is None:
+        if config.trim:
+            raise InputError("--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim")
+        return read_table(path, config.sequences)
+    table = read_table(path, config.sequences)
+    if config.trim:
+        table = trim(table, max_bp)
+    check_length(table, max_bp)
+    return table
+
+
+def _classes(
+    metadata: Metadata | None, columns: Sequence[str], classifier: bool, ids: Sequence[str]
+) -> dict[str, Labels]:
+    """Return the classes of the samples `ids` by column, without numeric columns unless `classifier`."""
+    if metadata is None:
+        return {}
+    names = [name for name in columns if classifier or metadata.kinds[name] != "numeric"]
+    return {name: metadata.values(name, ids) for name in names}
+
+
+def _chosen_depth(
+    table: SampleTable,
+    metadata: Metadata | None,
+    classes: dict[str, Labels],
+    training: Collection[str] | None,
+    config: DataConfig,
+    seed: int,
+) -> int:
+    """Return the depth for these samples, by the classes of the training samples, and log why."""
+    if classes and training is None:
+        splits = split_samples(metadata, config, table.sample_ids, seed)
+        training = {name for split in splits for name in split.ids("train")}
+    rows = None if training is None else [row for row, name in enumerate(table.sample_ids) if name in training]
+    choice = choose_depth(table.depths, classes, rows)
+    log.log(logging.WARNING if choice.keeping < choice.depth else logging.INFO, "%s", choice.message())
+    return choice.depth
+
+
+def _log_dropped(table: SampleTable, classes: dict[str, Labels], dropped: Collection[str]) -> None:
+    """Say how many samples of each class the depth drops, where it drops any."""
+    for column, labels in classes.items() if dropped else ():
+        counts = dropped_by_class(dict(zip(table.sample_ids, labels, strict=True)), dropped)
+        lines = [f"{fewer} of {total} of {label or 'no class'!r}" for label, (fewer, total) in counts.items() if fewer]
+        log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
+
+
+def _matched_tree(config: DataConfig, table: SampleTable) -> tuple[Phylogeny | None, Ints | None]:
+    """Return the tree above the ASVs of a table and the tip of each, or nothing without a tree."""
+    if config.tree is None:
+        return None, None
+    if table.prepared is not None and (found := table.prepared.tree_of(config.tree, config.midpoint_root)) is not None:
+        missing = int((found[1] < 0).sum())
+        if not missing or config.missing_tips == "drop":
+            if missing:
+                log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(found[1]))
+            return found
+    # With --sequences the ids are hashes, and the tips may be called by either.
+    sequences = () if config.sequences is None else table.sequences
+    return pruned_tree(config.tree, table.feature_ids, config.missing_tips, config.midpoint_root, sequences)
+
+
+def load_study(
+    config: DataConfig,
+    max_bp: int | None,
+    seed: int,
+    columns: Sequence[str] = (),
+    class_columns: Sequence[str] = (),
+    classifier: bool = False,
+    optional: Sequence[str] = (),
+    training: Collection[str] | None = None,
+) -> Study:
+    """Read and align all inputs.
+
+    Parameters
+    ----------
+    config : DataConfig
+    max_bp : int, optional
+        Nucleotides of the longest ASV that is accepted; any length where it is not given (see `Study.longest`).
+    seed : int
+    columns : sequence of str
+        Metadata columns in which every sample needs a value.
+    class_columns : sequence of str
+        Those whose classes keep 90 % of their training samples when the depth is chosen, by `choose_depth`.
+    classifier : bool
+        Whether numeric `class_columns` hold classes.
+    optional : sequence of str
+        Metadata columns for which every sample needs a row but no value.
+    training : collection of str, optional
+        The training samples; where it is not given, those of the splits that `config` asks for.
+
+    Raises `InputError`: with every problem of table and metadata, or of the tree.
+    """
+    full_table, metadata = _read_inputs(config, max_bp, [*columns, *optional])
+    aligned = full_table
+    if metadata is not None:
+        aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns, config.missing))
+    classes = _classes(metadata, class_columns, classifier, aligned.sample_ids)
+    depth = config.rarefy_depth
+    if depth is None:
+        depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
+    table, dropped = deep_enough(aligned, depth)
+    _log_dropped(aligned, classes, dropped)
+    tree, tips = _matched_tree(config, table)
+    path = config.unifrac_matrix
+    matrix = None if path is None else read_distances(path).select(table.sample_ids)
+    return Study(
+        table=table,
+        tokens=torch.from_numpy(encode(table.sequences) if table.prepared is None else table.prepared.tokens),
+        lengths=table.lengths,
+        depth=depth,
+        seed=seed,
+        config=config,
+        tree=tree,
+        tips=tips,
+        matrix=matrix,
+        metadata=metadata,
+        all_sample_ids=full_table.sample_ids,
+        aligned_sample_ids=aligned.sample_ids,
+        dropped=dropped,
+    )
+
+
+# Names of files that say nothing; their folder names the study.
+PLAIN_NAMES = ("table", "feature-table")
+
+
+def study_names(tables: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the name of each study: that `given`, its file's, or its folder's where the file is called ``table``.
+
+    Raises `InputError`: two studies have one name.
+    """
+    names = list(given) or [path.resolve().parent.name if path.stem in PLAIN_NAMES else path.stem for path in tables]
+    if repeated := sorted(name for name, times in Counter(names).items() if times > 1):
+        if given:
+            raise InputError(f"--study-names: {shown(repeated)} is there twice; give each study a name of its own")
+        raise InputError(
+            f"--table: several studies are called {shown(repeated)}; give their files or folders other names, or each "
+            "one a name by --study-names"
+        )
+    return tuple(names)
+
+
+def _warn_of_regions(tables: Sequence[SampleTable], names: Sequence[str]) -> None:
+    """Log which studies hold ASVs of another region or strand than the first, or of another length."""
+    profile = RegionProfile.fit(tables[0].sequences)
+    for name, table in zip(names[1:], tables[1:], strict=True):
+        share = profile.shares(table.sequences)
+        if share["elsewhere"] > MOST_ELSEWHERE or share["reversed"] > MOST_REVERSED:
+            log.warning(
+                "warning: %s: %.0f %% of its ASVs are of another region than those of %s, and %.0f %% of the other "
+                "strand; samples of different studies are never compared, but one encoder reads both",
+                name, 100 * share["elsewhere"], names[0], 100 * share["reversed"],
+            )  # fmt: skip
+    lengths = {
+        name: round(np.median([len(s) for s in table.sequences])) for name, table in zip(names, tables, strict=True)
+    }
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        log.info("median lengths of ASVs in nucleotides: %s; --trim with --max-bp makes them equal", listed)
+
+
+def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str]:
+    """Return the ids of all samples; one that occurs in two studies is called ``STUDY/ID``."""
+    times = Counter(sample for table in tables for sample in table.sample_ids)
+    return [
+        sample if times[sample] == 1 else f"{name}/{sample}"
+        for name, table in zip(names, tables, strict=True)
+        for sample in table.sample_ids
+    ]
+
+
+def _read_one(path: Path, max_bp: int | None, trimmed: bool, problems: Problems) -> SampleTable | None:
+    """Return a table with ASVs of at most `max_bp` nucleotides, or add what is wrong with it to `problems`."""
+    try:
+        table = read_table(path)
+        if max_bp is not None:
+            table = trim(table, max_bp) if trimmed else table
+            check_length(table, max_bp)
+    except InputError as error:
+        problems.extend(error)
+        return None
+    return table
+
+
+def read_studies(
+    paths: Sequence[Path], names: Sequence[str], max_bp: int | None, trimmed: bool
+) -> tuple[SampleTable, npt.NDArray[np.int64]]:
+    """Return the samples of all tables over the distinct ASVs of all, and the study of each sample, int64 [N].
+
+    Raises
+    ------
+    InputError
+        With the problems of every table.
+    """
+    problems = Problems()
+    read = [_read_one(path, max_bp, trimmed, problems) for path in paths]
+    problems.raise_if_any()
+    tables = [table for table in read if table is not None]
+    _warn_of_regions(tables, names)
+    counts = csr_array(block_diag([table.counts for table in tables], format="csr"))
+    sequences = [sequence for table in tables for sequence in table.sequences]
+    origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
+    joined = make_table(counts, _sample_ids(tables, names), sequences, sequences)
+    log.info("%d studies: %d samples, %d distinct ASVs", len(tables), len(joined.sample_ids), len(joined.sequences))
+    return joined, origin
+
+
+def study_parts(
+    table: SampleTable, origin: Rows, names: Sequence[str], trees: Sequence[str], config: DataConfig
+) -> tuple[StudyPart, ...]:
+    """Return each study's name and, where it has one, its tree with the tip of each ASV of the joined table.
+
+    Raises
+    ------
+    InputError
+        A tree cannot be read, or lacks ASVs of its study that `config` does not allow to be missing.
+    """
+    parts = []
+    for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
+        if tree == NO_TREE:
+            parts.append(StudyPart(name))
+            continue
+        columns = table.columns_of(np.flatnonzero(origin == number))
+        ids = [table.sequences[column] for column in columns]
+        phylogeny, tips_of_columns = pruned_tree(Path(tree), ids, config.missing_tips, config.midpoint_root)
+        tips = np.full(len(table.sequences), -1, np.int64)
+        tips[columns] = tips_of_columns
+        parts.append(StudyPart(name, phylogeny, tips))
+    return tuple(parts)
+
+
+def load_studies(config: DataConfig, max_bp: int | None, seed: int) -> Study:
+    """Read the tables and trees of several studies and join them.
+
+    Raises
+    ------
+    InputError
+        Problems of the tables, then of the trees; no sample reaches the depth.
+    """
+    names = study_names(config.tables, config.study_names)
+    joined, origin = read_studies(config.tables, names, max_bp, config.trim)
+    if unknown := sorted(set(config.hold_out_study) - set(names)):
+        raise InputError(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
+    depth = config.rarefy_depth
+    if depth is None:
+        choice = choose_depth(joined.depths)
+        log.info("%s", choice.message())
+        depth = choice.depth
+    table, dropped = deep_enough(joined, depth)
+    place = {name: row for row, name in enumerate(joined.sample_ids)}
+    kept = origin[[place[name] for name in table.sample_ids]]
+    trees = config.trees or (NO_TREE,) * len(names)
+    return Study(
+        table=table,
+        tokens=torch.from_numpy(encode(table.sequences)),
+        lengths=table.lengths,
+        depth=depth,
+        seed=seed,
+        config=config,
+        parts=study_parts(table, kept, names, trees, config),
+        origin=kept,
+        all_sample_ids=joined.sample_ids,
+        aligned_sample_ids=joined.sample_ids,
+        dropped=dropped,
+    )

@@ -1,8 +1,9 @@
-"""Targets: metadata columns as numbers and classes, on scales fitted on the training samples only."""
+"""Labels: metadata columns as targets, covariates and weights, all fitted on the training samples only."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 from collections import Counter
@@ -14,9 +15,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from aam.config import Transform
+from aam.config import CovariateConfig, Loss, TargetConfig, Transform
+from aam.data.study import Study
 from aam.errors import InputError, Problems, shown
 from aam.io.metadata import Metadata, is_number
+from aam.options import pairs
 
 Kind = Literal["numeric", "class"]
 Floats = npt.NDArray[np.float64]
@@ -349,3 +352,254 @@ def _parsed(entry: Any) -> TargetSpec:
     ):
         raise ValueError(f"the values of {spec.name!r} do not belong together")
     return spec
+
+
+@dataclass(frozen=True)
+class Covariates:
+    """Columns that a model reads beside the ASVs.
+
+    Attributes
+    ----------
+    categorical : dict
+        The categories of the training samples by column, sorted.
+    numeric : dict
+        The scale of each column, from the training samples.
+    ranges : dict
+        Smallest and largest training value of each numeric column; models of earlier versions have none.
+    """
+
+    categorical: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    numeric: dict[str, Scale] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns."""
+        return (*self.categorical, *self.numeric)
+
+    def encode(self, metadata: Metadata | None, ids: Sequence[str]) -> dict[str, Any]:
+        """Return `category` int64 [N, C], 0 where empty or new, and `covariate` float32 [N, M], NaN where missing.
+
+        Without metadata every value is unknown; nothing is returned where there are no columns. Raises `InputError`
+        for text among numbers; `warnings` tells of values that differ from those of training.
+        """
+        if not self.columns:
+            return {}
+        category = np.zeros((len(ids), len(self.categorical)), np.int64)
+        covariate = np.full((len(ids), len(self.numeric)), math.nan, np.float32)
+        if metadata is None:
+            return {"category": category, "covariate": covariate}
+        for column, (name, levels) in enumerate(self.categorical.items()):
+            code_of = {level: code for code, level in enumerate(levels, start=1)}
+            category[:, column] = [code_of.get(value or "", 0) for value in metadata.categories(name, ids)]
+        for column, (name, scale) in enumerate(self.numeric.items()):
+            covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
+        return {"category": category, "covariate": covariate}
+
+    def warnings(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
+        """Return a sentence for each way in which the values of the samples `ids` differ from those of training.
+
+        Missing values, categories that no training sample has, and numbers outside the training range.
+        """
+        messages = self.unknown_values(metadata, ids)
+        for name in self.ranges:
+            messages += self._out_of_range(name, metadata, ids)
+        return messages
+
+    def unknown_values(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
+        """Return a sentence for each column of the samples `ids` with missing values, or categories never trained."""
+        messages: list[str] = []
+        for name in self.columns:
+            where = f"{metadata.source}: covariate {name!r}"
+            values = metadata.categories(name, ids) if name in self.categorical else metadata.values(name, ids)
+            if missing := sum(value is None for value in values):
+                share = "all" if missing == len(ids) else f"{missing} of"
+                messages.append(f"{where} has no value for {share} {len(ids)} samples; read as unknown")
+            if name in self.categorical:
+                messages += self._new_categories(where, name, values)
+        return messages
+
+    def _new_categories(self, where: str, name: str, values: Sequence[str | None]) -> list[str]:
+        levels = self.categorical[name]
+        new = Counter(value for value in values if value is not None and value not in levels)
+        if not new:
+            return []
+        names = shown(sorted(new))
+        return [
+            f"{where}: {new.total()} samples are in categories that no training sample has ({names}); read as unknown"
+        ]
+
+    def _out_of_range(self, name: str, metadata: Metadata, ids: Sequence[str]) -> list[str]:
+        low, high = self.ranges[name]
+        numbers = metadata.numbers(name, ids)
+        outside = np.flatnonzero((numbers < low) | (numbers > high))
+        if not len(outside):
+            return []
+        beyond = np.maximum(low - numbers[outside], numbers[outside] - high)
+        farthest = outside[int(np.argmax(beyond))]
+        return [
+            f"{metadata.source}: covariate {name!r}: {len(outside)} of {len(ids)} samples lie outside the training "
+            f"range, {low:g} to {high:g}; the "
+            f"farthest is {numbers[farthest]:g} (sample {ids[farthest]!r}); is it in the same unit?"
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data, which `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Covariates:
+        """Return the covariates from the parsed JSON that `to_json` gave."""
+        levels = {name: tuple(map(str, levels)) for name, levels in value["categorical"].items()}
+        scales = {name: Scale(**scale) for name, scale in value["numeric"].items()}
+        ranges = {name: (float(low), float(high)) for name, (low, high) in value.get("ranges", {}).items()}
+        return cls(levels, scales, ranges)
+
+
+def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Sequence[str]) -> Covariates:
+    """Fit categories and scales on the training samples.
+
+    Raises
+    ------
+    InputError
+        With every column that is constant or empty there, or holds text among numbers.
+    """
+    covariates, problems = Covariates(), Problems()
+    metadata.require([*config.categorical_columns, *config.numeric_columns])
+    for name in (*config.categorical_columns, *config.numeric_columns):
+        categorical = name in config.categorical_columns
+        values = metadata.categories(name, train_ids) if categorical else metadata.values(name, train_ids)
+        levels = sorted({value for value in values if value is not None})
+        if len(levels) < 2:
+            problems.add(
+                f"{metadata.source}: covariate {name!r} is {shown(levels) or 'missing'} for all {len(train_ids)} "
+                "training samples and tells nothing; leave it out"
+            )
+        elif categorical:
+            covariates.categorical[name] = tuple(levels)
+        else:
+            try:
+                numbers = np.sort(metadata.numbers(name, train_ids))
+            except InputError as error:
+                problems.extend(error)
+                continue
+            spread = float(np.nanstd(numbers))
+            covariates.numeric[name] = Scale(float(np.nanmean(numbers)), spread if spread > 0 else 1.0)
+            covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+    problems.raise_if_any()
+    return covariates
+
+
+Weights = npt.NDArray[np.float32]
+LOSSES = get_args(Loss)
+
+
+def sample_weights(
+    metadata: Metadata, column: str, asked: tuple[str, ...], train_ids: Sequence[str], ids: Sequence[str]
+) -> Weights:
+    """Return weights float32 ``[N]`` of the samples `ids` by their category; 1 where it is empty.
+
+    `asked` is ``balanced``, training samples / (categories * samples of the category), or a weight for each category.
+    Raises `InputError`: categories without a weight or unknown ones, weights that are no finite numbers of 0 or more.
+    """
+    counts = Counter(value for value in metadata.categories(column, train_ids) if value is not None)
+    if asked in (("balanced",), ("auto",)):
+        weights = {name: counts.total() / (len(counts) * count) for name, count in counts.items()}
+    else:
+        option = "--categorical-loss-weights"
+        given, categories = pairs(asked, option), {*metadata.column(column)}
+        try:
+            weights = {name: float(weight) for name, weight in given.items()}
+        except ValueError:
+            weights = {"": math.nan}
+        problems = Problems()
+        learned = [weights.get(name, 1.0) for name in counts]
+        if not all(0 <= weight < math.inf for weight in weights.values()) or (learned and not any(learned)):
+            problems.add(
+                f"{option} is {' '.join(asked)}, expected finite numbers of 0 or more, one of them above 0 for a "
+                f"category of the training samples ({shown(sorted(counts))})"
+            )
+        if lacking := counts.keys() - given:
+            problems.add(f"{option} has no weight for {shown(sorted(lacking))}, which {column!r} has")
+        if odd := given.keys() - categories:
+            problems.add(f"{option} names {shown(sorted(odd))}, which {column!r} has not; it has {shown(counts, 20)}")
+        problems.raise_if_any()
+    return np.array([weights.get(value or "", 1.0) for value in metadata.categories(column, ids)], np.float32)
+
+
+def _with_losses(targets: Targets, config: TargetConfig) -> Targets:
+    """Return the targets, each numeric one with its own loss, and quantiles where the loss predicts them."""
+    names = [spec.name for spec in targets.numeric]
+    # As the predecessor did, a column may be called by its place.
+    losses = {
+        names[int(name)] if name.isdigit() and int(name) < len(names) else name: loss
+        for name, loss in pairs(config.loss_config, "--loss-config").items()
+    }
+    wrong = [f"{name}={loss}" for name, loss in losses.items() if name not in names or loss not in LOSSES]
+    if wrong:
+        expected = f"numeric columns ({shown(names)}) and their losses ({shown(LOSSES)})"
+        raise InputError(f"--loss-config has {shown(wrong)}, expected {expected}")
+    specs = []
+    for spec in targets.specs:
+        loss = losses.get(spec.name, config.loss_type)
+        levels = config.quantiles if spec.kind == "numeric" and loss == "quantile" else ()
+        specs.append(dataclasses.replace(spec, loss=loss, quantiles=levels))
+    return Targets(tuple(specs))
+
+
+def _check_fit(targets: Targets, config: TargetConfig, activation: str) -> None:
+    """Refuse options of targets that do not go with what the columns hold."""
+    problems = Problems()
+    width = len(targets.numeric) + sum(len(spec.labels) for spec in targets.classes)
+    if config.out_dim not in (None, width):
+        problems.add(f"--out-dim is {config.out_dim}, expected {width} for these columns; leave it out, it is derived")
+    kinds = {"mae": targets.numeric, "r2": targets.numeric, "val_loss": targets.specs}
+    if not kinds.get(config.best_metric, targets.classes):
+        problems.add(f"--best-metric {config.best_metric} is no metric of these columns; choose another")
+    for spec in targets.numeric:
+        if activation != "none" and spec.bounds is not None and spec.bounds[0] < 0:
+            problems.add(f"--output-activation {activation} gives no numbers below 0, but {spec.name!r} has some")
+    problems.raise_if_any()
+
+
+def supervised(
+    study: Study, targets: TargetConfig, covariates: CovariateConfig, activation: str, train_ids: Sequence[str]
+) -> tuple[Study, Targets, Covariates]:
+    """Return the study with targets, covariates and weights that were fitted on the samples `train_ids` alone.
+
+    Raises `InputError`: columns or options from which nothing can be learned.
+    """
+    metadata, ids = study.metadata, study.table.sample_ids
+    if not targets.metadata_column or metadata is None:
+        return study, Targets(()), Covariates()
+    fitted = fit_targets(
+        metadata, targets.metadata_column, train_ids,
+        classifier=targets.classifier, transform=targets.target_transform, normalize_by=targets.normalize_by,
+    )  # fmt: skip
+    fitted = _with_losses(fitted, targets)
+    _check_fit(fitted, targets, activation)
+    target, label = fitted.encode(metadata, ids)
+    fitted_covariates = fit_covariates(metadata, covariates, train_ids)
+    column = weight_column(targets, covariates)
+    asked = targets.categorical_loss_weights
+    weight = None if column is None else sample_weights(metadata, column, asked, train_ids, ids)
+    encoded = fitted_covariates.encode(metadata, ids)
+    labelled = dataclasses.replace(study, target=target, label=label, weight=weight, **encoded)
+    return labelled, fitted, fitted_covariates
+
+
+def weight_column(targets: TargetConfig, covariates: CovariateConfig) -> str | None:
+    """Return the column whose categories weigh samples, if any; `InputError` where weights have none to go with."""
+    if not targets.categorical_loss_weights:
+        return None
+    named = (targets.categorical_loss_weight_column, *covariates.categorical_columns)
+    column = next((name for name in named if name is not None), None)
+    if column is None:
+        raise InputError("--categorical-loss-weights: name their column by --categorical-loss-weight-column")
+    return column
+
+
+def optional_columns(targets: TargetConfig, covariates: CovariateConfig) -> list[str]:
+    """Return the metadata columns that may have gaps."""
+    column = weight_column(targets, covariates)
+    return [*covariates.categorical_columns, *covariates.numeric_columns, *(() if column is None else (column,))]

@@ -121,18 +121,22 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; on success sync its files and rename it to `path`.
-
-    A folder at `path` is moved aside first and removed last, so that at every moment one of the two is complete;
-    on an error it stands there as before.
-    """
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; it is removed at the end, unless it was renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent, path.name)
-    temporary, aside = _temporary(path), _temporary(path, REPLACED)
+    temporary = _temporary(path)
     try:
         temporary.mkdir()
         yield temporary
+    finally:
+        remove(temporary)
+
+
+def put_folder(temporary: Path, path: Path) -> None:
+    """Sync the files of a temporary folder and rename it to `path`; where that fails, what stood there stays."""
+    aside = _temporary(path, REPLACED)
+    try:
         for entry in sorted(temporary.rglob("*")):
             _sync(entry)
         _sync(temporary)
@@ -143,8 +147,19 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     finally:
         if aside.exists() and not path.exists():
             aside.replace(path)
-        remove(temporary)
         remove(aside)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; on success sync its files and rename it to `path`.
+
+    A folder at `path` is moved aside first and removed last, so that at every moment one of the two is complete;
+    on an error it stands there as before.
+    """
+    with partial_folder(path) as temporary:
+        yield temporary
+        put_folder(temporary, path)
 
 
 @contextlib.contextmanager

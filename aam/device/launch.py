@@ -31,12 +31,7 @@ END_SECONDS = 5.0
 
 
 def process_count(config: ProcessConfig) -> int:
-    """Return how many processes ``--data-parallel`` starts: one per visible GPU, or on CPU one per `threads` cores.
-
-    With ``--pipeline`` two.
-    """
-    if config.pipeline:
-        return 2
+    """Return how many processes ``--data-parallel`` starts: one per visible GPU, or on CPU one per `threads` cores."""
     if torch.cuda.is_available() and config.device != "cpu":
         return torch.cuda.device_count()
     return max(available_cores() // config.threads, 1) if config.threads else 1

@@ -71,6 +71,3 @@ class ProcessConfig(RuntimeConfig):
     fsdp_sharded_checkpoint: bool = option(
         False, "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.", rare=True
     )
-    pipeline: bool = option(
-        False, "Two processes share the work on each batch: one begins the ASVs, the other does the rest.", rare=True
-    )

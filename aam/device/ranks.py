@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 # Options that ask for several processes.
-MULTI_PROCESS_OPTIONS = ("distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint", "pipeline")
+MULTI_PROCESS_OPTIONS = ("distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint")
 
 # Variables of rank, number of ranks and rank on the node: those of torchrun, and those of SLURM.
 RANK_VARIABLES = (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))

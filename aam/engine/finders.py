@@ -19,8 +19,7 @@ from aam.device.memory import peak_memory, reset_peak, resident_memory
 from aam.device.precision import UNSCALED, Scaler
 from aam.device.rng import random_state, set_random_state
 from aam.device.timing import stage
-from aam.engine.losses import total_loss
-from aam.engine.step import MicroBatch, train_step
+from aam.engine.step import MicroBatch, total_loss, train_step
 from aam.engine.task import Task
 from aam.errors import RunError
 

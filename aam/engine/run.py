@@ -15,10 +15,11 @@ import torch
 from aam.device.device import prepare_device
 from aam.device.files import write_text
 from aam.device.launch import launch, process_count
+from aam.device.output_folder import LIST, RUN
 from aam.device.process_group import is_launched, process_group
 from aam.engine.options import RunConfig
 from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import describe
+from aam.engine.run_record import describe, training_outputs
 from aam.engine.signals import Signals
 from aam.errors import FINISHED
 from aam.options import to_dict
@@ -31,7 +32,9 @@ RESULTS = "metrics.json"
 class Command(NamedTuple):
     """A command that trains: the module that ``python -m`` runs, its name, its options and the files that it reads.
 
-    `splits_batches` says whether its ranks share the samples of a batch.
+    `splits_batches` says whether its ranks share the samples of a batch; `outputs` are names that it writes beside
+    run.json, metrics.json, and what training writes; `processes` how many ``--data-parallel`` starts; unset: as many as
+    this machine has room for.
     """
 
     module: str
@@ -40,6 +43,8 @@ class Command(NamedTuple):
     runtime: RunConfig
     files: Mapping[str, Path]
     splits_batches: bool = True
+    outputs: tuple[str, ...] = ()
+    processes: int | None = None
 
 
 def run_command(command: Command, work: Callable[[RunDirectory, torch.device], dict[str, Any]]) -> int:
@@ -49,10 +54,11 @@ def run_command(command: Command, work: Callable[[RunDirectory, torch.device], d
     """
     runtime = command.runtime
     if runtime.data_parallel and not is_launched(os.environ):
-        return launch(process_count(runtime), sys.argv[1:], command.module)
+        return launch(command.processes or process_count(runtime), sys.argv[1:], command.module)
     with Signals() as signals, process_group(runtime) as world:
         device = prepare_device(runtime)
-        facts = {"device": str(device), "ranks": world.size if command.splits_batches else 1}
+        facts: dict[str, Any] = {"device": str(device), "ranks": world.size if command.splits_batches else 1}
+        facts[LIST] = [RUN, RESULTS, *training_outputs(), *command.outputs]
         about = describe(f"{command.module} {command.name}", to_dict(command.config), command.files, facts)
         with RunDirectory.open(about, runtime, signals, world) as run:
             if run.finished:

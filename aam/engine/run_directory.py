@@ -5,67 +5,33 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aam.device.distributed import SINGLE, World
-from aam.device.files import PARTIAL, REPLACED, check_writable, remove, remove_partial, write_text
-from aam.device.folder_lock import LOCK, check_unlocked, lock_folder
+from aam.device.files import remove, remove_partial, write_text
+from aam.device.folder_lock import check_unlocked, lock_folder
 from aam.device.manifest import verify_manifest
+from aam.device.output_folder import LIST, RUN, OutputFolder
 from aam.engine.checkpoint import State, broadcast_state, load, load_latest, remove_later
 from aam.engine.options import RunConfig
-from aam.engine.run_record import CHECKPOINTS, RUN, Record, check_same, read_record
+from aam.engine.run_record import CHECKPOINTS, Record, check_same, read_record
 from aam.engine.signals import Signals
-from aam.errors import InputError, shown
+from aam.errors import InputError
 from aam.options import given
 
 log = logging.getLogger("aam")
 
 
-# Each folder of results of aam has at least one of these.
-RESULTS = ("metrics.jsonl", "predictions.tsv", "metrics.json", "samples.tsv", "samples.npy", "run.json")
-
-HIDDEN = (LOCK, PARTIAL, REPLACED)
+# What `aam explain` puts beside the report of a run; it explains that run and no later one.
+EXPLANATION = "explanation"
 
 
-def _entries(folder: Path) -> list[Path]:
-    """Return what a folder holds, without what `aam` keeps for itself; nothing where there is no folder."""
-    return [path for path in folder.iterdir() if not path.name.startswith(HIDDEN)] if folder.exists() else []
-
-
-def check_output(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds other files, or results of aam unless these are to be replaced."""
-    check_writable(folder, overwrite=True)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--output-dir: {folder} is a file, expected a folder")
-    if folder.is_dir() and not os.access(folder, os.W_OK):
-        raise InputError(f"--output-dir: no permission to write in {folder}")
-    if not _entries(folder):
-        return
-    if not any((folder / name).exists() for name in (*RESULTS, CHECKPOINTS)):
-        raise InputError(f"--output-dir: {folder} holds files, none of them of aam, and is left alone; choose another")
-    if not overwrite:
-        raise InputError(
-            f"--output-dir: {folder} holds results already; choose another folder, pass --overwrite, or go on with "
-            "a run that was ended by --resume-from auto"
-        )
-
-
-def check_inputs_outside(folder: Path, inputs: Record) -> None:
-    """Raise `InputError` where inputs of a run would be removed with the earlier run in `folder`."""
-    inside = [entry["path"] for entry in inputs.values() if Path(entry["path"]).resolve().is_relative_to(folder)]
-    if inside:
-        raise InputError(f"--overwrite would delete what the run reads: {shown(inside)}; choose another --output-dir")
-
-
-def remove_earlier_run(folder: Path, inputs: Record) -> None:
-    """Remove an earlier run, its results last; raise `InputError` where an input would be removed too."""
-    check_inputs_outside(folder, inputs)
-    for path in sorted(folder.iterdir(), key=lambda path: path.name in RESULTS):
-        if path.name != LOCK:
-            remove(path)
+def output_folder(folder: Path, about: Record, overwrite: bool, reserved: tuple[str, ...] = ()) -> OutputFolder:
+    """Return the folder of what `about` describes, with the names that it lists as outputs and the files it reads."""
+    inputs = [Path(entry["path"]) for entry in about["inputs"].values()]
+    return OutputFolder(folder, about["command"], about.get(LIST, ()), inputs, overwrite, reserved)
 
 
 @dataclass(eq=False)
@@ -101,8 +67,7 @@ class RunDirectory:
             if run.resumed:
                 run._resume()
             else:
-                remove_earlier_run(run.path, about["inputs"])
-                write_text(run.path / RUN, json.dumps(about, indent=1) + "\n")
+                run.output.begin(about)
             world.broadcast(b"resumed" if run.resumed else b"")
             yield run
 
@@ -120,9 +85,13 @@ class RunDirectory:
         if run.resumed:
             check_same(read_record(path / RUN), about)
         else:
-            check_output(path, runtime.overwrite)
-            check_inputs_outside(path, about["inputs"])
+            run.output.check()
         return run
+
+    @property
+    def output(self) -> OutputFolder:
+        """The folder, as what a new run may write to."""
+        return output_folder(self.path, self.about, self.runtime.overwrite, (EXPLANATION,))
 
     def plan(self) -> str:
         """Return what a run would do to the directory, for ``--dry-run``.
@@ -136,7 +105,9 @@ class RunDirectory:
         if self.resumed:
             return "the run there is finished" if self._is_complete() else "the run there would go on"
         after = "" if self.checkpoint is None else f", the run would go on from {self.runtime.resume_from}"
-        return ("everything there would be replaced" if _entries(self.path) else "free") + after
+        if not (removed := self.output.check()):
+            return "free" + after
+        return f"the earlier run there ({len(removed)} files) would be replaced, all else there would stay{after}"
 
     def _resume(self) -> None:
         """Add this call to the run.json of the earlier run."""
@@ -145,7 +116,8 @@ class RunDirectory:
         if not self._is_complete():
             earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
             resumed = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
-            write_text(self.path / RUN, json.dumps({**before, "resumed": resumed}, indent=1) + "\n")
+            listed = {LIST: self.about[LIST]} if LIST in self.about else {}
+            write_text(self.path / RUN, json.dumps({**before, **listed, "resumed": resumed}, indent=1) + "\n")
 
     def _load_checkpoint(self, path: Path) -> State:
         """Return the checkpoint `path`; raise `InputError` where it is not of a run like this."""

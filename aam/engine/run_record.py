@@ -17,6 +17,7 @@ import torch
 import aam
 from aam.device.files import file_digest, read_json
 from aam.device.manifest import MANIFEST
+from aam.device.output_folder import LIST, RUN
 from aam.engine.checkpoint import FACTS
 from aam.engine.options import RunConfig
 from aam.errors import InputError
@@ -35,15 +36,24 @@ HARMLESS = (
 LAST_BITS = (
     "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic", "attn_implementation",
     "allow_inexact_attention", "compile_model", "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint",
-    "pipeline",
 )  # fmt: skip
 
 # Environment variable that names the container image.
 IMAGE = "AAM_IMAGE"
 
-# Names in the directory of a run.
-RUN = "run.json"
+# Name in the directory of a run.
 CHECKPOINTS = "checkpoints"
+
+
+def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",)) -> list[str]:
+    """Return the names that training writes below `folder`; `model` are files of a model beside its tensors."""
+    files = (MANIFEST, "*.safetensors", *model)
+    return [
+        f"{folder}metrics.jsonl",
+        f"{folder}tensorboard/events.out.tfevents.*",
+        f"{folder}{CHECKPOINTS}/*step-*/*",
+        *(f"{folder}{name}/{file}" for name in ("model", "last") for file in files),
+    ]
 
 
 def _commit() -> str | None:
@@ -103,7 +113,7 @@ def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
     """
     first_values, second_values = flatten(first), flatten(second)
     inputs = {**first["inputs"], **second["inputs"]}
-    left_out = {"started", "resumed", *(f"config.runtime.{name}" for name in HARMLESS)}
+    left_out = {"started", "resumed", LIST, *(f"config.runtime.{name}" for name in HARMLESS)}
     left_out |= {f"inputs.{name}.path" for name in inputs}
     left_out |= {f"config.{part}.{name}" for name in inputs for part in ("data", "targets")}
     pairs = {

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.engine.losses import Terms
+from aam.device.distributed import SINGLE, World
+from aam.device.rng import generator
+from aam.engine.optimizer import make_optimizer
+from aam.engine.options import TrainingOptions
+
+# Losses by name, each as a sum and what it counts.
+Terms = dict[str, tuple[Tensor, Tensor]]
 
 Metrics = dict[str, float]
 
@@ -38,9 +46,9 @@ class Task:
         Whether the model is judged before training as well, as epoch 0.
     splits_batches : bool
         Whether, with several ranks, each rank holds its own samples of a batch.
-    splits_model : bool
-        Whether, with several ranks, each rank trains the parameters that `owner` gives it, and waits for no other
-        rank in a step.
+    steps_alone : bool
+        Whether, with several ranks, each rank trains parameters of its own and waits for no other rank in a step;
+        `gather` brings them together.
     """
 
     model: nn.Module
@@ -52,7 +60,7 @@ class Task:
     higher_is_better: bool = False
     validates_first: bool = False
     splits_batches: bool = True
-    splits_model: bool = False
+    steps_alone: bool = False
 
     @property
     def network(self) -> nn.Module:
@@ -93,12 +101,20 @@ class Task:
         """Return the modules whose gradients are clipped, each to a norm of its own."""
         return [self.model]
 
-    def owner(self, name: str) -> int:
-        """Return the rank that trains the parameter `name`, where ranks train different ones (`splits_model`)."""
-        return 0
+    def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
+        """Return the optimizer of the model.
 
-    def end_step(self, step: int, optimizer: Optimizer) -> None:
-        """Change the model after step `step` of the optimizer, for example by starting unused units anew."""
+        A task may give learning rates of its own, or change the model after each step by torch's
+        `Optimizer.register_step_post_hook`.
+        """
+        return make_optimizer(self.model, options)
+
+    def gather(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return values by name of parameter with those that other ranks train as these have them (`steps_alone`).
+
+        The values are weights, their average, or the state of the optimizer, called ``PARAMETER:NAME``.
+        """
+        return values
 
     def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
         """Prepare the model for `epoch`, for example by unfreezing some of it."""
@@ -106,10 +122,6 @@ class Task:
     def validate(self, network: nn.Module) -> Metrics:
         """Return metrics of held-out samples, empty without any; the network is in evaluation mode."""
         return {}
-
-    def learning_rate_factor(self, name: str) -> float:
-        """Return the factor by which the learning rate of the parameter `name` differs."""
-        return 1.0
 
     def describe_batch(self, batch: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return tensors and facts that describe a batch whose loss was not finite."""
@@ -121,3 +133,55 @@ class Task:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Load the facts that `state` returned."""
+
+
+class RowsTask(Task):
+    """A task whose batches are rows of a data set, in an order by seed and epoch; the ranks share each batch.
+
+    A subclass overrides `take` and `losses`. What `take` returns has ``to(device)`` and a length.
+
+    Parameters
+    ----------
+    model : nn.Module
+    rows : ndarray
+        int ``[N]``: the rows to train on.
+    batch_size : int
+        Rows of a batch on each rank.
+    seed : int
+    device : torch.device
+    world : World
+    splits_batches : bool
+        Whether each rank has its own rows of a batch; otherwise all have the same.
+    """
+
+    def __init__(
+        self, model: nn.Module, rows: npt.NDArray[np.int64], batch_size: int, seed: int, device: torch.device,
+        world: World = SINGLE, splits_batches: bool = True,
+    ) -> None:  # fmt: skip
+        self.model = model.to(device)
+        self.rows, self.seed, self.device, self.world = rows, seed, device, world
+        self.splits_batches = splits_batches
+        self.ranks = world.size if splits_batches else 1
+        self.batch_rows = batch_size * self.ranks
+        self.batches_per_epoch = -(-len(rows) // self.batch_rows)
+
+    def take(self, rows: Tensor) -> Any:
+        """Return the batch of these rows."""
+        raise NotImplementedError
+
+    def order(self, epoch: int) -> Tensor:
+        """Return the rows of an epoch in their order, ``[N]``; of ``[N, k]`` the k rows stay on one rank."""
+        return torch.from_numpy(generator(self.seed, "order", epoch).permutation(self.rows))
+
+    def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Any]]:
+        """Yield the batches of an epoch, this rank's share of each."""
+        for rows in self.order(epoch).split(self.batch_rows)[skip:]:
+            yield [self.take(rows.tensor_split(self.ranks)[self.world.rank if self.ranks > 1 else 0].flatten())]
+
+    def prepare(self, batch: Any, number: int) -> Any:
+        """Return a batch on the device."""
+        return batch.to(self.device)
+
+    def samples(self, batch: Any) -> int:
+        """Return the rows of a batch on all ranks."""
+        return len(batch) * self.ranks

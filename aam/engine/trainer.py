@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -24,11 +22,10 @@ from aam.device.rng import random_state, set_random_state
 from aam.device.sharding import full_tensor, is_sharded, parallelize, shard_like
 from aam.device.watchdog import Watchdog
 from aam.engine.checkpoint import State, save
-from aam.engine.losses import RunningMeans
-from aam.engine.optimizer import load_optimizer_state, make_optimizer, optimizer_state
+from aam.engine.optimizer import load_optimizer_state, optimizer_state
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.schedule import learning_rate
-from aam.engine.step import MicroBatch, StepOutcome, train_step
+from aam.engine.step import MicroBatch, RunningMeans, StepOutcome, train_step
 from aam.engine.task import Metrics, Task
 from aam.errors import RunError
 
@@ -115,11 +112,10 @@ class Trainer:
     def __post_init__(self) -> None:
         self.model = self.task.model
         self.device = self.task.device
-        # Ranks that train different parameters take their steps alone.
-        self.step_world = SINGLE if self.task.splits_model else self.world
+        self.step_world = SINGLE if self.task.steps_alone else self.world
         self.network = parallelize(self.task.network, self.runtime, self.step_world)
         self.scaler = make_scaler(self.runtime, self.device)
-        self.optimizer = make_optimizer(self.model, self.options, self.task.learning_rate_factor)
+        self.optimizer = self.task.configure_optimizer(self.options)
         self.epoch_steps = epoch_steps(self.task, self.options)
         self.total_steps = total_steps(self.task, self.options)
         self.average = copy.deepcopy(self.model.state_dict()) if self.options.ema_decay > 0 else {}
@@ -137,14 +133,14 @@ class Trainer:
         Every rank must call it.
         """
         self._read_pending()
-        self._exchange_parts()
+        self._gather_weights()
         kinds = {"model": self.model.state_dict(), "best": self.best_weights, "average": self.average}
         kinds["epoch_means"] = self._all_reduce(self.epoch_means).tensors()
         kinds["recent_means"] = self._all_reduce(self.recent_means).tensors()
         for name, value in random_state(self.device).items():
             for rank, state in enumerate(self.world.all_gather_arrays(value.cpu().numpy())):
                 kinds.setdefault(f"random{rank}", {})[name] = torch.from_numpy(state)
-        kinds["optimizer"] = self._optimizer_state()
+        kinds["optimizer"] = self.task.gather(optimizer_state(self.optimizer, self.model))
         tensors = {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
         facts = {"progress": dataclasses.asdict(self.progress), "scale": self.scaler.state_dict()}
         return State(tensors, {**facts, "task": self.task.state()})
@@ -188,20 +184,11 @@ class Trainer:
         sharded = self.model.state_dict()
         return {name: shard_like(value, sharded[name]) for name, value in weights.items()}
 
-    def _exchange_parts(self) -> None:
+    def _gather_weights(self) -> None:
         """Give every rank the weights that another one trains."""
-        for values in (self.model.state_dict(), self.average) if self.task.splits_model else ():
-            for name, value in values.items():
-                self.world.broadcast_tensor(value, self.task.owner(name))
-
-    def _optimizer_state(self) -> dict[str, Tensor]:
-        """Return the state of the optimizer, of each parameter as the rank has it that trains it."""
-        state = optimizer_state(self.optimizer, self.model)
-        if not self.task.splits_model:
-            return state
-        trained = {n: v.cpu() for n, v in state.items() if self.task.owner(n.rpartition(":")[0]) == self.world.rank}
-        of_ranks = self.world.all_gather_arrays(np.frombuffer(safetensors.torch.save(trained), np.uint8))
-        return {name: value for part in of_ranks for name, value in safetensors.torch.load(part.tobytes()).items()}
+        if self.task.steps_alone:
+            self.model.load_state_dict(self.task.gather(self.model.state_dict()))
+            self.average = self.task.gather(self.average)
 
     def _train_epoch(self) -> Metrics:
         self.model.train()
@@ -214,11 +201,11 @@ class Trainer:
             rate = self._take_step(step_batches)
             progress.seconds = time.perf_counter() - started
             self._record_step(rate)
-            if not self.task.splits_model or progress.step % LOG_STEPS == 0:
+            if not self.task.steps_alone or progress.step % LOG_STEPS == 0:
                 self.after_step(self)
             self.watch.heartbeat("the next batch")
         self._read_pending()
-        self._exchange_parts()
+        self._gather_weights()
         self.watch.end_epoch(f"epoch {progress.epoch + 1}")
         metrics = {f"train_{name}": value for name, value in self._read_means(self.epoch_means).items()}
         metrics["samples_per_s"] = progress.samples / progress.seconds
@@ -239,7 +226,6 @@ class Trainer:
         outcome = train_step(
             self.network, window, self.task, self.optimizer, self.scaler, self.step_world, self.options.max_grad_norm
         )
-        self.task.end_step(progress.step, self.optimizer)
         self._update_average()
         for means in (self.epoch_means, self.recent_means):
             means.add(*outcome)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from aam.data.draw import draw_rows, rows_read
+from aam.data.collate import draw_rows, rows_read
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig

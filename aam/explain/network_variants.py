@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from aam.data.draw import batch_of_reads
+from aam.data.collate import batch_of_reads
 from aam.data.study import Row, Rows, Study
 from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast

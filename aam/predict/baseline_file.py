@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aam.data.split import Split
+from aam.data.splits import Split
 from aam.data.targets import TargetSpec
 from aam.device.files import read_json
 from aam.errors import InputError, shown

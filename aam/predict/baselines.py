@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config_commands import ForestConfig
-from aam.data.draw import rarefied_table
-from aam.data.split import Split
+from aam.data.collate import rarefied_table
+from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.targets import TargetSpec
 from aam.evaluate.baselines import COVARIATES, DEPTH, DEPTH_AND_RICHNESS, MAJORITY, MEDIAN, RICHNESS, Baseline

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.draw import distances_of, draw_rows
+from aam.data.collate import distances_of, draw_rows
 from aam.data.study import Row, Study
 from aam.data.texts import Selected
-from aam.data.tokens import PAD, N
+from aam.data.tokens import kmer_words
 from aam.device.rng import splitmix64
-from aam.unifrac.dissimilarity import jaccard
+from aam.diversity.dissimilarity import jaccard
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -38,13 +38,9 @@ def kmer_counts(tokens: Bytes) -> sparse.csr_matrix:
 
     A word with N is left out.
     """
-    asvs, length = tokens.shape
-    if length < K:
-        return sparse.csr_matrix((asvs, 4**K))
-    windows = np.lib.stride_tricks.sliding_window_view(tokens, K, axis=1)
-    codes = (windows.astype(np.int32) - 1) @ 4 ** np.arange(K, dtype=np.int32)
-    row, place = np.nonzero(((windows != PAD) & (windows != N)).all(axis=2))
-    return sparse.csr_matrix((np.ones(len(row)), (row, codes[row, place])), shape=(asvs, 4**K))
+    words = kmer_words(torch.from_numpy(tokens), K).numpy()
+    row, place = np.nonzero(words < 4**K)
+    return sparse.csr_matrix((np.ones(len(row)), (row, words[row, place])), shape=(len(tokens), 4**K))
 
 
 def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:

@@ -15,10 +15,9 @@ import torch
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig
-from aam.data.covariates import Covariates
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
-from aam.data.targets import Targets
+from aam.data.targets import Covariates, Targets
 from aam.device.files import atomic_folder, read_json
 from aam.device.manifest import MANIFEST, verify_manifest, write_manifest
 from aam.device.tensor_file import read_tensors, write_shards, write_tensors

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.split import kfold
+from aam.data.splits import kfold
 from aam.device.rng import generator
 from aam.evaluate.metrics import auroc
 

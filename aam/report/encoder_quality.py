@@ -12,8 +12,8 @@ from scipy.sparse import csr_matrix
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.draw import draw_batch
-from aam.data.split import Split
+from aam.data.collate import draw_batch
+from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig
@@ -29,7 +29,7 @@ from aam.report.figures.ordination import ordination_figures
 from aam.report.figures.svg import Figure
 from aam.report.further_quality import diversity_table, taxa_table
 from aam.report.tables import Table
-from aam.unifrac.dissimilarity import jaccard
+from aam.diversity.dissimilarity import jaccard
 
 MAX_SAMPLES = 1000
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aam.data.taxa import SEPARATOR, taxon_at
+from aam.data.auxiliary_targets import SEPARATOR, taxon_at
 from aam.data.tokens import PAD
 from aam.evaluate.metrics import Array, pearson, regression_metrics
 from aam.io.taxonomy import Lineage

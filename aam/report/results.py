@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from aam.config_commands import ForestConfig
-from aam.data.split import Split, kfold
+from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.device.files import write_text

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from aam.device.files import read_json
-from aam.engine.run_record import RUN, Record, flatten, read_record
+from aam.device.output_folder import RUN
+from aam.engine.run_record import Record, flatten, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import Interval

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from aam.config import DataConfig
-from aam.data.draw import rarefied_table
-from aam.data.split import Split, Subset
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
+from aam.data.collate import rarefied_table
+from aam.data.splits import Split, Subset
+from aam.data.study import Study, load_study
 from aam.data.table import read_table
 from aam.data.tokens import encode
 from aam.device.files import write_text

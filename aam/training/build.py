@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from aam.data.batch import Batch
-from aam.data.covariates import Covariates
-from aam.data.draw import draw_batch
-from aam.data.split import Split
+from aam.data.collate import draw_batch
+from aam.data.splits import Split
 from aam.data.study import Study
-from aam.data.targets import Targets
+from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
 from aam.engine.checkpoint import State
 from aam.model.aam import Aam
@@ -24,7 +23,6 @@ from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
 from aam.training.heads import head_config, scale_samples
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
 from aam.training.linear_start import fit_heads
-from aam.training.pipeline import PipelineTask
 from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
 
@@ -125,8 +123,7 @@ def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:
     """Return the task that trains a network on its split."""
     config = prepared.config
-    task_class = PipelineTask if config.runtime.pipeline else AmpliconTask
     # Masked counts are drawn by the sequences of the ASVs, also where their vectors are computed beforehand.
     tokens = built.asvs is None or config.train.count_penalty > 0
     loaders = make_loaders(prepared, built.study, built.rows, tokens, built.heads.metric is not None)
-    return task_class(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)
+    return AmpliconTask(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)

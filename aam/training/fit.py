@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.region import RegionProfile
-from aam.data.split import Split
-from aam.data.split_file import write_split
+from aam.data.splits import Split, write_split
 from aam.data.study import EVALUATION, Study
 from aam.data.texts import Selected
 from aam.device.files import remove

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aam.data.batch import Batch
 from aam.device.shapes import Float, Int64
-from aam.engine.losses import Terms
+from aam.engine.task import Terms
 from aam.model.further import FurtherHeads, TaxaHead
 from aam.model.heads import DiversityHead
 from aam.training.losses import Term, pairs_of_samples, target_loss, unifrac_loss

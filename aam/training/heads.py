@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from aam.config import FineTuneConfig
-from aam.data.covariates import Covariates
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.data.study import Study
-from aam.data.targets import Targets
+from aam.data.targets import Covariates, Targets
 from aam.model.heads import FurtherConfig, HeadConfig
 
 SCALE_SAMPLES = 256

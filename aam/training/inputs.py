@@ -14,19 +14,14 @@ import torch
 
 from aam.config import DataConfig, FineTuneConfig
 from aam.contradictions import class_weight_problems, default_members, encoder_problems, option_problems
+from aam.data.auxiliary_targets import with_further_targets, with_lineages
 from aam.data.batch import Budget
-from aam.data.covariates import Covariates
-from aam.data.draw import Withheld
-from aam.data.further_targets import with_further_targets, with_lineages
+from aam.data.collate import Withheld
 from aam.data.loader import Loader
 from aam.data.placement import ReferenceTree, read_reference
-from aam.data.split import Split, restricted
-from aam.data.studies import load_studies
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
-from aam.data.study_splits import make_splits, split_columns
-from aam.data.supervision import optional_columns, supervised
-from aam.data.targets import Targets
+from aam.data.splits import Split, make_splits, restricted, split_columns
+from aam.data.study import Study, load_studies, load_study
+from aam.data.targets import Covariates, Targets, optional_columns, supervised
 from aam.device.device import prepare_device
 from aam.device.distributed import SINGLE, World
 from aam.device.manifest import MANIFEST
@@ -99,7 +94,7 @@ def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     InputError
         Problems of options, files or splits, before any long work.
     """
-    if problems := option_problems(config, world.size):
+    if problems := option_problems(config):
         raise InputError(*problems)
     device = prepare_device(config.runtime)
     config = resolved(config)

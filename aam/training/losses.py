@@ -13,7 +13,7 @@ from torch import Tensor
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
 from aam.device.shapes import Bool, Float, Int64
-from aam.engine.losses import Terms
+from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 

@@ -10,18 +10,16 @@ import numpy as np
 import torch
 
 from aam.config import FineTuneConfig
+from aam.data.auxiliary_targets import with_further_targets
 from aam.data.batch import Batch
-from aam.data.further_targets import with_further_targets
 from aam.data.loader import Loader
 from aam.data.placement import read_reference
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
+from aam.data.study import Study, load_study
 from aam.device.decisions import decide_execution
 from aam.device.device import prepare_device
 from aam.device.precision import make_scaler
 from aam.device.timing import forward_stage, record_stages, seconds, stage
 from aam.engine.finders import StepRunner
-from aam.engine.optimizer import make_optimizer
 from aam.model.aam import Aam, Masks
 from aam.model.heads import HeadConfig
 from aam.training.heads import further_config
@@ -130,5 +128,5 @@ def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: 
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
     loader = Loader(study, rows, size, shuffle=True, distances=study.metric is not None, shallow=shallow)
     task = (PlainTask if plain else AmpliconTask)(model, config, loader, replace(loader, rows=rows[:0]), device)
-    optimizer, scaler = make_optimizer(model, config.train), make_scaler(config.runtime, device)
-    return PretrainingSteps(task, optimizer, scaler, config.train.max_grad_norm)
+    optimizer = task.configure_optimizer(config.train)
+    return PretrainingSteps(task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm)

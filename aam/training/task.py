@@ -19,9 +19,10 @@ from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.routing import routed
 from aam.device.timing import stage
-from aam.engine.losses import RunningMeans, Terms
-from aam.engine.task import Metrics, Task
-from aam.engine.unfreeze import unfreeze
+from aam.engine.optimizer import make_optimizer, unfreeze
+from aam.engine.options import TrainingOptions
+from aam.engine.step import RunningMeans
+from aam.engine.task import Metrics, Task, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
@@ -133,10 +134,14 @@ class AmpliconTask(Task):
         """Unfreeze the parameters that are trained from this epoch on."""
         unfreeze(self.model, optimizer, STAGES, self.config.targets.unfreeze_epochs, epoch)
 
-    def learning_rate_factor(self, name: str) -> float:
-        """Return the factor of parameters that read categories, 1 for all others."""
+    def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
+        """Return the optimizer, with a learning rate of its own for parameters that read categories."""
         categorical = self.config.covariates.categorical_lr
-        return 1.0 if categorical is None or not name.startswith(CONDITIONED) else categorical / self.config.train.lr
+
+        def factor(name: str) -> float:
+            return 1.0 if categorical is None or not name.startswith(CONDITIONED) else categorical / options.lr
+
+        return make_optimizer(self.model, options, factor)
 
     def describe_batch(self, prepared: MaskedBatch) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors of a batch and the ids of its samples."""

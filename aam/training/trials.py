@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.data.split import Split, kfold
+from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.table import select_samples
 from aam.device.decisions import decide_execution

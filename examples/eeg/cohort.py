@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from aam.contradictions import check_command
 from aam.device.extras import import_extra
-from aam.device.files import atomic_folder, check_writable
+from aam.device.output_folder import RUN, OutputFolder
 from aam.device.rng import generator
 from aam.options import given
 from examples.eeg.config import SimulateConfig
@@ -71,9 +71,11 @@ def simulate(config: SimulateConfig) -> dict[str, Any]:
     """Write a cohort in BIDS layout; all or nothing."""
     check_command(config)
     output = given(config.output_dir)
-    check_writable(output, config.overwrite)
+    names = (RUN, "participants.tsv", "dataset_description.json", "sub-*/eeg/*.fif")
+    results = OutputFolder(output, "examples.eeg simulate", names, overwrite=config.overwrite)
+    results.check()
     lines = ["participant_id\tage\tsex"]
-    with atomic_folder(output) as folder:
+    with results.replaced({}) as folder:
         for subject in range(config.subjects):
             name = f"sub-{subject + 1:04d}"
             signal, age, sex = record(config, subject)

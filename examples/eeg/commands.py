@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aam.contradictions import check_command
-from aam.data.split_file import write_split
+from aam.data.splits import write_split
 from aam.device.decisions import decide_execution
 from aam.device.device import prepare_device
 from aam.device.files import write_text
@@ -30,9 +30,9 @@ from aam.engine.finders import (
     suggested_learning_rate,
 )
 from aam.engine.fit import fit_and_save
-from aam.engine.optimizer import make_optimizer
 from aam.engine.run import Command, run_command
 from aam.engine.run_directory import RunDirectory
+from aam.engine.run_record import training_outputs
 from aam.errors import InputError
 from aam.options import given, to_dict
 from examples.eeg.baselines import baseline_predictions
@@ -80,7 +80,7 @@ def pretrain(config: PretrainConfig) -> int:
         state = fit_and_save(lambda: task, config.train, run, run.path, "pretrain", {"model": to_dict(config.model)})
         return {"best_epoch": state.facts["best_epoch"]}
 
-    return run_command(Command(MODULE, "pretrain", config, config.runtime, files), work)
+    return run_command(Command(MODULE, "pretrain", config, config.runtime, files, outputs=("split.tsv",)), work)
 
 
 def load_encoder(model: Predictor, folder: Path) -> None:
@@ -105,7 +105,7 @@ def make_steps(
         model, data, {"train": rows, "validation": rows[:0]}, targets, setting=setting, options=config.model
     )
     model.train()
-    return task, StepRunner(task, make_optimizer(model, config.train), make_scaler(config.runtime, device))
+    return task, StepRunner(task, task.configure_optimizer(config.train), make_scaler(config.runtime, device))
 
 
 def measure_batches(
@@ -177,7 +177,9 @@ def train(config: TrainConfig) -> int:
         joined = {name: [np.concatenate(v) for v in zip(*made, strict=True)] for name, made in predicted.items()}
         return _report(run, data, targets, np.concatenate(tested), joined)
 
-    return run_command(Command(MODULE, "train", config, config.runtime, files), work)
+    folds, seeds = "fold-*/" if config.labels.cv is not None else "", "seed-*/" if config.seeds > 1 else ""
+    outputs = ("predictions.tsv", f"{folds}split.tsv", *training_outputs(folds + seeds))
+    return run_command(Command(MODULE, "train", config, config.runtime, files, outputs=outputs), work)
 
 
 def _train_seeds(config: TrainConfig, run: RunDirectory, folder: Path, data: Recordings, targets: list[Target],

@@ -12,7 +12,7 @@ from aam.engine.options import RunConfig, TrainingOptions
 from aam.options import option, section
 
 # Options of a run that mean nothing here.
-OMITTED = ("asv_chunk_size", "pipeline", "compile_model", "gradient_checkpointing", "num_workers", "dry_run")
+OMITTED = ("asv_chunk_size", "compile_model", "gradient_checkpointing", "num_workers", "dry_run")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.split import SUBSETS, Split, kfold, make_split, restricted
+from aam.data.splits import SUBSETS, Split, kfold, make_split, restricted
 from aam.device.extras import import_extra
 from aam.device.rng import generator
 from aam.errors import InputError

@@ -15,11 +15,10 @@ from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.rng import generator
 from aam.device.routing import routed
-from aam.engine.losses import RunningMeans, Terms
+from aam.engine.optimizer import unfreeze
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.engine.rows_task import RowsTask
-from aam.engine.task import Metrics
-from aam.engine.unfreeze import unfreeze
+from aam.engine.step import RunningMeans
+from aam.engine.task import Metrics, RowsTask, Terms
 from aam.evaluate.metrics import unweighted_metrics, weighted_classification_metrics, weighted_regression_metrics
 from examples.eeg.config import ModelOptions, PretrainConfig
 from examples.eeg.network import Predictor, Pretrainer, augment, contrast

@@ -58,7 +58,8 @@ def teach(config: TeachConfig) -> int:
         write_windows(run.path / "windows", captured)
         return {"classes": captured.classes, **table_of(captured)}
 
-    return run_command(Command(MODULE, "teach", config, config.runtime, files), work)
+    outputs = tuple(f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
+    return run_command(Command(MODULE, "teach", config, config.runtime, files, outputs=outputs), work)
 
 
 def build(config: TrainConfig, captured: Capture, world: World) -> Student:
@@ -90,7 +91,7 @@ def train(config: TrainConfig) -> int:
     if devices:
         place = rank_of(os.environ)
         device = devices[0 if place is not None and place.rank == FIRST else 1]
-        runtime = dataclasses.replace(runtime, pipeline=True, data_parallel=True, device=device)
+        runtime = dataclasses.replace(runtime, data_parallel=True, device=device)
     path = given(config.windows)
 
     def work(run: RunDirectory, device: torch.device) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def train(config: TrainConfig) -> int:
         student = build(config, captured, run.world).to(device)
 
         def make_task() -> StudentTask:
-            if runtime.pipeline:
+            if devices:
                 return PipelinedTask(student, data, config.train, device, run.world)
             return StudentTask(student, data, config.train, device, run.world, not config.student.shard_units)
 
@@ -110,7 +111,8 @@ def train(config: TrainConfig) -> int:
         return {**table_of(captured), "r2": score.r2, "perplexity": score.perplexity}
 
     splits = not (devices or config.student.shard_units)
-    return run_command(Command(MODULE, "train", config, runtime, {"windows": path}, splits), work)
+    command = Command(MODULE, "train", config, runtime, {"windows": path}, splits, processes=2 if devices else None)
+    return run_command(command, work)
 
 
 def table_of(captured: Capture) -> dict[str, float]:

@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.device.rng import generator
-from aam.engine.losses import Terms
-from aam.engine.rows_task import RowsTask
-from aam.engine.task import Metrics
+from aam.engine.task import Metrics, RowsTask, Terms
 from aam.model.layers import Stack
 
 # How much the two tokens before decide about the next; a model that knows them has a perplexity near 7.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,10 +16,9 @@ from torch.optim import Optimizer
 from aam.device.distributed import SINGLE, World
 from aam.device.link import Link
 from aam.device.sharding import local_rows
-from aam.engine.losses import Terms
+from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions
-from aam.engine.rows_task import RowsTask
-from aam.engine.task import Metrics
+from aam.engine.task import Metrics, RowsTask, Terms
 from examples.htft.relocation import Relocation
 from examples.htft.student import Student, evaluate
 from examples.htft.windows import Windows
@@ -62,7 +62,7 @@ class StudentTask(RowsTask):
                  world: World = SINGLE, splits_batches: bool = True) -> None:  # fmt: skip
         rows = np.arange(len(data.train))
         super().__init__(student, rows, options.batch_size, data.seed, device, world, splits_batches)
-        self.student, self.data = student, data
+        self.student, self.data, self.step = student, data, 0
         every = student.options.relocate_every
         self.relocation = Relocation(every, data.seed, world if splits_batches else SINGLE) if every else None
 
@@ -99,13 +99,19 @@ class StudentTask(RowsTask):
         counts = self.loss_counts(batch)
         return {name: (loss.sum(), counts[name]) for name, loss in by_sample.items()}
 
-    def learning_rate_factor(self, name: str) -> float:
-        """Return the factor of planes and bands."""
-        geometry = name.endswith((".normal", ".offset", ".log_band"))
-        return self.student.options.geometry_factor if geometry else 1.0
+    def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
+        """Return the optimizer, with a learning rate of planes and bands, and `end_step` after each of its steps."""
+
+        def factor(name: str) -> float:
+            geometry = name.endswith((".normal", ".offset", ".log_band"))
+            return self.student.options.geometry_factor if geometry else 1.0
+
+        optimizer = make_optimizer(self.student, options, factor)
+        optimizer.register_step_post_hook(lambda optimizer, arguments, named: self.end_step(optimizer))
+        return optimizer
 
     @torch.no_grad()
-    def end_step(self, step: int, optimizer: Optimizer) -> None:
+    def end_step(self, optimizer: Optimizer) -> None:
         """Count the use of units; keep the normals of the published rule at length 1; relocate units."""
         for stage in (self.student.first, self.student.second):
             field = stage.field
@@ -117,14 +123,17 @@ class StudentTask(RowsTask):
                 normal.copy_(F.normalize(normal, dim=1))
         if self.relocation is not None:
             stages = {"embedding": self.student.first, "token": self.student.second}
-            self.relocation.end_step(step, stages, optimizer)
+            self.relocation.end_step(self.step, stages, optimizer)
+        self.step += 1
 
     def state(self) -> dict[str, Any]:
-        """Return what relocation follows."""
-        return {} if self.relocation is None else {"relocation": self.relocation.state()}
+        """Return the steps so far and what relocation follows."""
+        relocation = {} if self.relocation is None else {"relocation": self.relocation.state()}
+        return {"step": self.step, **relocation}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Load what `state` returned; on how many ranks it was is of no matter."""
+        self.step = state["step"]
         if self.relocation is not None:
             self.relocation.restore(state.get("relocation", {}))
 
@@ -141,7 +150,7 @@ class PipelinedTask(StudentTask):
     As no gradient crosses the stages, the result is that of one process, bit for bit.
     """
 
-    splits_model = True
+    steps_alone = True
 
     def __init__(
         self, student: Student, data: Data, options: TrainingOptions, device: torch.device, world: World
@@ -149,9 +158,15 @@ class PipelinedTask(StudentTask):
         super().__init__(student, data, options, device, world, splits_batches=False)
         self.link = Link(world)
 
-    def owner(self, name: str) -> int:
-        """Return the rank of the stage that a parameter belongs to."""
-        return FIRST if name.startswith("first.") else SECOND
+    def gather(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the values of both stages, each as the rank has them that trains it."""
+        mine = {
+            name: value.cpu() for name, value in values.items()
+            if name.startswith("first.") == (self.world.rank == FIRST)
+        }  # fmt: skip
+        parts = self.world.all_gather_arrays(np.frombuffer(safetensors.torch.save(mine), np.uint8))
+        gathered = {name: value for part in parts for name, value in safetensors.torch.load(part.tobytes()).items()}
+        return {name: gathered[name].to(self.device) for name in sorted(gathered)}
 
     def losses(self, network: nn.Module, batch: Windows) -> Terms:
         """Return the loss of this rank's stage."""

@@ -183,32 +183,3 @@ def test_sides_smaller_than_the_devices_are_refused(study, tmp_path):
     (first, stderr), (second, _) = (ended(rank, 60) for rank in ranks)
     assert (first, second) == (2, 2)
     assert "the validation subset has 1 samples for 2 devices" in stderr
-
-
-def test_two_stages_equal_one_device_and_go_on(study, tmp_path):
-    """One device first; then in stages, stopped by a warning on the way."""
-    assert main(pretraining(study, tmp_path / "one")) == 0
-    words = pretraining(study, tmp_path / "run", "--pipeline --data-parallel")
-    process = begun(words)
-    steps_are_there(tmp_path / "run", process)
-    process.send_signal(signal.SIGUSR2)
-    status, stderr = ended(process)
-    assert status == 85, stderr
-    assert "8 samples per step\n" in stderr
-    assert "pipeline: the first stage does" in stderr
-    status, stderr = ended(begun(words))
-    assert status == 0, stderr
-    assert "pipeline: the first stage does" not in stderr, "the cut is that of the checkpoint"
-    one, two = weights(tmp_path / "one"), weights(tmp_path / "run")
-    difference = sum(float(np.square(one[name] - two[name]).sum()) for name in one)
-    assert difference < 1e-10 * sum(float(np.square(value).sum()) for value in one.values())
-
-
-def test_what_stages_cannot_do_is_said(study, tmp_path, monkeypatch, capsys):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    words = [*pretraining(study, tmp_path / "run", "--pipeline --fsdp"), "--metadata-column", "age", "--freeze-base"]
-    assert main(["train", *words[1:]]) == 2
-    stderr = capsys.readouterr().err
-    for problem in ("--pipeline: 1 processes, expected 2", "--pipeline and --fsdp", "--pipeline with --freeze-base"):
-        assert problem in stderr

@@ -78,10 +78,10 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     for more, status, expected in (
         ((), 2, "holds results already"),
-        (("--overwrite",), 0, "everything there would be replaced"),
+        (("--overwrite",), 0, "would be replaced, all else there would stay"),
         (("--resume-from", "auto"), 0, "the run there is finished"),
         (("--resume-from", "auto", "--seed", "5"), 2, "config.runtime.seed was 0 and is 5"),
-        (("--overwrite", "--memory-profile"), 0, "everything there would be replaced"),
+        (("--overwrite", "--memory-profile"), 0, "would be replaced, all else there would stay"),
     ):
         capsys.readouterr()
         assert main(["train", *words, *more]) == status, more
@@ -95,25 +95,28 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
     }
 
 
-def test_files_beside_results_without_a_run_are_named_too(study, tmp_path, capsys):
+def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(study, tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
     for name in ("predictions.tsv", "mine.txt"):
         (run / name).write_text("x")
     words = words_of(study, *supervision(study), "--members", "presence", "--output-dir", run)
+    assert main(["train", *words, "--overwrite"]) == 2
+    assert "is left alone" in capsys.readouterr().err
+    (run / "run.json").write_text('{"command": "train", "outputs": ["predictions.tsv", "run.json"]}')
     assert main(["train", *words, "--overwrite"]) == 0
-    assert "everything there would be replaced" in capsys.readouterr().out
+    assert "the earlier run there (2 files) would be replaced, all else there would stay" in capsys.readouterr().out
     with lock_folder(run):
         assert main(["train", *words, "--overwrite"]) == 2
     assert "another process is writing there" in capsys.readouterr().err
-    assert sorted(path.name for path in run.iterdir()) == [LOCK, "mine.txt", "predictions.tsv"]
+    assert sorted(path.name for path in run.iterdir()) == [LOCK, "mine.txt", "predictions.tsv", "run.json"]
 
 
 def test_what_a_run_would_refuse_is_refused(study, tmp_path, capsys):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "note.txt").write_text("mine")
     assert main(["train", *words_of(study, *supervision(study), "--output-dir", tmp_path / "taken")]) == 2
-    assert "holds files, none of them of aam" in capsys.readouterr().err
+    assert "is left alone" in capsys.readouterr().err
     wrong = [{"ph": "pH7"}.get(word, word) for word in supervision(study)]
     words = words_of(study, *wrong, "--output-dir", tmp_path / "run")
     assert main(["train", *words]) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aam.cli.main import main
-from aam.data.split_file import read_split
+from aam.data.splits import read_split
 
 pytestmark = pytest.mark.slow
 

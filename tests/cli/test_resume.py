@@ -189,8 +189,8 @@ def test_nothing_is_deleted_before_all_else_is_right(study, whole, tmp_path, cap
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     for wrong, message in (
         ([*words, "--resume-from", str(tmp_path / "nowhere")], "--resume-from"),
-        ([*words, "--split", str(tmp_path / "run" / "split.tsv")], "--overwrite would delete what the run reads"),
-        (tuning, "--overwrite would delete what the run reads"),
+        ([*words, "--split", str(tmp_path / "run" / "split.tsv")], "--overwrite would delete what is read"),
+        (tuning, "--overwrite would delete what is read"),
     ):
         assert main(wrong) == 2
         assert message in capsys.readouterr().err

@@ -10,7 +10,7 @@ import torch
 
 from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.data.table import read_table, write_biom
 from aam.device.files import read_json
 from aam.engine.options import RunConfig

@@ -17,7 +17,7 @@ import pytest
 from aam.cli.main import main
 from aam.commands import tune
 from aam.config import FineTuneConfig
-from aam.data.split_file import read_split
+from aam.data.splits import read_split
 from aam.errors import InputError
 from aam.options import read_config
 from aam.training.search_space import DEFAULT_SPACE, search_space, value_of

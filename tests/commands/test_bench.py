@@ -109,7 +109,7 @@ def test_the_memory_of_a_process_is_its_own_and_its_failure_is_one():
 @pytest.mark.slow
 def test_two_processes_are_timed_beside_one(study):
     timing = time_two_processes(study / "table.biom", study / "tree.nwk", repeats=1)
-    assert list(timing["ways"]) == ["one", "apart", "data parallel", "pipeline"]
+    assert list(timing["ways"]) == ["one", "apart", "data parallel"]
     assert timing["ways"]["one"]["ratio"] == {"p50": 1.0, "low": 1.0, "high": 1.0}
     assert all(way["samples_per_s"]["low"] > 0 for way in timing["ways"].values())
 

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from aam.config import CovariateConfig, DataConfig, ModelConfig, RegressorConfig
-from aam.data.covariates import Covariates
 from aam.data.region import RegionProfile
-from aam.data.targets import Scale, Targets, TargetSpec
+from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
 from aam.predict.exported import check_exportable, output_names

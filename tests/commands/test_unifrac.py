@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 from aam.commands.unifrac import write_unifrac
 from aam.config_commands import UnifracConfig
 from aam.data.table import make_table, write_biom
+from aam.diversity import tables as unifrac_tiles
 from aam.errors import InputError
 from aam.io.matrices import read_distances
-from aam.unifrac import tiles as unifrac_tiles
 
 COUNTS = np.array([[4, 3, 0], [0, 0, 9], [1, 0, 0], [0, 0, 0], [0, 5, 0]], np.uint32)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.model.heads import HeadConfig
 
 ROOT = Path(__file__).parents[2]

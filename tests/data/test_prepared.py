@@ -20,7 +20,7 @@ from aam.config_commands import PrepareConfig, SimulateConfig, UnifracConfig
 from aam.data.prepare import write_prepared
 from aam.data.prepared import SUFFIX, map_prepared
 from aam.data.simulate import simulate
-from aam.data.study_inputs import load_study
+from aam.data.study import load_study
 from aam.data.table import SampleTable, deep_enough, read_table, select_samples
 from aam.data.tokens import encode
 from aam.errors import InputError
@@ -140,7 +140,7 @@ def test_the_tree_is_pruned_once(study, midpoint, monkeypatch):
     expected, tips = pruned_tree(tree, ids, "error", midpoint)
     file = study / f"with-tree-{midpoint}"
     write_prepared(file, table, tree=tree, midpoint=midpoint)
-    monkeypatch.setattr("aam.data.study_inputs.pruned_tree", None)
+    monkeypatch.setattr("aam.data.study.pruned_tree", None)
     loaded = load_study(DataConfig(table=file, tree=tree, midpoint_root=midpoint), None, 0)
     for name in ("parent", "length", "lo", "hi"):
         np.testing.assert_array_equal(getattr(loaded.tree, name), getattr(expected, name))

@@ -16,12 +16,22 @@ from sklearn.metrics import r2_score, roc_auc_score
 from aam.commands.simulate import simulate_study
 from aam.config_commands import SimulateConfig
 from aam.data import simulate as simulate_module
-from aam.data.simulate import BATCHES, BIOMES, SEASONS, Study, communities, draw_study, simulate, write_study
-from aam.data.simulate_tree import draw_tree, evolve_traits
+from aam.data.simulate import (
+    BATCHES,
+    BIOMES,
+    SEASONS,
+    Study,
+    communities,
+    draw_study,
+    draw_tree,
+    evolve_traits,
+    simulate,
+    write_study,
+)
 from aam.errors import InputError
 from aam.io import biom_writing
 
-FILES = ["metadata.tsv", "table.biom", "traits.tsv", "tree.nwk", "truth.json"]
+FILES = ["metadata.tsv", "run.json", "table.biom", "traits.tsv", "tree.nwk", "truth.json"]
 SMALL = SimulateConfig(samples=40, asvs=120, seed=3)
 
 
@@ -343,7 +353,7 @@ def test_a_folder_is_replaced_only_on_request_and_only_if_simulated(tmp_path):
     settings = dataclasses.replace(SMALL, output_dir=tmp_path / "study")
     simulate(settings)
     before = (tmp_path / "study" / "table.biom").read_bytes()
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="holds results already"):
         simulate(dataclasses.replace(settings, seed=9))
     assert (tmp_path / "study" / "table.biom").read_bytes() == before
     simulate(dataclasses.replace(settings, seed=9, overwrite=True))
@@ -352,7 +362,7 @@ def test_a_folder_is_replaced_only_on_request_and_only_if_simulated(tmp_path):
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="not a simulated study"):
+    with pytest.raises(InputError, match="left alone"):
         simulate(dataclasses.replace(settings, output_dir=precious, overwrite=True))
     assert (precious / "notes.txt").read_text(encoding="utf-8") == "mine"
 

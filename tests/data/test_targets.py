@@ -1,8 +1,10 @@
-"""Targets against hand-computed scales, their inverse, their JSON, and what is refused."""
+"""Targets, covariates and weights from metadata."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import os
 from pathlib import Path
 
@@ -10,10 +12,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skbio.metadata import SampleMetadata
 
-from aam.data.targets import Scale, Targets, fit_targets
+from aam.config import CovariateConfig, TargetConfig
+from aam.data.targets import (
+    Covariates,
+    Scale,
+    Targets,
+    fit_covariates,
+    fit_targets,
+    sample_weights,
+    supervised,
+    weight_column,
+)
 from aam.errors import InputError
 from aam.io.metadata import Metadata, is_missing, is_number, read_metadata
+from aam.options import pairs
+from tests.data.small_metadata import COLUMNS, IDS, METADATA, TRAIN
 
 BENCH = os.environ.get("AAM_BENCH_DATA")
 
@@ -36,7 +51,7 @@ MIXED = table(
     study=["A", "A", "A", "B", "B", "C"],
     plate=["10", "9", "10", "9", "10", "9"],
 )
-TRAIN = ["s0", "s1", "s2", "s3", "s4"]
+FIRST_FIVE = ["s0", "s1", "s2", "s3", "s4"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +65,7 @@ TRAIN = ["s0", "s1", "s2", "s3", "s4"]
     ],
 )
 def test_transforms_are_fitted_on_training_samples_only(transform, encode):
-    targets = fit_targets(MIXED, ["age"], TRAIN, transform=transform)
+    targets = fit_targets(MIXED, ["age"], FIRST_FIVE, transform=transform)
     encoded, label = targets.encode(MIXED, MIXED.ids)
     numbers = MIXED.numbers("age", MIXED.ids)
     assert encoded.dtype == np.float32
@@ -194,9 +209,9 @@ def test_other_samples_may_hold_values_that_training_did_not():
 def every_kind():
     by = {"transform": "zscore-category", "normalize_by": "study"}
     return [
-        fit_targets(MIXED, ["site", "age", "plate"], TRAIN, transform="log-zscore"),
+        fit_targets(MIXED, ["site", "age", "plate"], FIRST_FIVE, transform="log-zscore"),
         fit_targets(BY_STUDY, ["age"], BY_STUDY.ids, **by),
-        fit_targets(MIXED, ["plate"], TRAIN, classifier=True),
+        fit_targets(MIXED, ["plate"], FIRST_FIVE, classifier=True),
     ]
 
 
@@ -280,3 +295,214 @@ def test_real_columns():
     np.testing.assert_allclose(targets.decode(target)[:, 0], metadata.numbers("month", train), atol=1e-5)
     fish = read_metadata(Path(str(BENCH)) / "mackerel-type" / "metadata.tsv")
     assert len(fit_targets(fish, ["sample_type"], fish.ids).classes[0].labels) == 6
+
+
+def fitted(**columns) -> Covariates:
+    return fit_covariates(METADATA, CovariateConfig(**columns), TRAIN)
+
+
+def test_new_and_empty_categories_are_unknown():
+    covariates = fitted(categorical_columns=("diet", "sex"), numeric_columns=("bmi",))
+    assert covariates.categorical == {"diet": ("bread", "milk"), "sex": ("f", "m")}
+    assert covariates.columns == ("diet", "sex", "bmi")
+    encoded = covariates.encode(METADATA, IDS)
+    text = "\n".join(covariates.unknown_values(METADATA, IDS))
+    assert encoded["category"].T.tolist() == [[2, 2, 1, 1, 1, 0, 2, 0, 0], [1, 2] * 4 + [1]]
+    assert (
+        "covariate 'diet': 2 samples are in categories that no training sample has ('na', 'rice'); read as unknown"
+        in text
+    )
+    assert "covariate 'diet' has no value for 1 of 9 samples; read as unknown" in text
+    assert "covariate 'bmi' has no value for 2 of 9 samples; read as unknown" in text
+    numbers = [1, 2, 3, 5, 1]
+    expected = [(float(cell) - np.mean(numbers)) / np.std(numbers) if cell else math.nan for cell in COLUMNS["bmi"]]
+    np.testing.assert_allclose(encoded["covariate"][:, 0], expected, rtol=1e-6)
+    nothing = covariates.encode(None, IDS[:2])
+    assert nothing["category"].tolist() == [[0, 0]] * 2
+    assert np.isnan(nothing["covariate"]).all()
+    assert Covariates().encode(METADATA, IDS) == {}
+    assert Covariates.from_json(json.loads(json.dumps(covariates.to_json()))) == covariates
+
+
+def test_covariates_that_tell_nothing_are_refused_together():
+    with pytest.raises(InputError) as caught:
+        fitted(categorical_columns=("same", "diet", "empty"), numeric_columns=("seven",))
+    assert [problem.split(";")[0] for problem in caught.value.problems] == [
+        "metadata: covariate 'same' is 'x' for all 6 training samples and tells nothing",
+        "metadata: covariate 'empty' is missing for all 6 training samples and tells nothing",
+        "metadata: covariate 'seven' is '7' for all 6 training samples and tells nothing",
+    ]
+    with pytest.raises(InputError, match="column 'words' has 1 of 6 values that are no finite numbers: 'x'"):
+        fitted(numeric_columns=("words",))
+    with pytest.raises(InputError, match=r"no column 'diett'. Did you mean 'diet'\?"):
+        fitted(categorical_columns=("diett",))
+
+
+def read_text(tmp_path, text: str) -> Metadata:
+    (tmp_path / "m.tsv").write_text(text)
+    return read_metadata(tmp_path / "m.tsv")
+
+
+TREATMENTS = ["None", "None", "NA", "penicillin", "not applicable", ""]
+
+
+def test_missing_values_of_covariates_follow_the_rules_of_qiime_2(tmp_path):
+    """Issue 15, point 6: the cell None was read as missing; it is a category, and only an empty cell is not."""
+    rows = "".join(f"s{row}\t{cell}\n" for row, cell in enumerate(TREATMENTS))
+    metadata = read_text(tmp_path, f"sample-id\tdrug\n{rows}")
+    covariates = fit_covariates(metadata, CovariateConfig(categorical_columns=("drug",)), metadata.ids)
+    assert covariates.categorical == {"drug": ("NA", "None", "not applicable", "penicillin")}
+    assert covariates.encode(metadata, metadata.ids)["category"].ravel().tolist() == [2, 2, 1, 4, 3, 0]
+    stated = read_text(tmp_path, f"sample-id\tdrug\n#q2:missing\tINSDC:missing\n{rows}")
+    assert stated.categories("drug", stated.ids) == ("None", "None", "NA", "penicillin", None, None)
+
+
+def test_covariates_agree_with_scikit_bio_on_what_is_missing(tmp_path):
+    """scikit-bio's SampleMetadata has the rules of QIIME 2."""
+    rows = "".join(f"s{row}\t{cell}\n" for row, cell in enumerate(TREATMENTS))
+    for directive in ("", "#q2:missing\tINSDC:missing\n"):
+        ours = read_text(tmp_path, f"sample-id\tdrug\n{directive}{rows}")
+        theirs = SampleMetadata.load(str(tmp_path / "m.tsv")).get_column("drug").to_series()
+        expected = [None if value != value else value for value in theirs.tolist()]
+        assert list(ours.categories("drug", ours.ids)) == expected
+
+
+def test_an_empty_column_and_values_outside_the_training_range_are_said():
+    """Issue 15, point 6: an empty column, or one 1,000 times too large, passed without a word."""
+    covariates = fitted(categorical_columns=("sex",), numeric_columns=("bmi",))
+    assert covariates.ranges == {"bmi": (1.0, 5.0)}
+    ids = ("a", "b")
+    empty = Metadata(ids, {"sex": ("", ""), "bmi": ("", "")}, {"sex": "categorical", "bmi": "numeric"})
+    assert covariates.warnings(empty, ids) == [
+        "metadata: covariate 'sex' has no value for all 2 samples; read as unknown",
+        "metadata: covariate 'bmi' has no value for all 2 samples; read as unknown",
+    ]
+    large = Metadata(ids, {"sex": ("f", "m"), "bmi": ("2000", "0.5")}, empty.kinds)
+    (outside,) = covariates.warnings(large, ids)
+    assert "covariate 'bmi': 2 of 2 samples lie outside the training range, 1 to 5" in outside
+    assert "the farthest is 2000 (sample 'a'); is it in the same unit?" in outside
+    assert covariates.unknown_values(large, ids) == []
+    within = Metadata(ids, {"sex": ("f", "m"), "bmi": ("1", "5")}, empty.kinds)
+    assert covariates.warnings(within, ids) == []
+    older = {name: value for name, value in covariates.to_json().items() if name != "ranges"}
+    assert Covariates.from_json(json.loads(json.dumps(older))).warnings(large, ids) == []
+
+
+def weights(*asked: str, column: str = "diet") -> list[float]:
+    return sample_weights(METADATA, column, asked, TRAIN, IDS).tolist()
+
+
+def test_weights_by_category():
+    """Balanced: each category weighs alike in all, and the mean over training samples that have one is 1."""
+    assert weights("milk=2", "bread=0.5", "rice=3") == [2, 2, 0.5, 0.5, 0.5, 1, 2, 3, 1]
+    assert weights('{"milk": 2,', '"bread": 0.5}') == [2, 2, 0.5, 0.5, 0.5, 1, 2, 1, 1]
+    balanced = weights("balanced")
+    assert balanced == weights("auto")
+    assert balanced == pytest.approx([1.25, 1.25, 5 / 6, 5 / 6, 5 / 6, 1, 1.25, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("milk=1", "has no weight for 'bread', which 'diet' has"),
+        ("milk=1 bread=1 cake=2", "names 'cake', which 'diet' has not"),
+        ("milk=1 bread=-1", "expected finite numbers of 0 or more"),
+        ("milk=0 bread=0", "one of them above 0"),
+        ("milk=0 bread=0 rice=1", "for a category of the training samples ('bread', 'milk')"),
+        ("milk=1 bread=nan", "expected finite numbers of 0 or more"),
+        ("milk=1 bread=inf", "expected finite numbers of 0 or more"),
+        ("milk=1 bread=much", "expected finite numbers of 0 or more"),
+        ("1 2", "expected NAME=VALUE, each name once"),
+        ("milk=1 milk=2", "expected NAME=VALUE, each name once"),
+        ('{"milk": 1', "not valid JSON"),
+    ],
+)
+def test_weights_that_do_not_fit(asked, message):
+    with pytest.raises(InputError, match="--categorical-loss-weights") as caught:
+        weights(*asked.split())
+    assert message in str(caught.value)
+
+
+def test_the_column_of_weights():
+    targets = TargetConfig(categorical_loss_weights=("balanced",))
+    assert weight_column(targets, CovariateConfig(categorical_columns=("a", "b"))) == "a"
+    named = dataclasses.replace(targets, categorical_loss_weight_column="c")
+    assert weight_column(named, CovariateConfig(categorical_columns=("a", "b"))) == "c"
+    assert weight_column(TargetConfig(), CovariateConfig(categorical_columns=("a",))) is None
+    with pytest.raises(InputError, match="--categorical-loss-weight-column"):
+        weight_column(targets, CovariateConfig())
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return dataclasses.replace(study_of(**tiny()), metadata=METADATA)
+
+
+def specs(study, *columns: str, activation: str = "none", **options):
+    config = TargetConfig(metadata_column=columns, **options)
+    return supervised(study, config, CovariateConfig(), activation, TRAIN)[1].specs
+
+
+def test_losses_of_columns(study):
+    column_specs = specs(
+        study, "age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5)
+    )
+    assert [(spec.loss, spec.quantiles) for spec in column_specs] == [
+        ("mse", ()),
+        ("mse", ()),
+        ("quantile", (0.1, 0.5)),
+    ]
+    for words in ((json.dumps({"age": "mae"}),), (json.dumps({"0": "mae"}),), ("0=mae",)):
+        assert [spec.loss for spec in specs(study, "age", "cold", loss_config=words)] == ["mae", "huber"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss_config": ("site=mae",)}, r"--loss-config has 'site=mae', expected numeric columns \('age'\)"),
+        ({"loss_config": ("age=lasso",)}, r"--loss-config has 'age=lasso'.*'quantile'"),
+        ({"out_dim": 4}, "--out-dim is 4, expected 3 for these columns"),
+    ],
+)
+def test_options_that_do_not_fit_the_columns(study, options, message):
+    with pytest.raises(InputError, match=message):
+        specs(study, "age", "site", **options)
+    assert len(specs(study, "age", "site", out_dim=3)) == 2
+
+
+def test_metrics_and_links_must_fit_the_columns(study):
+    for metric, columns in (("auroc", ("age",)), ("f1", ("age",)), ("mae", ("site",)), ("r2", ("site",))):
+        with pytest.raises(InputError, match=f"--best-metric {metric} is no metric of these columns"):
+            specs(study, *columns, best_metric=metric)
+        assert specs(study, "age", "site", best_metric=metric)
+    with pytest.raises(InputError, match="--output-activation softplus gives no numbers below 0, but 'cold' has some"):
+        specs(study, "age", "cold", activation="softplus")
+    assert specs(study, "age", activation="softplus")
+
+
+def test_all_that_is_taught(study):
+    targets = TargetConfig(metadata_column=("age",), categorical_loss_weights=("balanced",))
+    covariates = CovariateConfig(categorical_columns=("diet",), numeric_columns=("bmi",))
+    taught, _, fitted_covariates = supervised(study, targets, covariates, "none", TRAIN)
+    assert fitted_covariates.columns == ("diet", "bmi")
+    assert taught.category.shape == taught.covariate.shape == (9, 1)
+    assert taught.weight.tolist() == weights("balanced")
+    assert supervised(study, TargetConfig(), CovariateConfig(), "none", TRAIN) == (
+        study,
+        taught_nothing(),
+        Covariates(),
+    )
+
+
+def taught_nothing():
+
+    return Targets(())
+
+
+def test_pairs():
+    assert pairs(("a=b=1", "c=2"), "--x") == {"a=b": "1", "c": "2"}
+    assert pairs(('{"a":', "1.5}"), "--x") == {"a": "1.5"}
+    assert pairs((), "--x") == {}
+    for wrong in (("=1",), ("[1]",), ("{1}",)):
+        with pytest.raises(InputError, match="--x is"):
+            pairs(wrong, "--x")

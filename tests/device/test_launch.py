@@ -83,4 +83,3 @@ def test_the_number_of_processes_follows_cores_and_threads(monkeypatch):
     assert process_count(ProcessConfig(device="cpu", threads=3)) == 2
     assert process_count(ProcessConfig(device="cpu", threads=16)) == 1
     assert process_count(ProcessConfig(device="cpu")) == 1
-    assert process_count(ProcessConfig(device="cpu", pipeline=True)) == 2

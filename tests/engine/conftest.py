@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aam.engine.losses import Terms
 from aam.engine.options import TrainingOptions
-from aam.engine.task import Metrics, Task
+from aam.engine.task import Metrics, Task, Terms
 
 
 class Doubling(Task):

@@ -1,7 +1,6 @@
-"""One of several processes for test_parts.py: ``parts_ranks.py KIND SIZE FILE``, KIND ``model`` or ``rows``.
+"""One of several processes for test_parts.py: ``parts_ranks.py SIZE FILE``.
 
-``model``: each of two ranks trains one of two layers that see the same numbers. ``rows``: each rank holds a share of
-the rows of a layer whose outputs are added up.
+Each rank holds a share of the rows of a layer whose outputs are added up.
 """
 
 from __future__ import annotations
@@ -16,41 +15,8 @@ from torch import nn
 from aam.device.distributed import SINGLE, World
 from aam.device.process_group import end_rank, process_group
 from aam.device.sharding import full_tensor, local_rows, shard_rows
-from aam.engine.losses import Terms
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
-
-
-class TwoModels(Doubling):
-    """Two layers with a loss each; with two ranks each trains its own."""
-
-    loss_names = ("first", "second")
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("second", "first")})
-        self.world, self.splits_model, self.splits_batches = world, world.size > 1, False
-        self.loss_names = ("first", "second")
-
-    def owner(self, name: str) -> int:
-        return int(name.startswith("first"))
-
-    def parts(self) -> list[nn.Module]:
-        return list(self.model.values())
-
-    def losses(self, network: nn.Module, batch: torch.Tensor) -> Terms:
-        mine = [
-            n
-            for n in self.loss_names
-            if self.world.size == 1 or not network.training or self.owner(n) == self.world.rank
-        ]
-        count = torch.tensor(batch.numel())
-        return {name: ((network[name](batch) - 2 * batch).square().sum(), count) for name in mine}
-
-    def validate(self, network: nn.Module) -> dict[str, float]:
-        ((batch,), *_) = self.batches(999, 0)
-        return {"val_loss": sum(float(total / n) for total, n in self.losses(network, batch).values())}
 
 
 class Rows(nn.Module):
@@ -70,7 +36,7 @@ class Rows(nn.Module):
         return self.world.sum_parts(part) + full_tensor(self.bias)
 
 
-class RowsTask(Doubling):
+class SharedRows(Doubling):
     """A layer whose rows the ranks share learns to double."""
 
     splits_batches = False
@@ -81,10 +47,10 @@ class RowsTask(Doubling):
         shard_rows(self.model, world)
 
 
-def main(kind: str, size: int, file: str) -> None:
+def main(size: int, file: str) -> None:
     torch.set_num_threads(1)
     with process_group(RunConfig(distributed=size > 1)) as world:
-        task = (TwoModels if kind == "model" else RowsTask)(world if size > 1 else SINGLE)
+        task = SharedRows(world if size > 1 else SINGLE)
         states = []
 
         def after_step(trainer: Trainer) -> None:
@@ -101,5 +67,5 @@ def main(kind: str, size: int, file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2])
     end_rank(0)

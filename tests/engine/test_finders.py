@@ -11,8 +11,8 @@ import torch
 
 from aam.device.rng import random_state
 from aam.engine.finders import StepRunner, largest_batch, learning_rate_curve, suggested_learning_rate
-from aam.engine.losses import Terms
 from aam.engine.optimizer import make_optimizer
+from aam.engine.task import Terms
 from aam.errors import RunError
 from tests.engine.conftest import Doubling, options, same
 

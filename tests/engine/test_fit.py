@@ -38,8 +38,9 @@ class Slow(Doubling):
 
     pause, validates_first = 0.0, True
 
-    def end_step(self, step: int, optimizer: torch.optim.Optimizer) -> None:
+    def prepare(self, batch: torch.Tensor, number: int) -> torch.Tensor:
         time.sleep(self.pause)
+        return batch
 
 
 def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02) -> int:

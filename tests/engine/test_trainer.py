@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from aam.engine.checkpoint import load, save
-from aam.engine.losses import Terms
 from aam.engine.options import RunConfig
+from aam.engine.task import Terms
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from tests.engine.conftest import Doubling, options, same
@@ -87,6 +87,7 @@ from safetensors.torch import save_file
 sys.path.insert(0, sys.argv[1])
 from conftest import Doubling, options
 from aam.engine.options import RunConfig
+from aam.engine.task import Terms
 from aam.engine.trainer import Trainer
 from aam.device.process_group import end_rank, process_group
 

@@ -21,9 +21,8 @@ import numpy as np
 from aam.config import DataConfig
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
-from aam.data.split import kfold
-from aam.data.study import Study
-from aam.data.study_inputs import load_study
+from aam.data.splits import kfold
+from aam.data.study import Study, load_study
 from aam.evaluate import bootstrap, conformal
 from aam.evaluate.comparison import SIGNIFICANT, compare_with_baselines, headline, outcome
 from aam.evaluate.paired_test import paired_p

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aam.config_commands import ForestConfig
-from aam.data.split import Split
+from aam.data.splits import Split
 from aam.data.targets import TargetSpec
 from aam.io.metadata import Metadata
 from aam.predict.baselines import Columns, baselines_of

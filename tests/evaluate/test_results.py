@@ -14,9 +14,8 @@ import sklearn.metrics
 import torch
 
 from aam.config import DataConfig
-from aam.data.split import Split
-from aam.data.study_inputs import load_study
-from aam.data.study_splits import make_splits
+from aam.data.splits import Split, make_splits
+from aam.data.study import load_study
 from aam.data.targets import TargetSpec, fit_targets
 from aam.evaluate.baselines import MAJORITY, MEDIAN
 from aam.evaluate.predictions import PredictionTable

@@ -32,7 +32,7 @@ from scipy import sparse
 from aam.config import DataConfig, ModelConfig, PretrainConfig
 from aam.data.prepare import write_prepared
 from aam.data.region import RegionProfile
-from aam.data.split_file import read_split
+from aam.data.splits import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.device.manifest import write_manifest

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aam.config import ModelConfig
-from aam.data.draw import draw_batch
-from aam.data.further_targets import with_further_targets
+from aam.data.auxiliary_targets import with_further_targets
+from aam.data.collate import draw_batch
 from aam.model.aam import Aam
 from aam.model.heads import FurtherConfig, HeadConfig
 

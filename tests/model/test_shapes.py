@@ -11,7 +11,7 @@ from jaxtyping import TypeCheckError
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.model.aam import Masks, Outputs
 from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead

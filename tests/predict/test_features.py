@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from aam.data.draw import draw_batch, draw_rows
+from aam.data.collate import draw_batch, draw_rows
 from aam.data.tokens import PAD, N, encode
 from aam.predict.features import (
     BUCKETS,

@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.ensemble import RandomForestRegressor
 
-from aam.data.draw import draw_batch, rarefied_table
+from aam.data.collate import draw_batch, rarefied_table
 from aam.data.study import EVALUATION
 from aam.predict.baselines import FOREST, LEARNED, LINEAR, NEIGHBOURS, Columns, baselines_of
 from aam.predict.neighbours import Neighbours

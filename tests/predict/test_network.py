@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aam.data.batch import Batch
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.data.study import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig

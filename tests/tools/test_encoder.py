@@ -10,7 +10,7 @@ import torch
 
 from aam.cli.main import main
 from aam.config import DataConfig
-from aam.data.study_inputs import load_study
+from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.device.manifest import MANIFEST
 from aam.errors import FINISHED

@@ -19,11 +19,11 @@ import torch
 from scipy import sparse
 
 from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
-from aam.data.draw import NOTHING, Withheld
+from aam.data.auxiliary_targets import Taxa
+from aam.data.collate import NOTHING, Withheld
 from aam.data.loader import Loader
 from aam.data.study import Study
 from aam.data.table import make_table
-from aam.data.taxa import Taxa
 from aam.data.tokens import encode
 from aam.device.distributed import World
 from aam.device.process_group import end_rank, process_group
@@ -34,7 +34,6 @@ from aam.io.newick import parse_newick
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
 from aam.model.heads import FurtherConfig, HeadConfig
-from aam.training.pipeline import PipelineTask
 from aam.training.task import AmpliconTask
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
@@ -66,21 +65,11 @@ CASES: dict[str, tuple[HeadConfig, dict[str, Any], dict[str, bool], torch.dtype]
     "sharded, accumulated": (
         HeadConfig(n_targets=2, n_classes=(3,)), {"gradient_accumulation_steps": 2}, {"fsdp": True}, torch.float64
     ),
-    "stages": (UNIFRAC, {}, {"pipeline": True}, torch.float32),
-    "stages in float64": (UNIFRAC, {}, {"pipeline": True}, torch.float64),
-    "stages, accumulated": (
-        HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)), {"gradient_accumulation_steps": 2}, {"pipeline": True},
-        torch.float64,
-    ),
     "further targets": (dataclasses.replace(UNIFRAC, further=FURTHER), {}, {}, torch.float64),
     "further targets alone, accumulated": (
         HeadConfig(further=FURTHER), {"gradient_accumulation_steps": 2, "count_penalty": 0.0}, {}, torch.float64
     ),
-    "stages, further targets": (
-        dataclasses.replace(UNIFRAC, further=FURTHER), {}, {"pipeline": True}, torch.float64
-    ),
 }  # fmt: skip
-STAGED = tuple(name for name, case in CASES.items() if case[2].get("pipeline"))
 
 
 def study_of(metric: str | None) -> Study:
@@ -123,11 +112,10 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     """The case `name` on all ranks: 22 samples train, in three steps an epoch, 6 validate."""
     heads, train, runtime, _ = CASES[name]
     runtime = runtime if world.size > 1 else {}
-    ranks = 1 if "pipeline" in runtime else world.size
     config = FineTuneConfig(
         targets=TargetConfig(metadata_column=("y",) if heads.n_targets or heads.n_classes else ()),
         model=ModelConfig(embedding_dim=16, attention_heads=2, max_bp=30),
-        train=TrainConfig(lr=3e-3, epochs=epochs, batch_size=WHOLE_BATCH // ranks, **train),
+        train=TrainConfig(lr=3e-3, epochs=epochs, batch_size=WHOLE_BATCH // world.size, **train),
         runtime=RunConfig(**runtime),
     )
     torch.manual_seed(0)
@@ -160,8 +148,7 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
     held_out = dataclasses.replace(
         train_side, rows=np.arange(22, SAMPLES), shuffle=False, shallow=0.0, withheld=NOTHING
     )
-    kind = PipelineTask if config.runtime.pipeline and world.size > 1 else AmpliconTask
-    task = kind(model, config, train_side, held_out, torch.device("cpu"), world=world)
+    task = AmpliconTask(model, config, train_side, held_out, torch.device("cpu"), world=world)
     return Trainer(task, config.train, config.runtime, world)
 
 
@@ -209,8 +196,6 @@ if __name__ == "__main__":
     out = Path(sys.argv[1])
     with process_group(RunConfig(distributed=os.environ["WORLD_SIZE"] != "1")) as everyone:
         for case in sys.argv[2].split(";") if len(sys.argv) > 2 else CASES:
-            if case in STAGED and everyone.size > 2:
-                continue
             if len(sys.argv) > 3:
                 run_on(case, everyone, Path(sys.argv[3]) / case, out / case)
             else:

@@ -43,14 +43,7 @@ CASES = {
 }
 # Beginnings of what several ranks say besides.
 OF_RANKS = ("sent_", "imbalance")
-# On two ranks only.
-STAGES = {
-    "stages": torch.float32,
-    "stages in float64": torch.float64,
-    "stages, further targets": torch.float64,
-    "stages, accumulated": torch.float64,
-}
-EVERY = [(case, size) for size in (2, 4) for case in CASES] + [(case, 2) for case in STAGES]
+EVERY = [(case, size) for size in (2, 4) for case in CASES]
 
 
 def started(size: int, *words: object) -> None:
@@ -96,7 +89,7 @@ def apart(one: Path, other: Path) -> float:
 
 @pytest.mark.parametrize(("case", "size"), EVERY)
 def test_ranks_equal_one_device(runs, case, size):
-    of_weights, of_records = CLOSE[{**CASES, **STAGES}[case]]
+    of_weights, of_records = CLOSE[CASES[case]]
     assert apart(runs[1] / case, runs[size] / case) < of_weights
     one, several = (json.loads((runs[n] / case / "records.json").read_text()) for n in (1, size))
     # Two optimizer steps in each of seven epochs at the least, and what each epoch says.
@@ -115,7 +108,6 @@ def test_what_ranks_exchange_and_do_is_said(runs):
     for case, kinds in {
         "pretraining": {"vectors", "rarefied rows", "gradients"},
         "sharded": {"vectors", "rarefied rows", "gradients"},
-        "stages": {"hidden states", "gradients"},
     }.items():
         lines = json.loads((runs[2] / case / "records.json").read_text())
         epoch = next(line for line in lines if line["event"] == "epoch" and "train_loss" in line)
@@ -129,19 +121,6 @@ def test_training_moved_the_weights(runs):
         records = json.loads((runs[1] / case / "records.json").read_text())
         losses = [record["train_loss"] for record in records if record["event"] == "epoch" and record["epoch"]]
         assert losses[-1] < losses[0], case
-
-
-def test_stages_go_on_bit_by_bit_and_on_one_device(runs, tmp_path):
-    case = "stages in float64"
-    started(2, tmp_path / "saved", case, tmp_path / "states")
-    facts = json.loads((tmp_path / "states" / case / "state.json").read_text())["task"]
-    assert 0 <= facts["blocks"] <= 2
-    assert facts["shares"]["first"] + facts["shares"]["last"] == pytest.approx(1)
-    assert facts["devices"]["first"].startswith("rank 1, ")
-    for size in (2, 1):
-        started(size, tmp_path / str(size), case, tmp_path / "states")
-    assert apart(tmp_path / "saved" / case, tmp_path / "2" / case) == 0
-    assert apart(tmp_path / "saved" / case, tmp_path / "1" / case) < CLOSE[torch.float64][0]
 
 
 @pytest.fixture(scope="module")

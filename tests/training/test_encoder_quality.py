@@ -8,9 +8,9 @@ import torch
 from scipy.spatial.distance import pdist, squareform
 
 from aam.config import ModelConfig, TrainConfig
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.data.region import RegionProfile
-from aam.data.split import Split
+from aam.data.splits import Split
 from aam.data.study import EVALUATION
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N

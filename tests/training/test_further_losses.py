@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aam.config import TargetConfig, TrainConfig
-from aam.data.draw import draw_batch
-from aam.data.further_targets import with_further_targets
+from aam.data.auxiliary_targets import with_further_targets
+from aam.data.collate import draw_batch
 from aam.model.further import TaxaHead
 from aam.model.heads import FurtherConfig, HeadConfig
 from aam.training.further_losses import further_counts, further_terms, taxonomy_loss

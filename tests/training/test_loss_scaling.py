@@ -13,8 +13,8 @@ from aam.config import FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.loader import Loader
 from aam.engine import step as step_module
 from aam.engine.checkpoint import load, save
-from aam.engine.losses import total_loss
 from aam.engine.options import RunConfig
+from aam.engine.step import total_loss
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig

@@ -16,8 +16,8 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
-from aam.data.draw import draw_batch
-from aam.engine.losses import total_loss
+from aam.data.collate import draw_batch
+from aam.engine.step import total_loss
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig

@@ -10,7 +10,7 @@ import torch
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.draw import draw_batch
+from aam.data.collate import draw_batch
 from aam.data.tokens import asv_keys, encode
 from aam.model.aam import Masks
 from aam.training.masking import draw_masks

@@ -15,18 +15,17 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, RegressorConfig, TargetConfig, TrainConfig
-from aam.data.draw import Withheld, draw_batch
+from aam.data.collate import Withheld, draw_batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
 from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module
 from aam.engine.checkpoint import load, save
-from aam.engine.losses import total_loss
 from aam.engine.optimizer import make_optimizer
 from aam.engine.options import RunConfig
 from aam.engine.schedule import learning_rate
-from aam.engine.step import MicroBatch, StepOutcome, train_step
+from aam.engine.step import MicroBatch, StepOutcome, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig

@@ -10,11 +10,10 @@ import pytest
 
 from aam.config import DataConfig, ModelConfig
 from aam.config_commands import SimulateConfig
-from aam.data.covariates import Covariates
 from aam.data.simulate import simulate
-from aam.data.split import kfold
-from aam.data.study_inputs import load_study
-from aam.data.targets import Targets, TargetSpec
+from aam.data.splits import kfold
+from aam.data.study import load_study
+from aam.data.targets import Covariates, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import auroc
 from aam.explain.effects import joined_effects

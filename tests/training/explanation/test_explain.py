@@ -10,9 +10,8 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig
-from aam.data.covariates import Covariates
-from aam.data.draw import draw_rows
-from aam.data.targets import Scale, Targets, TargetSpec
+from aam.data.collate import draw_rows
+from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.explain.effects import BLEND, joined_effects, losses
 from aam.explain.explain import explain_samples

@@ -12,17 +12,14 @@ from scipy import sparse
 from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
+from aam.diversity import branches, tables, unifrac
+from aam.diversity.batch import batch_unifrac, faith_pd, multiply_on, samples_without_tips
+from aam.diversity.branches import exact_in_single, groups
+from aam.diversity.tables import unifrac_matrix, unifrac_tiles
+from aam.diversity.unifrac import UnifracOptions
 from aam.errors import InputError
 from aam.io.newick import parse_newick, read_tree
 from aam.io.phylogeny import Phylogeny, match_tips, prune
-from aam.unifrac import blocks as unifrac_blocks
-from aam.unifrac import tiles as unifrac_tiles_module
-from aam.unifrac import visits as unifrac_visits
-from aam.unifrac.batch import batch_unifrac, faith_pd, samples_without_tips
-from aam.unifrac.blocks import exact_in_single, groups
-from aam.unifrac.kernels import UnifracOptions
-from aam.unifrac.on_device import multiply_on
-from aam.unifrac.tiles import unifrac_matrix, unifrac_tiles
 
 METRICS = ("unifrac", "weighted", "weighted-normalized", "generalized")
 RIVALS = {
@@ -97,12 +94,12 @@ def scikit_bio(text: str, counts: np.ndarray, metric: str, taxa: list[str] | Non
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Sizes so small that every branch of the code for large tables is taken."""
-    monkeypatch.setattr(unifrac_tiles_module, "TILE", 16)
-    monkeypatch.setattr(unifrac_visits, "BRANCHES", 7)
-    monkeypatch.setattr(unifrac_visits, "ADDED", 3)
-    monkeypatch.setattr(unifrac_visits, "PAIRS", 10)
-    monkeypatch.setattr(unifrac_blocks, "RARE", 0.4)
-    monkeypatch.setattr(unifrac_blocks, "RARE_TIPS", 10)
+    monkeypatch.setattr(tables, "TILE", 16)
+    monkeypatch.setattr(unifrac, "BRANCHES", 7)
+    monkeypatch.setattr(unifrac, "ADDED", 3)
+    monkeypatch.setattr(unifrac, "PAIRS", 10)
+    monkeypatch.setattr(branches, "RARE", 0.4)
+    monkeypatch.setattr(branches, "RARE_TIPS", 10)
 
 
 # --- against formulas and scikit-bio -----------------------------------------------------------------------
@@ -409,7 +406,7 @@ def test_a_large_tree_is_climbed_and_gives_the_same(metric, root_length, monkeyp
         counts[:, 50:] = 0
         options = UnifracOptions(metric, root_length=root_length, double=True)
         searched = batch_unifrac(tree, tips, counts, options), faith_pd(tree, tips, counts, root_length)
-        monkeypatch.setattr(unifrac_blocks, "LARGE_TREE", 0)
+        monkeypatch.setattr(branches, "LARGE_TREE", 0)
         climbed = batch_unifrac(tree, tips, counts, options), faith_pd(tree, tips, counts, root_length)
         monkeypatch.undo()
         for one, other in zip(searched, climbed, strict=True):

@@ -10,10 +10,10 @@ import torch
 from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.data.draw import Withheld, draw_batch
+from aam.data.collate import Withheld, draw_batch
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Study
-from aam.unifrac.batch import batch_unifrac
+from aam.diversity.batch import batch_unifrac
 
 DEPTH = 40
 

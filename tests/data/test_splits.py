@@ -1,7 +1,8 @@
-"""Splits: shares, groups that stay together, strata that are spread, the same on every machine."""
+"""Splits: groups, strata and folds; files; what the options ask for; duplicates."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from itertools import combinations
@@ -9,11 +10,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from aam.data.split import SUBSETS, Split, check_groups, from_column, kfold, make_split, restricted
+from aam.config import DataConfig
+from aam.data.splits import (
+    SUBSETS,
+    Split,
+    check_groups,
+    duplicates_across_subsets,
+    from_column,
+    kfold,
+    make_split,
+    make_splits,
+    read_split,
+    read_subsets,
+    restricted,
+    write_split,
+)
+from aam.data.study import Study
 from aam.errors import InputError
-from aam.io.metadata import read_metadata
+from aam.io.metadata import Metadata, read_metadata
 
 BENCH = os.environ.get("AAM_BENCH_DATA")
 
@@ -234,3 +252,121 @@ def test_grouped_folds_are_as_even_as_those_of_scikit_learn():
     theirs = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(ids, kinds, fish)
     ours = [split.ids("test") for split in kfold(ids, 5, fish, kinds, seed=0)]
     assert unevenness(ours) <= unevenness([[ids[row] for row in rows] for _, rows in theirs]) + 0.005
+
+
+WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(WORD, st.tuples(st.sampled_from(SUBSETS), WORD), min_size=1), st.booleans())
+def test_split_files_are_read_as_written(tmp_path, rows, folded):
+    rows["#train, \"'"] = ("train", "x")
+    ids = sorted(rows)
+    split = Split(
+        tuple(ids), tuple(rows[name][0] for name in ids), tuple(rows[name][1] if folded else "" for name in ids)
+    )
+    write_split(tmp_path / "split.tsv", split)
+    assert read_split(tmp_path / "split.tsv") == split
+
+
+def test_the_file_is_a_table_that_people_can_read(tmp_path):
+    write_split(tmp_path / "split.tsv", Split(("a", "b"), ("test", "train"), ("1", "0")))
+    assert (tmp_path / "split.tsv").read_bytes() == b"sample-id\tside\tfold\na\ttest\t1\nb\ttrain\t0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "samples and none with the side 'train'"),
+        ("sample-id\tside\tfold\n", "samples and none with the side 'train'"),
+        ("id\tside\tfold\na\ttrain\t\n", "line 1: header is"),
+        ("sample-id\tside\tfold\na\ttrain\n", "line 2: 2 cells, expected 3"),
+        ("sample-id\tside\tfold\na\tTrain\t\n", "line 2: side is 'Train', expected train or validation or test"),
+        ("sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n", "line 4: sample-id 'a' is empty or stands there twice"),
+        ("sample-id\tside\tfold\n\ttrain\t\n", "line 2: sample-id ''"),
+        ("sample-id\tside\tfold\na\ttrain\t\nb\ttest\t1\n", "1 samples have no fold and 1 have one"),
+        ("sample-id\tside\tfold\na\ttest\t\n", "samples and none with the side 'train'"),
+        ('sample-id\tside\tfold\n"a\ttest\t\n', "double quote"),
+        ("sample-id\tside\tfold\n" + "a\tx\t\n" * 50, "line 11: side is 'x'"),
+    ],
+)
+def test_damaged_split_files(tmp_path, text, expected):
+    path = tmp_path / "split.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_split(path)
+    assert expected in str(error.value)
+    assert len(error.value.problems) <= 10
+
+
+def test_subsets_from_two_files_of_ids(tmp_path):
+    one, other = tmp_path / "train.txt", tmp_path / "val.txt"
+    one.write_text("b\n a \n\n")
+    other.write_bytes(b"c\r\nd\r\n")
+    split = read_subsets(one, other)
+    assert (split.ids("train"), split.ids("test"), split.held_out, split.not_held_out) == (
+        ("a", "b"), ("c", "d"), ("c", "d"), ("a", "b")
+    )  # fmt: skip
+    other.write_text("\n")
+    one.write_text("\n")
+    with pytest.raises(InputError, match=r"train.txt: no sample id in it\n.*val.txt: no sample id in it"):
+        read_subsets(one, other)
+    one.write_text("x\n")
+    other.write_text("x")
+    with pytest.raises(InputError, match="1 samples are in both, expected none: 'x'"):
+        read_subsets(one, other)
+
+
+DEPTH = 40
+
+
+@pytest.fixture
+def study(study_of, tiny) -> Study:
+    return study_of(**tiny(lengths=(20, 17)), depth=DEPTH)
+
+
+def test_strata_are_spread_over_what_is_drawn_and_not_over_columns_of_folds(study_of, tiny):
+    ids = tuple(f"s{row}" for row in range(30))
+    columns = {"site": tuple("abbbbc" * 5), "age": tuple(map(str, range(30))), "fold": tuple("012" * 10)}
+    kinds = {"site": "categorical", "age": "numeric", "fold": "numeric"}
+    study = dataclasses.replace(study_of(**tiny(samples=30)), metadata=Metadata(ids, columns, kinds))
+    (split,) = make_splits(study, DataConfig(stratify="site", test_size=0.4, validation_size=0.0), 0)
+    assert sorted(columns["site"][ids.index(name)] for name in split.ids("test")) == ["a"] * 2 + ["b"] * 8 + ["c"] * 2
+    for one in make_splits(study, DataConfig(stratify="age", cv="6", validation_size=0.0), 1):
+        quintiles = sorted(int(name[1:]) // 6 for name in one.ids("test"))
+        assert quintiles == [0, 1, 2, 3, 4], "each sixth of the samples has one of each quintile"
+    assert [one.ids("test") for one in make_splits(study, DataConfig(stratify="site", cv="fold"), 0)] == [
+        tuple(sorted(ids[fold::3])) for fold in range(3)
+    ]
+    with pytest.raises(InputError, match="no column 'sit'"):
+        make_splits(study, DataConfig(stratify="sit"), 0)
+    with pytest.raises(InputError, match="--stratify site"):
+        make_splits(dataclasses.replace(study, metadata=None), DataConfig(stratify="site"), 0)
+
+
+@pytest.mark.parametrize(("samples", "groups", "expected"), [(30, None, 6), (29, None, 0), (60, 30, 12), (60, 29, 0)])
+def test_a_fifth_of_the_groups_is_held_out_where_there_are_thirty(study_of, tiny, caplog, samples, groups, expected):
+    """Issue 15, point 10: what is reported as held out must be."""
+    ids = tuple(f"s{row}" for row in range(samples))
+    subject = tuple(f"p{row % (groups or samples)}" for row in range(samples))
+    metadata = Metadata(ids, {"subject": subject}, {"subject": "categorical"})
+    study = dataclasses.replace(study_of(**tiny(samples=samples)), metadata=metadata)
+    with caplog.at_level("INFO"):
+        (split,) = make_splits(study, DataConfig(group_column=None if groups is None else "subject"), 0)
+    assert len(split.ids("test")) == expected
+    assert ("are held out as the test subset" in caplog.text) == bool(expected)
+    (everyone,) = make_splits(study, DataConfig(test_size=0.0), 0)
+    assert not everyone.ids("test")
+
+
+def test_the_same_reads_under_two_ids_on_two_sides_are_named(study_of, tiny):
+    given = tiny()
+    given["counts"][4] = given["counts"][1]
+    study = study_of(**given)
+    ids = study.table.sample_ids
+    apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
+    (message,) = duplicates_across_subsets(study.table, apart)
+    assert "1 held-out samples of fold 2 have the very reads of others" in message
+    assert "'s1', 's4'" in message
+    together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
+    assert duplicates_across_subsets(study.table, together) == ()

@@ -11,16 +11,16 @@ import torch
 from scipy import sparse
 
 from aam.config import UnifracMetric
+from aam.data.auxiliary_targets import further_targets
 from aam.data.batch import Batch
-from aam.data.further_targets import further_targets
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.tokens import asv_keys
 from aam.device.rng import generator
 from aam.device.timing import stage
+from aam.diversity.batch import batch_unifrac, faith_pd
+from aam.diversity.unifrac import UnifracOptions
 from aam.io.matrices import Matrix
-from aam.unifrac.batch import batch_unifrac, faith_pd
-from aam.unifrac.kernels import UnifracOptions
 
 # A shallow rarefaction keeps at least this share of the depth.
 SHALLOWEST = 0.25

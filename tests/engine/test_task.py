@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aam.device.distributed import World
-from aam.engine.rows_task import RowsTask
+from aam.engine.task import RowsTask
 
 ROWS = np.arange(100, 123)
 

@@ -5,15 +5,19 @@ Legend for shapes: B or N samples, F features, E branches.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import sparse
 
 from aam.config import RootLength
+from aam.diversity.branches import Block, Counts, Reads, local_block, on_tree
+from aam.diversity.unifrac import Multiply, UnifracOptions, between, metric_of
 from aam.io.matrices import Matrix
 from aam.io.phylogeny import Bools, Floats, Ints, Phylogeny
-from aam.unifrac.blocks import Block, Counts, Reads, local_block, on_tree
-from aam.unifrac.kernels import UnifracOptions, between, make_input
-from aam.unifrac.visits import Multiply
+
+if TYPE_CHECKING:
+    import torch
 
 # Samples whose presence is held at a time for Faith PD.
 SAMPLES = 512
@@ -34,6 +38,17 @@ def samples_without_tips(tips: Ints, counts: Counts) -> Bools:
 def inner(a: Matrix, b: Matrix) -> Matrix:
     """Return ``a.T @ b`` by NumPy."""
     return a.T @ b
+
+
+def multiply_on(device: torch.device) -> Multiply:
+    """Return a function for ``a.T @ b`` on `device`, in the type of `a` and `b` and never in TF32."""
+    import torch
+
+    def multiply(a: Matrix, b: Matrix) -> Matrix:
+        left, right = (torch.from_numpy(each).to(device) for each in (a, b))
+        return (left.T @ right).cpu().numpy()
+
+    return multiply
 
 
 def batch_unifrac(
@@ -71,9 +86,10 @@ def batch_unifrac(
     """
     branches, counts_by_tip = on_tree(phylogeny, tips, counts, options.root_length)
     layout, block = local_block(branches, counts_by_tip)
-    right = make_input(layout, block, options, np.float64)
+    read = metric_of(options).read
+    right = read(layout, block, np.float64)
     everything = len(range(*rows.indices(len(block.total)))) == len(block.total)
-    left = right if everything else make_input(layout, _some(block, rows), options, np.float64)
+    left = right if everything else read(layout, _some(block, rows), np.float64)
     result = between(layout, left, right, options, multiply)
     if everything:
         mirror(result)

@@ -1,0 +1,1 @@
+"""Distances and diversities of samples: UniFrac and Faith PD of a batch and of whole tables, Bray-Curtis, Jaccard."""

@@ -1,0 +1,436 @@
+"""The UniFrac metrics: a class for each, which says what it reads of samples and how it compares two blocks of them.
+
+To add a metric, write a class with the methods of `Metric` and name it in `metric_of`. Legend for shapes: I and J
+samples of two blocks, C common and R rare branches, D depths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from aam.config import RootLength, UnifracMetric
+from aam.diversity.branches import Block, Layout, groups
+from aam.io.matrices import Matrix
+from aam.io.phylogeny import Floats, Ints
+
+# Returns ``a.T @ b`` for a [K, I] and b [K, J].
+Multiply: TypeAlias = Callable[[Matrix, Matrix], Matrix]
+
+# Branches taken at once in the weighted forms, so that they stay in the processor's cache, and those of them that are
+# added up in float32 before float64 takes over.
+BRANCHES = 128
+ADDED = 32
+# Pairs of samples with a rare branch in common that are looked at together.
+PAIRS = 1 << 20
+
+
+@dataclass(frozen=True)
+class UnifracOptions:
+    """Which distance, and its precision.
+
+    Attributes
+    ----------
+    metric : str
+        ``unifrac`` (unweighted; Lozupone & Knight 2005), ``weighted`` and ``weighted-normalized``
+        (Lozupone et al. 2007), ``generalized`` (Chen et al. 2012).
+    alpha : float
+        Weight of abundant branches in ``generalized``: 0 to 1, 1 is ``weighted-normalized``.
+    root_length : str
+        Whether the root's own length counts: scikit-bio includes it, ssu excludes it; most trees give none.
+    double : bool
+        Return float64 instead of float32. Batches are computed in float64 either way, tables in this type.
+    empty : str
+        Distances of samples without reads on the tree: ``scikit-bio`` gives what scikit-bio does (see
+        `batch_unifrac`), ``nan`` gives NaN to every pair with such a sample, itself excepted.
+    variance_adjusted : bool
+        Divide the length of each branch by the standard deviation of its share, as Chang et al. 2011.
+    """
+
+    metric: UnifracMetric = "unifrac"
+    alpha: float = 0.5
+    root_length: RootLength = "include"
+    double: bool = False
+    empty: Literal["scikit-bio", "nan"] = "scikit-bio"
+    variance_adjusted: bool = False
+
+
+@dataclass(frozen=True)
+class MetricInput:
+    """What a metric reads of a block of samples.
+
+    Attributes
+    ----------
+    common : [C, B]
+        Presence (bool) for ``unifrac``, shares of reads times lengths for the weighted forms, shares for
+        ``generalized``, reads for variance-adjusted forms.
+    rare : csr float64 [B, R]
+        The same of the rare branches, presence as 1; for variance-adjusted forms of all branches.
+    height : float64 [B]
+        Sum over branches of the length times presence, share, or share to the power alpha.
+    total : int [B]
+    """
+
+    common: npt.NDArray[Any]
+    rare: sparse.csr_matrix
+    height: Floats
+    total: npt.NDArray[Any]
+
+
+class Metric(Protocol):
+    """One distance between samples, from what is below each branch."""
+
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+        """Return what the metric reads of a block; shares and reads are of type `dtype`."""
+
+    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+        """Return the distances [I, J] between the samples of two blocks."""
+
+
+def metric_of(options: UnifracOptions) -> Metric:
+    """Return the metric that `options` name."""
+    if options.variance_adjusted:
+        return VarianceAdjusted(options.metric, options.alpha)
+    if options.metric == "unifrac":
+        return Unweighted()
+    if options.metric == "generalized" and options.alpha != 1:
+        return Generalized(options.alpha)
+    return Weighted(normalized=options.metric != "weighted")
+
+
+def between(
+    layout: Layout, left: MetricInput, right: MetricInput, options: UnifracOptions, multiply: Multiply
+) -> Floats:
+    """Return the distances [I, J] between the samples of two blocks, before rounding to the asked type."""
+    result = metric_of(options).compare(layout, left, right, multiply)
+    if options.empty == "nan":
+        result[left.total == 0, :] = np.nan
+        result[:, right.total == 0] = np.nan
+    return np.maximum(result, 0.0, out=result)
+
+
+class Unweighted:
+    """``1 - shared / union`` of the branch lengths, as ``(union - shared) / union`` (Lozupone & Knight 2005)."""
+
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+        """Return the presence of each branch."""
+        rare, common = block.rare.astype(np.float64), block.common > 0
+        rare.data[:] = 1.0
+        # By einsum, not by a product: BLAS would start threads for it.
+        height = np.einsum("e,eb->b", layout.length, common.astype(np.float64)) + rare @ layout.rare_length
+        return MetricInput(common, rare, height, block.total)
+
+    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+        """Return the distances [I, J]."""
+        shared = np.zeros((len(left.total), len(right.total)))
+        # A group of the layout's lengths sums exactly in float32 where they were rounded for it.
+        real = np.float32 if layout.single else np.float64
+        for rows in groups(len(layout.length)):
+            length = layout.length[rows].astype(real)[:, None]
+            shared += multiply(left.common[rows] * length, right.common[rows].astype(real))
+        if left.rare.nnz and right.rare.nnz:
+            weighted = _with_data(left.rare, layout.rare_length[left.rare.indices])
+            shared += (weighted @ right.rare.T).toarray()
+        union = left.height[:, None] + right.height - shared
+        return _ratio(union - shared, union)
+
+
+def _shares(block: Block) -> tuple[Floats, sparse.csr_matrix]:
+    """Return the shares of reads below common and below rare branches."""
+    reads = np.maximum(block.total, 1).astype(np.float64)
+    rare = block.rare.astype(np.float64)
+    rare.data /= np.repeat(reads, np.diff(rare.indptr))
+    return block.common / reads, rare
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """``sum l |p - q|`` and, `normalized`, that over ``sum l (p + q)`` (Lozupone et al. 2007)."""
+
+    normalized: bool
+
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+        """Return shares of reads times lengths."""
+        share, rare = _shares(block)
+        share *= layout.length[:, None]
+        rare.data *= layout.rare_length[rare.indices]
+        common = share.astype(dtype, copy=False)
+        # The sum of what is compared, so that rounding cancels between samples that are alike.
+        height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
+        return MetricInput(common, rare, height, block.total)
+
+    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+        """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``."""
+        overlap = np.zeros((len(left.total), len(right.total)))
+        for sample, _, mine, theirs in _rows_of(left, right):
+            np.minimum(theirs, mine, out=theirs)
+            _add_rows(overlap[sample], theirs)
+        for cell, _, mine, theirs in _rare_pairs(left, right):
+            _added(overlap, cell, np.minimum(mine, theirs))
+        both = left.height[:, None] + right.height
+        apart = both - 2 * overlap
+        return _ratio(apart, both) if self.normalized else apart
+
+
+@dataclass(frozen=True)
+class Generalized:
+    """``sum l w |p - q| / (p + q)`` over ``sum l w``, w = ``(p + q)^alpha`` (Chen et al. 2012)."""
+
+    alpha: float
+
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+        """Return shares of reads."""
+        share, rare = _shares(block)
+        height = np.einsum("e,eb->b", layout.length, _power(share, self.alpha))
+        height += _with_data(rare, _power(rare.data, self.alpha)) @ layout.rare_length
+        return MetricInput(share.astype(dtype, copy=False), rare, height, block.total)
+
+    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+        """Return the distances [I, J], from ``|p - q| = p + q - 2 min(p, q)``.
+
+        A branch that one sample lacks adds ``l p^alpha`` of the other to ``sum l w``, which so begins with those of
+        each sample alone (`MetricInput.height`); only branches that both have change it.
+        """
+        length = layout.length.astype(right.common.dtype)[:, None]
+        weights = left.height[:, None] + right.height
+        # What the samples alone add for the branches of the left, which the loop below visits.
+        alone = [length * _power(each.common, self.alpha) for each in (left, right)]
+        of_right = np.zeros_like(weights)
+        _add_product(of_right, (left.common > 0).astype(length.dtype), alone[1], multiply)
+        weights -= of_right + alone[0].sum(axis=0, dtype=np.float64)[:, None]
+        overlap = np.zeros_like(weights)
+        buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
+        for sample, part, mine, theirs in _rows_of(left, right):
+            both = np.add(theirs, mine, out=buffer[: len(part)])
+            np.minimum(theirs, mine, out=theirs)
+            theirs /= both
+            weight = _power(both, self.alpha, out=both)
+            weight *= length[part]
+            _add_rows(weights[sample], weight)
+            theirs *= weight
+            _add_rows(overlap[sample], theirs)
+        for cell, branch, mine, theirs in _rare_pairs(left, right):
+            both, lengths = mine + theirs, layout.rare_length[branch]
+            weight = lengths * _power(both, self.alpha)
+            _added(weights, cell, weight - lengths * (_power(mine, self.alpha) + _power(theirs, self.alpha)))
+            _added(overlap, cell, weight * np.minimum(mine, theirs) / both)
+        return _ratio(weights - 2 * overlap, weights)
+
+
+@dataclass(frozen=True)
+class VarianceAdjusted:
+    """The metrics with each branch divided by the standard deviation of its share (Chang et al. 2011).
+
+    With a and b reads of two samples below a branch, A and B reads of them in all, n = a + b, m = A + B, p = a / A and
+    q = b / B, a branch of length l adds ``l (p + q) / sqrt(n (m - n))`` to the denominator, and ``|p - q|`` in place of
+    ``p + q`` to the numerator. ``unifrac`` has 1 in place of ``p + q``, and ``generalized`` raises all but l to the
+    power alpha, as unifrac-binaries does. Branches without reads, or with all reads of both samples, add nothing.
+
+    What a branch adds that one sample lacks depends on that sample by its depth only. So it is summed once for each
+    depth, over all branches of the other sample, and taken away again where both have the branch.
+    """
+
+    metric: UnifracMetric
+    alpha: float
+
+    def read(self, layout: Layout, block: Block, dtype: npt.DTypeLike) -> MetricInput:
+        """Return reads."""
+        rare = block.rare.astype(np.float64)
+        return MetricInput(block.common.astype(dtype), rare, np.zeros(len(block.total)), block.total)
+
+    def compare(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+        """Return the distances [I, J]."""
+        below = self._of_right_alone(layout, left, right, multiply)
+        shared = np.zeros_like(below)
+        real = right.common.dtype
+        totals = right.total.astype(real)
+        length = layout.length.astype(real)[:, None]
+        work = tuple(np.empty((BRANCHES, len(totals)), real) for _ in range(2))
+        for sample, part, mine, theirs in _rows_of(left, right):
+            depth = left.total[sample].astype(real)
+            sums, less = self._both(mine, theirs, (depth, totals), tuple(each[: len(part)] for each in work))
+            below[sample] += multiply(length[part], sums)[0]
+            shared[sample] += multiply(length[part], less)[0]
+        self._add_rare(below, shared, layout, left, right)
+        above = below - shared
+        return above if self.metric == "weighted" else _ratio(above, below)
+
+    def _alone(self, reads: Matrix, others: Matrix) -> Matrix:
+        """Return what is to be added, times `_unit`, where one sample has n `reads` and the other none.
+
+        `others` are m - n and above 0; the result is written over them.
+        """
+        if self.metric == "unifrac":
+            others *= reads
+            np.sqrt(others, out=others)
+            return np.divide(1, others, out=others, where=others > 0)
+        # q / sqrt(b (m - b)) is sqrt(b / (m - b)) / B.
+        np.divide(reads, others, out=others)
+        np.sqrt(others, out=others)
+        return _power(others, self.alpha, out=others) if self.metric == "generalized" else others
+
+    def _unit(self, totals: npt.NDArray[Any]) -> Floats:
+        """Return what `_alone` is to be divided by, for samples of `totals` reads."""
+        exponent = {"unifrac": 0.0, "generalized": self.alpha}.get(self.metric, 1.0)
+        units: Floats = np.maximum(totals, 1.0) ** exponent
+        return units
+
+    def _both(
+        self, mine: Matrix, theirs: Matrix, totals: tuple[Matrix | float, Matrix], work: tuple[Matrix | None, ...]
+    ) -> tuple[Matrix, Matrix]:
+        """Return what is to be added to the denominator, and how much less to the numerator.
+
+        `mine` are above 0 and of samples with ``totals[0]`` reads, `theirs` of samples with ``totals[1]`` reads. The
+        arrays of `work` have the shape of the result, and are written over as `theirs` are.
+        """
+        reads = np.add(theirs, mine, out=work[0])
+        scale = np.subtract(totals[0] + totals[1], reads, out=work[1])
+        scale *= reads
+        np.sqrt(scale, out=scale)
+        empty = scale == 0
+        if empty.any():
+            scale[empty] = np.inf
+        np.divide(1, scale, out=scale)
+        if self.metric == "unifrac":
+            return scale, np.multiply(scale, theirs > 0, out=theirs)
+        share = mine / totals[0]
+        theirs /= np.maximum(totals[1], 1)
+        sums = np.add(theirs, share, out=work[0])
+        np.minimum(theirs, share, out=theirs)
+        if self.metric == "generalized":
+            theirs /= sums
+            sums *= scale
+            scale = _power(sums, self.alpha, out=sums)
+        else:
+            sums *= scale
+        theirs *= scale
+        theirs *= 2
+        return sums, theirs
+
+    def _sums_alone(self, length: Floats, reads: sparse.csr_matrix, totals: Floats, depths: Floats) -> Floats:
+        """Return the sums [D, B] over all branches of samples, CSR [B, branches], beside one sample of each depth."""
+        columns = reads.data.astype(np.int64)
+        shape = (reads.shape[0], int(columns.max(initial=0)) + 1)
+        # Few numbers of reads occur in a sample, most of them below several branches.
+        by_reads = sparse.csr_matrix((length[reads.indices], columns, reads.indptr.copy()), shape=shape)
+        by_reads.sum_duplicates()
+        sample = np.repeat(np.arange(len(totals)), np.diff(by_reads.indptr))
+        number, total = by_reads.indices.astype(np.float64), totals[sample]
+        result = np.zeros((len(depths), len(totals)))
+        for row, depth in zip(result, depths.tolist(), strict=True):
+            # Beside a sample without reads, branches with all reads add nothing.
+            others = depth + total - number
+            values = self._alone(number, np.where(others > 0, others, np.inf))
+            row[:] = np.bincount(sample, values * by_reads.data, len(totals))
+        return result / self._unit(totals)
+
+    def _of_right_alone(self, layout: Layout, left: MetricInput, right: MetricInput, multiply: Multiply) -> Floats:
+        """Return the sums [I, J] over all branches of the right, without those common ones that the left has too."""
+        totals = right.total.astype(np.float64)
+        depths, group = np.unique(left.total, return_inverse=True)
+        length = np.r_[layout.length, layout.rare_length]
+        branches = sparse.hstack([sparse.csr_matrix(right.common.T), right.rare], format="csr")
+        sums = self._sums_alone(length, branches, totals, depths.astype(np.float64))[group]
+        real, unit = right.common.dtype, self._unit(totals)
+        for number, depth in enumerate(depths.tolist()):
+            members = np.flatnonzero(group == number)
+            present = left.common[:, members] > 0
+            rows = np.flatnonzero(present.any(axis=1))
+            both = (depth + totals).astype(real)
+            for start in range(0, len(rows), BRANCHES):
+                part = rows[start : start + BRANCHES]
+                reads = right.common[part]
+                weight = self._alone(reads, both - reads)
+                sums[members] -= multiply(present[part] * layout.length[part, None].astype(real), weight) / unit
+        return sums
+
+    def _add_rare(self, below: Floats, shared: Floats, layout: Layout, left: MetricInput, right: MetricInput) -> None:
+        """Add the rare branches of the left; those of the right are in `below`, as if the left had none of them."""
+        totals = [each.total.astype(np.float64) for each in (left, right)]
+        depths, group = np.unique(right.total, return_inverse=True)
+        below += self._sums_alone(layout.rare_length, left.rare, totals[0], depths.astype(np.float64))[group].T
+        units = [self._unit(each) for each in totals]
+        for cell, branch, mine, theirs in _rare_pairs(left, right):
+            i, j = np.divmod(cell, len(totals[1]))
+            length, total = layout.rare_length[branch], (totals[0][i], totals[1][j])
+            both = total[0] + total[1]
+            apart = self._alone(mine, both - mine) / units[0][i] + self._alone(theirs, both - theirs) / units[1][j]
+            sums, less = self._both(mine, theirs, total, (None, None))
+            _added(below, cell, length * (sums - apart))
+            _added(shared, cell, length * less)
+
+
+def _ratio(part: Floats, total: Floats) -> Floats:
+    """Return ``part / total`` with 0 / 0 = 0."""
+    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)
+
+
+def _power(values: npt.NDArray[Any], alpha: float, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """Return ``values ** alpha`` with 0 ** 0 = 0; a square root where that is meant, for it is much faster."""
+    out = np.zeros_like(values) if out is None else out
+    if alpha == 0.5:
+        np.sqrt(values, out=out)
+    else:
+        np.power(values, values.dtype.type(alpha), out=out, where=values > 0)
+    return out
+
+
+def _with_data(matrix: sparse.csr_matrix, data: Floats) -> sparse.csr_matrix:
+    """Return a matrix with other values at the same places."""
+    return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _rare_pairs(left: MetricInput, right: MetricInput) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
+    """Yield the pairs of samples that share a rare branch: cell of [I, J] flattened, branch, value of each sample."""
+    columns = right.rare.tocsc()
+    times = np.diff(columns.indptr)[left.rare.indices].astype(np.int64)
+    ends = np.cumsum(times)
+    sample = np.repeat(np.arange(left.rare.shape[0]), np.diff(left.rare.indptr))
+    start = 0
+    while start < len(ends):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + PAIRS, side="right")))
+        entry = np.repeat(np.arange(start, stop), times[start:stop])
+        branch = left.rare.indices[entry]
+        place = np.arange(len(entry)) - (ends - times)[entry] + before + columns.indptr[branch]
+        cell = sample[entry] * len(right.total) + columns.indices[place]
+        yield cell, branch, left.rare.data[entry], columns.data[place]
+        start = stop
+
+
+def _added(sums: Floats, cell: Ints, values: Floats) -> None:
+    """Add values to cells of `sums` [I, J], of which some occur several times."""
+    sums += np.bincount(cell, values, sums.size).reshape(sums.shape)
+
+
+def _rows_of(left: MetricInput, right: MetricInput) -> Iterator[tuple[int, Ints, Matrix, Matrix]]:
+    """Yield a sample of the left, some of its common branches, its values there and those of the right [rows, J].
+
+    Only the branches of the sample are visited. The values of the right stand in a buffer that may be changed.
+    """
+    mine = np.ascontiguousarray(left.common.T)
+    buffer = np.empty((BRANCHES, right.common.shape[1]), right.common.dtype)
+    for sample, values in enumerate(mine):
+        rows = np.flatnonzero(values)
+        for start in range(0, len(rows), BRANCHES):
+            part = rows[start : start + BRANCHES]
+            # The mode skips a copy that take would make to stay whole on an error.
+            theirs = right.common.take(part, axis=0, out=buffer[: len(part)], mode="clip")
+            yield sample, part, values[part, None], theirs
+
+
+def _add_rows(sums: Floats, rows: Matrix) -> None:
+    """Add the rows [K, J] to `sums` [J], a few of them in their own type before float64 takes over."""
+    for start in range(0, len(rows), ADDED):
+        sums += rows[start : start + ADDED].sum(axis=0)
+
+
+def _add_product(sums: Floats, left: Matrix, right: Matrix, multiply: Multiply) -> None:
+    """Add ``left.T @ right`` to `sums`, in float64 over groups of branches within which the product is float32."""
+    for rows in groups(len(left)):
+        sums += multiply(left[rows], right[rows])

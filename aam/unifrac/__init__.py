@@ -1,1 +1,0 @@
-"""UniFrac of a batch and of whole tables."""

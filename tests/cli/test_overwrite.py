@@ -1,0 +1,150 @@
+"""`--overwrite` replaces what the same command wrote, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aam.cli.main import main
+from aam.config_commands import SimulateConfig
+from aam.data.simulate import simulate
+from aam.device.output_folder import OutputFolder
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("overwrite") / "study"
+    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=60, length=50, depth=2000))
+    return folder
+
+
+def train(study: Path, output: Path, more: str = "--members presence") -> int:
+    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph biome --threads 1"
+    words += " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 --attention-heads 2"
+    return main([*words.split(), *more.split(), "--output-dir", str(output)])
+
+
+@pytest.fixture(scope="module")
+def run(study):
+    folder = study.parent / "run"
+    assert train(study, folder) == 0
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def unlisted(folder: Path) -> set[str]:
+    """Files of a folder of results that its run.json does not list."""
+    record = json.loads((folder / "run.json").read_text())
+    removed = OutputFolder(folder, record["command"], record["outputs"], overwrite=True).check()
+    return set(contents(folder)) - {str(path) for path in removed}
+
+
+def test_training_leaves_a_folder_of_others_alone(study, tmp_path, capsys):
+    for name in ("samples.tsv", "thesis.docx", "raw/reads.fastq"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    before = contents(tmp_path)
+    for more in ("--overwrite", "--overwrite --dry-run", ""):
+        assert train(study, tmp_path, f"--members presence {more}") == 2
+        assert "is left alone" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("more", ["--members presence", "--members deep presence --cv 2 --ensemble --memory-profile"])
+def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, capsys, more):
+    folder = tmp_path / "run"
+    assert train(study, folder, more) == 0
+    assert unlisted(folder) == set()
+    (folder / "notes.txt").write_text("mine")
+    (folder / "raw").mkdir()
+    (folder / "raw" / "reads.fastq").write_text("mine")
+    (folder / "figures" / "old.svg").write_text("of an earlier run")
+    assert train(study, folder, f"{more} --overwrite") == 0
+    assert unlisted(folder) == {"notes.txt", "raw/reads.fastq"}
+    assert not (folder / "figures" / "old.svg").exists()
+    (folder / "model" / "notes.txt").write_text("mine")
+    (folder / "explanation").mkdir()
+    (folder / "explanation" / "explain.html").write_text("of aam explain")
+    before = contents(folder)
+    assert train(study, folder, f"{more} --overwrite") == 2
+    error = capsys.readouterr().err
+    assert "'explanation'" in error
+    assert "'model/notes.txt'" in error
+    assert contents(folder) == before
+
+
+def test_a_run_of_an_earlier_version_goes_on_but_is_not_replaced(study, run, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    record = json.loads((folder / "run.json").read_text())
+    del record["outputs"]
+    (folder / "run.json").write_text(json.dumps(record))
+    assert train(study, folder, "--members presence --overwrite") == 2
+    assert "earlier versions wrote none" in capsys.readouterr().err
+    (folder / "metrics.json").unlink()
+    assert train(study, folder, "--members presence --resume-from auto") == 0
+    assert (folder / "metrics.json").is_file()
+    assert unlisted(folder) == set()
+
+
+def test_a_run_is_no_earlier_result_of_other_commands(study, run, capsys):
+    before, given = contents(run), f"--output-dir {run} --overwrite"
+    applied = f"--model {run} --table {study}/table.biom --threads 1"
+    for words in (
+        f"evaluate --predictions {run}/predictions.tsv --metadata {study}/metadata.tsv",
+        f"evaluate {applied} --metadata {study}/metadata.tsv",
+        f"embed {applied}",
+        f"explain {applied}",
+        "simulate --samples 20 --asvs 60 --length 50 --depth 900",
+        f"profile --table {study}/table.biom",
+        f"pretrain --table {study}/table.biom --tree {study}/tree.nwk --rarefy-depth 200 --epochs 1",
+    ):
+        assert main([*words.split(), *given.split()]) == 2, words
+        assert "holds results of `aam train`" in capsys.readouterr().err, words
+        assert contents(run) == before, words
+    for words in (f"export --model {run} --output {run}", f"predict {applied} --output {run}/predictions.tsv"):
+        assert main([*words.split(), "--overwrite"]) == 2, words
+        assert contents(run) == before, words
+
+
+def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study, run, tmp_path, capsys):
+    applied = f"--model {run} --table {study}/table.biom --threads 1"
+    commands = {
+        "evaluate": f"evaluate {applied} --metadata {study}/metadata.tsv",
+        "embed": f"embed {applied}",
+        "explain": f"explain {applied} --prediction-passes 1",
+        "simulate": "simulate --samples 20 --asvs 60 --length 50 --depth 900",
+    }
+    for name, words in commands.items():
+        folder = tmp_path / name
+        assert main([*words.split(), "--output-dir", str(folder)]) == 0
+        assert unlisted(folder) == set(), name
+        assert json.loads((folder / "run.json").read_text())["command"] == name
+        (folder / "notes.txt").write_text("mine")
+        assert main([*words.split(), "--output-dir", str(folder)]) == 2
+        assert main([*words.split(), "--output-dir", str(folder), "--overwrite"]) == 0
+        assert unlisted(folder) == {"notes.txt"}, name
+    capsys.readouterr()
+    words = f"evaluate --predictions {tmp_path}/evaluate/predictions.tsv --metadata {study}/metadata.tsv --overwrite"
+    assert main([*words.split(), "--output-dir", str(tmp_path / "evaluate")]) == 2
+    assert "--overwrite would delete what is read" in capsys.readouterr().err
+
+
+def test_a_single_file_does_not_replace_what_is_read(study, tmp_path, capsys):
+    table = tmp_path / "table.tsv"
+    assert main(f"unifrac --table {study}/table.biom --tree {study}/tree.nwk --output {table}".split()) == 0
+    before = table.read_bytes()
+    words = f"unifrac --table {table} --tree {study}/tree.nwk --output {table} --overwrite"
+    assert main(words.split()) == 2
+    assert "is read by the same command" in capsys.readouterr().err
+    assert table.read_bytes() == before
