@@ -31,7 +31,7 @@ AAM := $(ENV) -m aam
 HTFT := $(ENV) -m examples.htft
 EEG := $(ENV) -m examples.eeg
 BUILD := $(PYTHON) containers/build
-WHEEL := dist/aam-$(subst ",,$(lastword $(file <aam/__init__.py)))-py3-none-any.whl
+WHEEL := dist/attention_all_microbes-$(subst ",,$(lastword $(file <aam/__init__.py)))-py3-none-any.whl
 SLURM := $(PYTHON) slurm/generate
 
 STUDY := --table demo/study/table.biom --metadata demo/study/metadata.tsv --rarefy-depth 1000
@@ -94,11 +94,11 @@ docs: setup ## build the documentation site into docs/build/html, without a netw
 	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
 	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
 
-bench: setup ## measure speed and memory on this device (ARGS goes to `aam bench`)
-	$(AAM) bench $(ARGS)
+bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam bench: this device alone)
+	$(ENV) -m benchmarks rivals $(ARGS)
 
 encoder: setup ## pretrain the encoder 16s-v4 into aam/encoders, from the studies in DATA, into OUT (MAFFT and FastTree; hours)
-	$(ENV) -m aam.tools.encoder "$(DATA)" "$(OUT)" aam/tools/16s-v4.md
+	$(ENV) -m examples.encoder "$(DATA)" "$(OUT)" examples/encoder/16s-v4.md
 
 pretrain-single: ## submit pretraining on one device of a SLURM site: TABLE, TREE, OUT; SUBMIT=0 only prints
 pretrain-node: ## the same on all devices of a node

@@ -132,8 +132,8 @@ def audit(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Measure speed and memory on the device of this machine."""
-    session.run(environment(session), "-m", "aam", "bench", *session.posargs, external=True)
+    """Measure aam beside its rivals on the device of this machine."""
+    session.run(environment(session), "-m", "benchmarks", "rivals", *session.posargs, external=True)
 
 
 # --- SLURM ---------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from aam.config import (
     PREDICTION_PASSES,
     TRAINED_BEFORE,
     DataConfig,
+    MetadataFormat,
     Missing,
     ModelConfig,
     StudyConfig,
+    TableFormat,
     TrainConfig,
     TreeConfig,
 )
@@ -57,26 +59,7 @@ class UnifracConfig(TreeConfig, ObservedConfig):
 
 
 @dataclass(frozen=True)
-class PrepareConfig(ObservedConfig):
-    """Write a table, its sequences and its tree in the form that large studies are read in: one file, mapped."""
-
-    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, reads=True)
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
-    tree: Path | None = option(
-        None, "Rooted phylogeny (Newick or .qza), which is pruned to the table once and used for --tree.", reads=True
-    )
-    midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
-    output: Path | None = option(
-        None,
-        "File to write; unset: TABLE.prepared, which every command that is given TABLE finds and uses while its "
-        "checksum is that of TABLE.",
-        writes=True,
-    )
-    overwrite: bool = option(False, "Replace the output if it exists.")
-
-
-@dataclass(frozen=True)
-class ApplyConfig:
+class ApplyConfig(TableFormat):
     """A trained model and the table it is applied to"""
 
     model: tuple[Path, ...] = option(
@@ -95,7 +78,7 @@ class ApplyConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig(ApplyConfig):
+class PredictConfig(ApplyConfig, MetadataFormat):
     """Predict samples of a new table in the target's own units."""
 
     output: Path | None = option(
@@ -117,7 +100,7 @@ class EmbedConfig(ApplyConfig):
 
 
 @dataclass(frozen=True)
-class ExplainConfig(ApplyConfig):
+class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs, taxa and clades drive the predictions of a model, in samples that it has not learned from."""
 
     model: tuple[Path, ...] = option(
@@ -155,7 +138,7 @@ class ExportConfig(ObservedConfig):
         None, "Folder to write: model.onnx or model.pt2, and description.json.", required=True, writes=True
     )
     format: Literal["onnx", "torch"] = option(
-        "onnx", "ONNX (pip install 'aam[onnx]'), or a program of torch.export (.pt2)."
+        "onnx", "ONNX (pip install 'attention-all-microbes[onnx]'), or a program of torch.export (.pt2)."
     )
     part: Literal["model", "encoder"] | None = option(
         None, "Predictions of the targets, or vectors of samples and ASVs; unset: predictions where there are targets."
@@ -164,7 +147,7 @@ class ExportConfig(ObservedConfig):
 
 
 @dataclass(frozen=True)
-class EvaluateConfig(ApplyConfig):
+class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
     model: tuple[Path, ...] = option(
@@ -334,7 +317,7 @@ class ProfileConfig:
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
-Case = Literal["pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac", "processes", "unlabelled"]
+Case = Literal["pretrain", "nucleotide", "predict", "unifrac"]
 
 
 @dataclass(frozen=True)
@@ -348,12 +331,7 @@ class BenchConfig(ObservedConfig):
     )
     tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
     cases: tuple[Case, ...] = option(
-        ("pretrain", "dense", "nucleotide", "dense-nucleotide", "predict", "unifrac"),
-        "What is measured, each in a process of its own.",
-    )
-    all: bool = option(
-        False,
-        "Measure too what takes long: unlabelled of AAM_BENCH_DATA, and processes, two of one CPU thread beside one.",
+        ("pretrain", "nucleotide", "predict", "unifrac"), "What is measured, each in a process of its own."
     )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")

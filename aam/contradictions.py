@@ -30,9 +30,9 @@ from aam.config_commands import (
     UnifracConfig,
 )
 from aam.contradictions_pretrain import pretraining_problems
-from aam.device.output_folder import check_output_file
 from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
+from aam.files.output_folder import check_output_file
 from aam.options import files_read, missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
 
 # Losses by which only the network learns.
@@ -103,7 +103,8 @@ def training_problems(config: FineTuneConfig) -> list[str]:
         "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
             targets.ensemble and data.cv is None
         ),
-        f"--track {config.runtime.track}: the library is not installed: pip install 'aam[{config.runtime.track}]'": (
+        f"--track {config.runtime.track}: the library is not installed: "
+        f"pip install 'attention-all-microbes[{config.runtime.track}]'": (
             config.runtime.track is not None and importlib.util.find_spec(config.runtime.track) is None
         ),
         f"--resume-from is {config.runtime.resume_from}, expected auto with --cv": (

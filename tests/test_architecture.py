@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "aam"
 EXAMPLES = ROOT / "examples"
+BENCHMARKS = ROOT / "benchmarks"
 STEP = PACKAGE / "engine" / "step.py"
 
 MOST_LINES_OF_A_FUNCTION = 60
@@ -26,8 +27,8 @@ Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @functools.cache
 def modules() -> dict[Path, ast.Module]:
-    """Syntax tree of every module of the package and of the examples."""
-    paths = sorted([*PACKAGE.rglob("*.py"), *EXAMPLES.rglob("*.py")])
+    """Syntax tree of every module of the package, the examples and the benchmarks."""
+    paths = sorted(path for folder in (PACKAGE, EXAMPLES, BENCHMARKS) for path in folder.rglob("*.py"))
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
@@ -201,25 +202,22 @@ def dotted(path: Path) -> str:
     return name.removesuffix(".__init__")
 
 
-def imported_here() -> dict[Path, ast.Module]:
-    """All modules but the plugin of QIIME 2, which its framework imports only: it is no package of the Python index."""
-    return {path: tree for path, tree in modules().items() if not path.is_relative_to(PACKAGE / "qiime2")}
-
-
 def third_party() -> list[str]:
     """Modules of other projects that `aam` imports when it is imported itself."""
     named = set()
-    for tree in imported_here().values():
+    for tree in modules().values():
         for node in tree.body:
             if isinstance(node, ast.Import):
                 named.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 named.add(node.module)
-    return sorted(name for name in named if name.split(".")[0] not in {"aam", "examples", *sys.stdlib_module_names})
+    return sorted(
+        name for name in named if name.split(".")[0] not in {"aam", "benchmarks", "examples", *sys.stdlib_module_names}
+    )
 
 
 def test_importing_has_no_side_effect(plain_python: Callable[[str], str]):
-    source = IMPORT_ALL % {"others": third_party(), "ours": [dotted(path) for path in imported_here()]}
+    source = IMPORT_ALL % {"others": third_party(), "ours": [dotted(path) for path in modules()]}
     printed = plain_python(source)
     assert printed.count("\n") == 1, f"importing printed:\n{printed}"
     assert json.loads(printed) == {}

@@ -1,4 +1,4 @@
-"""`aam bench`: speed and memory of the main job on this device."""
+"""`aam bench`: speed and memory of training steps, prediction and UniFrac on this device."""
 
 from __future__ import annotations
 
@@ -6,49 +6,163 @@ import contextlib
 import json
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, get_args
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
 import aam
-from aam.commands.bench_cases import Measurements, time_prediction, time_training, time_unifrac
-from aam.commands.bench_ranks import time_two_processes
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig, UnifracMetric
 from aam.config_commands import BenchConfig, SimulateConfig
 from aam.contradictions import check_command
+from aam.data.region import RegionProfile
 from aam.data.simulate import simulate
-from aam.device.device import device_name, prepare_device, slug
-from aam.device.files import write_text
-from aam.device.output_folder import check_output_file
+from aam.data.study import load_study
+from aam.data.table import read_table
+from aam.data.targets import Targets, TargetSpec
+from aam.device.memory import peak_memory
+from aam.device.options import RuntimeConfig
+from aam.device.platform import device_name, prepare_device, slug
+from aam.device.timing import count_operations, product_rate, seconds
+from aam.diversity.tables import unifrac_matrix
+from aam.diversity.unifrac import UnifracOptions
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
+from aam.files.atomic import write_text
+from aam.files.output_folder import check_output_file
+from aam.io.newick import read_tree
+from aam.io.phylogeny import match_tips
+from aam.model.aam import Aam
+from aam.model.heads import HeadConfig
 from aam.options import files_read
-from aam.training.steps import STAGES
+from aam.predict.saved_model import SavedModel, save_model
+from aam.training.steps import STAGES, make_steps
+from aam.training.task import AmpliconTask
 
-# Sizes of the public predecessor, and the batch of which it needed 10 s and 5.9 GB a step.
-PREDECESSOR = ModelConfig(asv_stem="nucleotide", embedding_dim=128, attention_heads=4, attention_layers=4)
+Measurements = dict[str, Any]
+# What a case runs, or why it cannot.
+Work = Callable[[], Measurements] | str
 
-PREDECESSOR_BATCH = 8
+WARM_UP = 2
 
-# Cases that only --all and --cases run.
-LONG_CASES = ("processes", "unlabelled")
+# A network that reads single bases, as large as the public predecessor's.
+NUCLEOTIDE = ModelConfig(asv_stem="nucleotide", embedding_dim=128, attention_heads=4, attention_layers=4)
 
 # About as large, as sparse and as deep as a batch of `oral-age`.
 SIMULATED = SimulateConfig(samples=640, asvs=3000, length=100, depth=1500)
 
 
+def time_training(config: FineTuneConfig, repeats: int, task_class: type[AmpliconTask] = AmpliconTask) -> Measurements:
+    """Return speed, memory, arithmetic rate and stages of pretraining steps; of another task speed and memory.
+
+    Returns
+    -------
+    dict
+        ``samples_per_s`` and ``step_s`` (p50 and p95 over `repeats` steps, no timer inside), ``peak_bytes``
+        (after those steps and one on the epoch's largest batch), ``losses`` of every step, ``operations`` of the
+        step at the p50, ``rate`` and ``share`` of the product's rate (measured before and after): of the operations
+        executed, and of those needed, without what is recomputed.
+    """
+    steps = make_steps(config, task_class)
+    product = product_rate(steps.device)
+    steps.take(WARM_UP, 0)
+    taken, batches = steps.take(repeats, 1)
+    speeds = [len(batch.counts) / second for second, batch in zip(taken, batches, strict=True)]
+    p50, p5 = np.percentile(speeds, [50, 5])
+    measurements: Measurements = {
+        "samples_per_s": {"p50": float(p50), "p5": float(p5)},
+        "step_s": dict(zip(("p50", "p95"), np.percentile(taken, [50, 95]).tolist(), strict=True)),
+        "steps": repeats,
+        "batch_size": config.train.batch_size,
+        "asv_chunk_size": config.runtime.asv_chunk_size,
+        "gradient_checkpointing": config.runtime.gradient_checkpointing,
+        "distinct_asvs": float(np.mean([len(batch.tokens) for batch in batches])),
+        "slots": float(np.mean([batch.asv.shape[1] for batch in batches])),
+        "losses": [float(loss) for loss in steps.losses],
+        "epoch_s": len(steps.loader.rows) / float(p50),
+    }
+    if task_class is not AmpliconTask:
+        return {**measurements, "peak_bytes": peak_memory(steps.device)}
+    order = steps.loader.order(0)
+    # Expected to have the most ASVs; to draw all batches of a large study would take longer than the steps.
+    largest = max(order, key=lambda rows: steps.loader.study.richness[rows].sum())
+    steps.step(steps.loader.draw(largest, 0))
+    measurements |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
+    product = (product + product_rate(steps.device)) / 2
+    middle = int(np.argsort(taken)[(repeats - 1) // 2])
+    executed = count_operations(lambda: steps.step(batches[middle]))
+    steps.model.bound_memory(config.runtime.asv_chunk_size, False)
+    needed = count_operations(lambda: steps.step(batches[middle]))
+    rates = {"executed": executed / taken[middle], "needed": needed / taken[middle]}
+    shares = {name: rate / product for name, rate in rates.items()}
+    return {**measurements, "operations": needed, "rate": rates, "product_rate": product, "share": shares}
+
+
+def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Measurements:
+    """Return seconds from the start of the process `aam predict` to its written file, with a default model."""
+    study = load_study(DataConfig(table=table), None, runtime.seed)
+    model = ModelConfig(max_bp=study.longest)
+    heads, spec = HeadConfig(n_targets=1), TargetSpec("value", "numeric", bounds=(0.0, 1.0))
+    saved = SavedModel(
+        network=Aam(model, study.depth, heads),
+        data=DataConfig(),
+        model=model,
+        heads=heads,
+        depth=study.depth,
+        seed=runtime.seed,
+        targets=Targets((spec,)),
+        profile=RegionProfile.fit(study.table.sequences),
+        notes={"seen_samples": []},
+    )
+    taken = []
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder) / "model", saved)
+        words = [sys.executable, "-m", "aam", "predict", "--model", f"{folder}/model", "--table", str(table)]
+        words += ["--device", runtime.device]
+        words += [] if runtime.threads is None else ["--threads", str(runtime.threads)]
+        for number in range(repeats):
+            start = time.perf_counter()
+            subprocess.run([*words, "--output", f"{folder}/{number}.tsv"], check=True, capture_output=True)
+            taken.append(time.perf_counter() - start)
+    p50, p95 = np.percentile(taken, [50, 95]).tolist()
+    samples, asvs = len(study.all_sample_ids), len(study.table.sequences)
+    return {"seconds": {"p50": p50, "p95": p95}, "samples": samples, "distinct_asvs": asvs}
+
+
+def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repeats: int = 3) -> Measurements:
+    """Return the ``seconds`` of every metric on the whole table, the fastest of `repeats`, and the ``peak_bytes``.
+
+    Features without a tip are left out.
+    """
+    device = prepare_device(runtime)
+    table, tree = read_table(table_path, need_sequences=False), read_tree(tree_path)
+    tips = match_tips(tree, table.feature_ids, "drop")
+
+    def compute(metric: UnifracMetric) -> None:
+        unifrac_matrix(tree, tips, table.counts, UnifracOptions(metric), torch.get_num_threads())
+
+    metrics = {
+        metric: {"seconds": min(seconds(partial(compute, metric), device) for _ in range(repeats))}
+        for metric in get_args(UnifracMetric)
+    }
+    return {"samples": len(table.sample_ids), "peak_bytes": peak_memory(torch.device("cpu")), "metrics": metrics}
+
+
 def _alone(name: str, work: Callable[[], Measurements]) -> Measurements:
-    """The result of `work` in a fresh process, so that its peak memory is its own."""
+    """Return the result of `work` in a fresh process, so that its peak memory is its own."""
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             return pool.submit(work).result()
@@ -78,88 +192,60 @@ def _inputs(config: BenchConfig) -> Iterator[tuple[Path, Path | None]]:
             yield study / "table.biom", study / "tree.nwk"
 
 
-def _work(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Callable[[], Measurements] | str]:
-    """What each case runs, or why it cannot."""
+def training_cases(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, FineTuneConfig]:
+    """Return what training steps are measured with: the default network, and one that reads single bases."""
     runtime = RunConfig(device=config.device, threads=config.threads)
-    usual = FineTuneConfig(
-        data=DataConfig(table=table, tree=tree, missing_tips="drop"), train=TrainConfig(), runtime=runtime
-    )
-    bases = replace(usual, model=PREDECESSOR, runtime=replace(runtime, asv_chunk_size=64, gradient_checkpointing=True))
-    small = replace(usual, model=PREDECESSOR, train=TrainConfig(batch_size=PREDECESSOR_BATCH))
-    few = max(config.repeats // 3, 1)
-    work: dict[str, Callable[[], Measurements] | str] = {
-        "pretrain": partial(time_training, usual, config.repeats),
-        "dense": partial(time_training, usual, few, True),
-        "nucleotide": partial(time_training, bases, config.repeats),
-        "dense-nucleotide": partial(time_training, small, few, True),
-        "predict": partial(time_prediction, table, runtime, few),
+    data = DataConfig(table=table, tree=tree, missing_tips="drop")
+    usual = FineTuneConfig(data=data, train=TrainConfig(), runtime=runtime)
+    small = replace(runtime, asv_chunk_size=64, gradient_checkpointing=True)
+    return {"pretrain": usual, "nucleotide": replace(usual, model=NUCLEOTIDE, runtime=small)}
+
+
+def device_cases(config: BenchConfig, table: Path, tree: Path | None) -> dict[str, Work]:
+    """Return what each case of `aam bench` runs."""
+    runtime = RuntimeConfig(device=config.device, threads=config.threads)
+    training = training_cases(config, table, tree)
+    return {
+        **{name: partial(time_training, options, config.repeats) for name, options in training.items()},
+        "predict": partial(time_prediction, table, runtime, max(config.repeats // 3, 1)),
         "unifrac": "needs --tree" if tree is None else partial(time_unifrac, table, tree, runtime),
-        "processes": "needs --tree" if tree is None else partial(time_two_processes, table, tree, few),
-        "unlabelled": "needs AAM_BENCH_DATA, the folder that holds unlabelled/table.biom",
     }
-    if os.environ.get("AAM_BENCH_DATA"):
-        large = Path(os.environ["AAM_BENCH_DATA"]) / "unlabelled" / "table.biom"
-        work["unlabelled"] = partial(time_training, replace(usual, data=DataConfig(table=large)), few)
-    return work
 
 
-def _speed(measurements: Measurements) -> tuple[str, str]:
-    """Speed and memory of one case for people."""
+def describe_case(measurements: Measurements) -> tuple[str, str, str]:
+    """Return speed, memory and what else is to be known of a case, for people."""
     memory = f"{measurements['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in measurements else ""
-    if "ways" in measurements:
-        speed = measurements["ways"]["one"]["samples_per_s"]["p50"]
-        return f"{speed:.1f} samples/s in one process of one thread", memory
     if "metrics" in measurements:
-        return f"{measurements['metrics']['unifrac']['seconds']:.2f} s unweighted", memory
+        return f"{measurements['metrics']['unifrac']['seconds']:.2f} s unweighted", memory, ""
     if "seconds" in measurements:
-        return f"{measurements['seconds']['p50']:.1f} s for {measurements['samples']} samples", memory
-    return f"{measurements['samples_per_s']['p50']:.1f} samples/s at B={measurements['batch_size']}", memory
-
-
-def rate_notes(measurements: Measurements, results: dict[str, Measurements], case: str) -> str:
-    """Arithmetic rate, and how the plain implementation compares."""
+        notes = f"{measurements['distinct_asvs']:.0f} distinct ASVs"
+        return f"{measurements['seconds']['p50']:.1f} s for {measurements['samples']} samples", memory, notes
+    notes = ""
     if "share" in measurements:
         rate, product = measurements["rate"]["executed"] / 1e9, measurements["product_rate"] / 1e9
         executed, needed = measurements["share"]["executed"], measurements["share"]["needed"]
         again = "" if needed == executed else f" ({needed:.0%} without what is recomputed)"
-        return f"{rate:.0f} GFLOP/s, {executed:.0%} of the product's {product:.0f}{again}"
-    baseline = {"dense": "pretrain", "dense-nucleotide": "nucleotide"}.get(case)
-    if baseline in results:
-        ratio = results[baseline]["samples_per_s"]["p50"] / measurements["samples_per_s"]["p50"]
-        return f"{baseline} is {ratio:.1f} times as fast"
-    if "ways" in measurements:
-        to_one = {way: value["ratio"] for way, value in measurements["ways"].items() if way != "one"}
-        return "two processes: " + ", ".join(
-            f"{way} {ratio['p50']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f})" for way, ratio in to_one.items()
-        )
-    if "metrics" in measurements:
-        ratios = [
-            f"{metric} {value:.0f}x {engine.removesuffix('_ratio')}"
-            for metric, seconds in measurements["metrics"].items()
-            for engine, value in seconds.items()
-            if engine.endswith("_ratio")
-        ]
-        return "scikit-bio extrapolated: " + ", ".join(ratios)
-    return f"{measurements['distinct_asvs']:.0f} distinct ASVs"
+        notes = f"{rate:.0f} GFLOP/s, {executed:.0%} of the product's {product:.0f}{again}"
+    return f"{measurements['samples_per_s']['p50']:.1f} samples/s at B={measurements['batch_size']}", memory, notes
 
 
-def _show(results: dict[str, Measurements], title: str) -> None:
+def _show(results: Mapping[str, Measurements], title: str) -> None:
     console = Console()
-    table = Table("case", "speed", "peak memory", "notes", title=title)
-    for case, measurements in results.items():
-        table.add_row(case, *_speed(measurements), rate_notes(measurements, results, case))
-    console.print(table)
     timed = {case: measurements for case, measurements in results.items() if "stages" in measurements}
     if timed:
-        table = Table("stage of a step, ms", *timed)
+        table = Table("stage of a step, ms", *timed, title=title)
         for stage in STAGES:
             table.add_row(stage, *(f"{1000 * measurements['stages'][stage]:.1f}" for measurements in timed.values()))
         table.add_row("of the wall time", *(f"{measurements['accounted']:.1%}" for measurements in timed.values()))
         console.print(table)
 
 
-def bench(config: BenchConfig) -> None:
-    """Run the cases, print their measurements and write them as JSON.
+def bench(
+    config: BenchConfig,
+    cases: Callable[[Any, Path, Path | None], dict[str, Work]] = device_cases,
+    describe: Callable[[Measurements], tuple[str, str, str]] = describe_case,
+) -> None:
+    """Run the cases of this device, or other `cases`, print their measurements and write them as JSON.
 
     Raises
     ------
@@ -167,8 +253,7 @@ def bench(config: BenchConfig) -> None:
         Bad options or inputs, or a case whose process was killed.
     """
     check_command(config)
-    device = prepare_device(RunConfig(device=config.device, threads=config.threads))
-    name = device_name(device)
+    name = device_name(prepare_device(RunConfig(device=config.device, threads=config.threads)))
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
     check_output_file(output, True, files_read(config).values())
     if output.is_dir():
@@ -176,16 +261,15 @@ def bench(config: BenchConfig) -> None:
     results: dict[str, Measurements] = {}
     skipped = Problems()
     with _inputs(config) as (table, tree):
-        for case, work in _work(config, table, tree).items():
-            if case not in config.cases and not (config.all and case in LONG_CASES):
+        for case, work in cases(config, table, tree).items():
+            if case not in config.cases:
                 continue
             if isinstance(work, str):
                 print(f"{case}: skipped, {work}", flush=True)
                 skipped.add(f"--cases {case}: {work}")
                 continue
             results[case] = _alone(case, work)
-            facts = [*_speed(results[case]), rate_notes(results[case], results, case)]
-            print(f"{case}: {'; '.join(filter(None, facts))}", flush=True)
+            print(f"{case}: {'; '.join(filter(None, describe(results[case])))}", flush=True)
     if not results:
         skipped.raise_if_any()
     _show(results, name)

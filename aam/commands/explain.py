@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ from aam.config_commands import ExplainConfig
 from aam.data.splits import read_split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.device.files import write_text
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
 from aam.engine.run_directory import EXPLANATION
 from aam.engine.run_record import describe
 from aam.errors import InputError, Problems, shown
@@ -29,6 +28,8 @@ from aam.explain.files import folder_names
 from aam.explain.page import explanation_html, importances_html
 from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
 from aam.explain.tables import Asvs, make_asvs
+from aam.files.atomic import write_text
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints, Phylogeny
@@ -64,7 +65,7 @@ def _read_inputs(config: ExplainConfig) -> _Inputs:
             problems.extend(error)
             return None
 
-    metadata: Metadata | None = read(read_metadata, config.metadata)
+    metadata: Metadata | None = read(partial(read_metadata, decimal=config.decimal), config.metadata)
     if metadata is not None and config.group_column is not None and config.group_column not in metadata.columns:
         problems.add(f"--group-column: {metadata.source}: no column {config.group_column!r}")
     if config.metadata is None and config.group_column is not None:

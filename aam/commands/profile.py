@@ -15,20 +15,19 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from aam.commands.bench import rate_notes
-from aam.commands.bench_cases import WARM_UP, Measurements, time_training
+from aam.commands.bench import WARM_UP, Measurements, describe_case, time_training
 from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
 from aam.contradictions import check_command
-from aam.device.device import device_name
-from aam.device.files import atomic_file, write_text
 from aam.device.memory import memory_limit
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
+from aam.device.platform import device_name
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
 from aam.engine.run_record import describe
 from aam.errors import InputError
+from aam.files.atomic import atomic_file, write_text
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.options import files_read, given, to_dict
 from aam.training.memory_budget import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
@@ -84,7 +83,7 @@ def _profile_step(config: ProfileConfig, training_config: FineTuneConfig, folder
         print(f"{name:<15} {1e3 * taken:8.1f} ms {taken / total:6.1%}")
     print(
         f"{measurements['accounted']:.1%} of the wall time; {measurements['samples_per_s']['p50']:.1f} samples/s; "
-        f"{rate_notes(measurements, {}, 'step')}; {measurements['utilisation']:.0%} busy"
+        f"{describe_case(measurements)[2]}; {measurements['utilisation']:.0%} busy"
     )
     for name, taken in measurements["top"].items():
         print(f"{name:<60} {1e3 * taken / 3:8.1f} ms")

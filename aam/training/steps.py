@@ -15,12 +15,12 @@ from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.placement import read_reference
 from aam.data.study import Study, load_study
-from aam.device.decisions import decide_execution
-from aam.device.device import prepare_device
+from aam.device.attention import decide_execution
+from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
 from aam.device.timing import forward_stage, record_stages, seconds, stage
 from aam.engine.finders import StepRunner
-from aam.model.aam import Aam, Masks
+from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.training.heads import further_config
 from aam.training.task import AmpliconTask
@@ -28,35 +28,6 @@ from aam.training.task import AmpliconTask
 STAGES = (
     "data wait", "UniFrac", "transfer", "ASV encoder", "sample encoder", "losses", "backward", "optimizer"
 )  # fmt: skip
-
-
-def every_slot(batch: Batch) -> Batch:
-    """Return `batch` as a plain implementation holds it: a row of tokens for each slot, up to the largest sample."""
-    samples, slots = batch.asv.shape
-    rows = batch.asv.flatten()
-    asv = torch.arange(len(rows), device=rows.device).view(samples, slots)
-    return replace(
-        batch,
-        tokens=batch.tokens[rows],
-        key=None if batch.key is None else batch.key[rows],
-        features=None if batch.features is None else batch.features[rows],
-        asv=asv,
-        column=None,
-        sizes=(slots,) * samples,
-    )
-
-
-class PlainTask(AmpliconTask):
-    """The task on batches of `every_slot`: the same losses as on those of distinct ASVs."""
-
-    def masks(self, batch: Batch, number: int) -> Masks | None:
-        """Return the masks of a batch, one masked copy of each distinct ASV."""
-        masks = super().masks(batch, number)
-        if masks is None:
-            return None
-        _, first = np.unique(masks.tokens.cpu().numpy(), axis=0, return_index=True)
-        rows = torch.from_numpy(np.sort(first)).to(masks.rows.device)
-        return Masks(masks.rows[rows], masks.tokens[rows], masks.where[rows], masks.counts)
 
 
 @dataclass(eq=False)
@@ -83,7 +54,6 @@ class PretrainingSteps(StepRunner):
         def one_step() -> None:
             with stage("data wait"):
                 batch = next(epochs)
-            batch = every_slot(batch) if isinstance(self.task, PlainTask) else batch
             self.step(batch, len(taken))
             taken.append(batch)
 
@@ -98,8 +68,8 @@ class PretrainingSteps(StepRunner):
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
 
-def make_steps(config: FineTuneConfig, plain: bool = False) -> PretrainingSteps:
-    """Return everything that a step needs, as `aam pretrain` makes it."""
+def make_steps(config: FineTuneConfig, task_class: type[AmpliconTask] = AmpliconTask) -> PretrainingSteps:
+    """Return everything that a step needs, as `aam pretrain` makes it, or for another class of task."""
     device = prepare_device(config.runtime)
     decide_execution(config.runtime, device, config.model.head_width)
     study = load_study(config.data, config.model.max_bp, config.runtime.seed)
@@ -107,10 +77,12 @@ def make_steps(config: FineTuneConfig, plain: bool = False) -> PretrainingSteps:
         study = study.placed_on(read_reference(config.data.reference_tree))
     if config.model.max_bp is None:
         config = replace(config, model=replace(config.model, max_bp=study.longest))
-    return steps_of(config, study, device, plain)
+    return steps_of(config, study, device, task_class)
 
 
-def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: bool = False) -> PretrainingSteps:
+def steps_of(
+    config: FineTuneConfig, study: Study, device: torch.device, task_class: type[AmpliconTask] = AmpliconTask
+) -> PretrainingSteps:
     """Return steps on all samples of a study, with a head for a numeric target where `aam train` names one."""
     targets = int(bool(config.targets.metadata_column))
     if targets:
@@ -127,6 +99,6 @@ def steps_of(config: FineTuneConfig, study: Study, device: torch.device, plain: 
     rows = np.arange(len(study.table.sample_ids))
     size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
     loader = Loader(study, rows, size, shuffle=True, distances=study.metric is not None, shallow=shallow)
-    task = (PlainTask if plain else AmpliconTask)(model, config, loader, replace(loader, rows=rows[:0]), device)
+    task = task_class(model, config, loader, replace(loader, rows=rows[:0]), device)
     optimizer = task.configure_optimizer(config.train)
     return PretrainingSteps(task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm)

@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aam.device.files import atomic_file
 from aam.errors import shown
+from aam.files.atomic import atomic_file
 from containers.lib.engine import scratch_folder
 from containers.lib.errors import FailedError, raise_if_any
 from containers.lib.files import CONTAINERS, ROOT
@@ -23,8 +23,8 @@ from containers.lib.wheels import build_wheel, version, wheel_path
 # Files that state the version beside aam/__init__.py, and how.
 STATED = {
     "CITATION.cff": r"(?m)^version: (.+)$",
-    "containers/aam-cuda.def": r"(?:WHEEL=dist/aam-|VERSION=)([\d.]+)",
-    "containers/aam-rocm.def": r"(?:WHEEL=dist/aam-|VERSION=)([\d.]+)",
+    "containers/aam-cuda.def": r"(?:WHEEL=dist/attention_all_microbes-|VERSION=)([\d.]+)",
+    "containers/aam-rocm.def": r"(?:WHEEL=dist/attention_all_microbes-|VERSION=)([\d.]+)",
     "containers/conda/recipe.yaml": r'(?m)^  version: "(.+)"$',
 }
 BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"

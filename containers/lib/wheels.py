@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from aam.device.files import atomic_file, file_digest
+from aam.files.atomic import atomic_file, file_digest
 from containers.lib.errors import FailedError
 from containers.lib.files import OUTPUT, PACKAGE, ROOT, write_text
 from containers.lib.git import commit_time
@@ -33,7 +33,7 @@ def version() -> str:
 
 def wheel_path() -> Path:
     """Return the path of the wheel of aam."""
-    return OUTPUT / "dist" / f"aam-{version()}-py3-none-any.whl"
+    return OUTPUT / "dist" / f"attention_all_microbes-{version()}-py3-none-any.whl"
 
 
 def source_files() -> dict[str, Path]:

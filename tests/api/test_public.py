@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import aam
-from aam.device.extras import import_extra
-from aam.errors import InputError
+from aam.errors import InputError, import_extra
 
 # A change of these lines is a change of the interface, and stands in the changelog.
 SIGNATURES = {
@@ -70,5 +69,5 @@ def test_a_missing_extra_says_in_one_line_how_to_install_it():
     with pytest.raises(InputError) as caught:
         import_extra("no_such_library.part", "skbio", "aam.unifrac")
     assert caught.value.problems == (
-        "aam.unifrac needs no_such_library, which is not installed: pip install 'aam[skbio]'",
+        "aam.unifrac needs no_such_library, which is not installed: pip install 'attention-all-microbes[skbio]'",
     )

@@ -23,7 +23,8 @@ from aam.options import read_config
 from aam.training.search_space import DEFAULT_SPACE, search_space, value_of
 
 needs_optuna = pytest.mark.skipif(
-    importlib.util.find_spec("optuna") is None, reason="optuna is not installed: pip install 'aam[tune]'"
+    importlib.util.find_spec("optuna") is None,
+    reason="optuna is not installed: pip install 'attention-all-microbes[tune]'",
 )
 
 SPACE = """
@@ -115,7 +116,10 @@ def test_a_dry_run_writes_nothing_and_prints_a_space_that_is_read(study, tmp_pat
 def test_a_missing_library_is_said_before_anything_is_written(study, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(options_of(study, tmp_path / "out")) == 2
-    assert "aam tune needs optuna, which is not installed: pip install 'aam[tune]'" in capsys.readouterr().err
+    assert (
+        "aam tune needs optuna, which is not installed: pip install 'attention-all-microbes[tune]'"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 

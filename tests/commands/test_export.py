@@ -117,6 +117,6 @@ def test_a_missing_library_is_said_before_anything_is_written(model, tmp_path, c
 
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert main(["export", "--model", str(model), "--output", str(tmp_path / "out")]) == 2
-    assert "which is not installed: pip install 'aam[onnx]'" in capsys.readouterr().err
+    assert "which is not installed: pip install 'attention-all-microbes[onnx]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     assert torch.is_grad_enabled()

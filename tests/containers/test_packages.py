@@ -46,7 +46,7 @@ def files(folder: Path) -> set[str]:
 
 def test_the_source_distribution_holds_the_sources(packages):
     (unpacked,) = (packages / "sdist").iterdir()
-    made = re.compile(r"PKG-INFO|setup.cfg|aam.egg-info/.*|\..*")
+    made = re.compile(r"PKG-INFO|setup.cfg|attention_all_microbes.egg-info/.*|\..*")
     kept, sources = (
         {name for name in files(folder) if not made.fullmatch(name)} for folder in (unpacked, packages / "sources")
     )

@@ -46,7 +46,9 @@ while place < len(data):
 
 def needs(module: str):
     absent = importlib.util.find_spec(module) is None
-    return pytest.mark.skipif(absent, reason=f"{module} is not installed: pip install 'aam[{module}]'")
+    return pytest.mark.skipif(
+        absent, reason=f"{module} is not installed: pip install 'attention-all-microbes[{module}]'"
+    )
 
 
 def run_apart(folder: Path, name: str, reader: str, later: str = "") -> dict[tuple[str, int], float]:

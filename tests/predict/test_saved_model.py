@@ -18,9 +18,9 @@ from aam.config import DataConfig, ModelConfig
 from aam.data.region import RegionProfile
 from aam.data.study import Study
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
-from aam.device.manifest import MANIFEST, write_manifest
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
+from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, fit_blend
 from aam.predict.features import BUCKETS, Samples
@@ -174,7 +174,7 @@ def test_a_model_of_another_version_is_refused(folder):
 
 
 def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
-    monkeypatch.setattr("aam.device.files.MAX_JSON", 100)
+    monkeypatch.setattr("aam.files.atomic.MAX_JSON", 100)
     with pytest.raises(InputError, match="larger than"):
         load_model(folder, CPU)
 

@@ -1,0 +1,269 @@
+"""Files and folders: written whole or not at all, read within limits, checked against a manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from aam.errors import InputError
+
+# Largest JSON file that is read, in bytes.
+MAX_JSON = 64 << 20
+BLOCK = 1 << 20
+# A temporary name says who writes it, or for what it stands in: PREFIX~host~process~name.
+PARTIAL = ".partial"
+REPLACED = ".replaced"
+
+
+def _temporary(path: Path, prefix: str = PARTIAL) -> Path:
+    return path.with_name(f"{prefix}~{socket.gethostname()}~{os.getpid()}~{path.name}")
+
+
+def final_name(path: str | Path) -> Path:
+    """Return the path that a temporary file or folder gets when it is complete; other paths as they are."""
+    path = Path(path)
+    return path.with_name(path.name.split("~", 3)[-1] if path.name.startswith((PARTIAL, REPLACED)) else path.name)
+
+
+def seen_from_here(path: Path) -> Path:
+    """Return a path as a person types it: without the working folder where it lies in that."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it exists; what cannot be removed stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _is_dead(host: str, process: str) -> bool:
+    """Return whether a process of this host no longer runs; False for other hosts."""
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return host == socket.gethostname()
+    except (ValueError, OSError):
+        return False
+    return False
+
+
+def remove_partial(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left half written, and put back what they had moved aside.
+
+    With `name`, what was to become `folder`/`name`, unless its process still runs; else everything in `folder`
+    and below it, where no other process writes.
+    """
+    for prefix in (REPLACED, PARTIAL):
+        pattern = f"{prefix}~*~{'*' if name is None else glob.escape(name)}"
+        for stale in sorted(folder.rglob(pattern) if name is None else folder.glob(pattern)):
+            _, host, process, _ = stale.name.split("~", 3)
+            if name is not None and not _is_dead(host, process):
+                continue
+            if prefix == REPLACED and not final_name(stale).exists():
+                stale.replace(final_name(stale))
+            remove(stale)
+
+
+def check_writable(path: Path, overwrite: bool = False) -> None:
+    """Refuse an output path that exists already or whose folder cannot be made.
+
+    Raises
+    ------
+    InputError
+        The path exists and `overwrite` is false, or its parent is not a folder.
+    """
+    if path.exists() and not overwrite:
+        raise InputError(f"{path}: exists already; choose another output or pass --overwrite")
+    parent = path.parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InputError(f"{path}: {parent} is a file, expected a folder")
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"{path}: no permission to write in {parent}")
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
+
+    A file at `path` is replaced in one step; on an error it stays as it was and the temporary file is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(path.parent, path.name)
+    temporary = _temporary(path)
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; it is removed at the end, unless it was renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(path.parent, path.name)
+    temporary = _temporary(path)
+    try:
+        temporary.mkdir()
+        yield temporary
+    finally:
+        remove(temporary)
+
+
+def put_folder(temporary: Path, path: Path) -> None:
+    """Sync the files of a temporary folder and rename it to `path`; where that fails, what stood there stays."""
+    aside = _temporary(path, REPLACED)
+    try:
+        for entry in sorted(temporary.rglob("*")):
+            _sync(entry)
+        _sync(temporary)
+        if path.exists():
+            path.replace(aside)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        if aside.exists() and not path.exists():
+            aside.replace(path)
+        remove(aside)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; on success sync its files and rename it to `path`.
+
+    A folder at `path` is moved aside first and removed last, so that at every moment one of the two is complete;
+    on an error it stands there as before.
+    """
+    with partial_folder(path) as temporary:
+        yield temporary
+        put_folder(temporary, path)
+
+
+@contextlib.contextmanager
+def parts_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder beside a file that is being written, for parts of it; it is removed, whatever happens.
+
+    What a killed process left of it is removed first.
+    """
+    final = final_name(path)
+    remove_partial(path.parent, f"{final.name}.parts")
+    folder = _temporary(final.with_name(f"{final.name}.parts"))
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _read_bytes(path: Path, limit: int) -> bytes:
+    """Read a file of at most `limit` bytes; memory is taken for what the file holds, not for the limit."""
+    content = bytearray()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            content += block
+            if len(content) > limit:
+                raise InputError(f"{path}: larger than {limit >> 20} MiB")
+    return bytes(content)
+
+
+def read_json(path: Path, limit: int | None = None) -> object:
+    """Return the content of a JSON file of at most `limit` bytes (`MAX_JSON`).
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is too large, or is not JSON.
+    """
+    try:
+        return json.loads(_read_bytes(path, MAX_JSON if limit is None else limit).decode("utf-8"))
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid JSON ({error})") from None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# --- manifest ------------------------------------------------------------------------------------------------
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+def write_manifest(folder: Path) -> None:
+    """Write the manifest of `folder`, after all of its files."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    entries = {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": file_digest(path)} for path in files
+    }
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": entries}, indent=1) + "\n")
+
+
+def _matches(folder: Path, name: str, size: object, digest: object) -> bool:
+    """Return whether the file `name` lies inside `folder` and has this size and digest."""
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        return False
+    try:
+        return path.is_file() and path.stat().st_size == size and file_digest(path) == digest
+    except (OSError, ValueError):
+        return False
+
+
+def verify_manifest(folder: Path) -> None:
+    """Check every file of `folder` against its manifest.
+
+    Raises
+    ------
+    InputError
+        There is no manifest, or it has another format; or names every file that is missing or differs.
+    """
+    manifest = read_json(folder / MANIFEST)
+    try:
+        version = manifest["format"]  # type: ignore[index]
+        entries = {n: (e["bytes"], e["sha256"]) for n, e in manifest["files"].items()}  # type: ignore[index]
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{folder}/{MANIFEST}: damaged, expected sizes and checksums of files") from None
+    if version != FORMAT:
+        raise InputError(f"{folder}: format {version}, this aam reads {FORMAT}")
+    damaged = [name for name, expected in entries.items() if not _matches(folder, name, *expected)]
+    if damaged:
+        raise InputError(*(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged))

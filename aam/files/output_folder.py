@@ -1,0 +1,323 @@
+"""Folders of results: run.json lists what a command writes there, and only that is ever removed.
+
+A listed name is the path of a file below the folder. Its parts may hold ``*``, as in ``figures/*.svg``, and a last part
+``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty.
+
+A lock says which process writes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
+from typing import IO, Any, NoReturn
+
+from aam.errors import InputError, shown
+from aam.files.atomic import (
+    MANIFEST,
+    PARTIAL,
+    REPLACED,
+    check_writable,
+    partial_folder,
+    put_folder,
+    read_json,
+    write_text,
+)
+
+log = logging.getLogger("aam")
+
+# The description of what a command has done, in the folder of its results.
+RUN = "run.json"
+LIST = "outputs"
+
+# What ``--memory-profile`` adds.
+MEMORY = ("memory.json", "memory.png", "memory.pickle")
+
+LOCK = ".lock"
+
+HIDDEN = (LOCK, PARTIAL, REPLACED)
+
+
+def is_free(folder: Path) -> bool:
+    """Return whether a folder does not exist, or holds nothing but what `aam` keeps for itself."""
+    return not folder.exists() or all(path.name.startswith(HIDDEN) for path in folder.iterdir())
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise error
+
+
+def _entries(folder: Path) -> Iterator[PurePath]:
+    """Yield the relative paths of files, links, which are not followed, and empty folders; the lock is left out."""
+    for place, folders, files in os.walk(folder, onerror=_fail):
+        here = Path(place)
+        links = [name for name in folders if (here / name).is_symlink()]
+        if not folders and not files and here != folder:
+            yield here.relative_to(folder)
+        for name in (*files, *links):
+            if (path := (here / name).relative_to(folder)) != PurePath(LOCK):
+                yield path
+
+
+def _matches(path: PurePath, name: str) -> bool:
+    """Return whether a listed name stands for a path."""
+    parts, wanted = path.parts, name.split("/")
+    if wanted[-1] == "**" and len(parts) >= len(wanted):
+        parts, wanted = parts[: len(wanted) - 1], wanted[:-1]
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
+
+
+def _holds(path: PurePath, name: str) -> bool:
+    """Return whether a listed name lies below a path."""
+    parts, wanted = path.parts, name.split("/")
+    return len(parts) < len(wanted) and all(map(fnmatchcase, parts, wanted))
+
+
+def _final(path: PurePath) -> PurePath:
+    """Return the path that a file or folder, half written by a killed process, was to get; other paths as they are."""
+    temporary = (f"{PARTIAL}~", f"{REPLACED}~")
+    return PurePath(*(part.split("~", 3)[-1] if part.startswith(temporary) else part for part in path.parts))
+
+
+def _listed(folder: Path) -> tuple[str, list[str]] | None:
+    """Return the command that wrote to a folder and the names that it listed; None without such a list."""
+    try:
+        record = read_json(folder / RUN)
+    except InputError:
+        return None
+    command, names = (record.get("command"), record.get(LIST)) if isinstance(record, dict) else (None, None)
+    if isinstance(command, str) and isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return command, names
+    return None
+
+
+def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
+    """Refuse an output file that exists unless it is to be overwritten, that is read too, or that belongs to results.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written, is one of `inputs`, or is listed in the run.json of a folder above it.
+    """
+    check_writable(path, overwrite)
+    if not path.exists():
+        return
+    if any(one.exists() and path.samefile(one) for one in inputs):
+        raise InputError(f"{path}: would be replaced, and is read by the same command; choose another output")
+    file = path.parent.resolve() / path.name
+    for folder in file.parents:
+        command, names = _listed(folder) or ("", [])
+        if any(_matches(file.relative_to(folder), name) for name in names):
+            raise InputError(f"{path}: belongs to the results of `aam {command}` in {folder}; choose another output")
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """The folder that a command writes results to.
+
+    Attributes
+    ----------
+    folder : Path
+    command : str
+        Name of the command; it replaces only what the same command wrote.
+    outputs : sequence of str
+        Names that the command may write, as run.json lists them. Where a ``manifest.json`` is among those of a
+        subfolder, the subfolder is replaced as a whole, so that nothing else may lie in it.
+    inputs : sequence of Path
+        What the command reads.
+    overwrite : bool
+        Whether results of an earlier call are replaced.
+    reserved : sequence of str
+        Entries that would be taken for results of the new call, though other commands write them.
+    """
+
+    folder: Path
+    command: str
+    outputs: Sequence[str]
+    inputs: Sequence[Path] = ()
+    overwrite: bool = False
+    reserved: Sequence[str] = ()
+
+    def check(self) -> list[PurePath]:
+        """Return the files of an earlier call that are to be removed, as relative paths; nothing is removed yet.
+
+        Raises
+        ------
+        InputError
+            Results may not be written there; the message says everything that stands against it.
+        """
+        folder = self.folder
+        check_writable(folder, overwrite=True)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file, expected a folder")
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            raise InputError(f"{folder}: no permission to write there")
+        if is_free(folder):
+            return []
+        listed = _listed(folder)
+        if listed is None:
+            raise InputError(
+                f"{folder} holds files and no {RUN} that lists which of them are of aam (earlier versions wrote none), "
+                "and is left alone; choose another folder, or remove by hand what may go"
+            )
+        command, names = listed
+        entries = list(_entries(folder))
+        removed = [path for path in entries if self._is_listed(path, names)]
+        problems = []
+        if command != self.command:
+            problems.append(f"{folder} holds results of `aam {command}`, which are left alone; choose another folder")
+        elif not self.overwrite:
+            raise InputError(
+                f"{folder} holds results already; choose another folder, pass --overwrite, or go on with "
+                "a run that was ended by --resume-from auto"
+            )
+        if endangered := self._endangered(removed):
+            problems.append(f"--overwrite would delete what is read: {shown(endangered)}; choose another folder")
+        kept = set(entries) - set(removed)
+        if blocking := sorted({str(one) for path in kept if (one := self._blocks(path)) is not None}):
+            problems.append(
+                f"{folder}: {shown(blocking)} would stand among the new results, and is not of the earlier "
+                f"`aam {self.command}`; move or remove it, or choose another folder"
+            )
+        if problems:
+            raise InputError(*problems)
+        return removed
+
+    def _is_listed(self, path: PurePath, names: Sequence[str]) -> bool:
+        """Return whether an earlier call listed a path; a link that stands for a listed folder counts as well."""
+        final = _final(path)
+        if any(_matches(final, name) for name in names):
+            return True
+        return (self.folder / path).is_symlink() and any(_holds(path, name) for name in names)
+
+    def _endangered(self, removed: Iterable[PurePath]) -> list[str]:
+        """Return the inputs inside the folder that are to be removed, or hold what is to be removed."""
+        folder = self.folder.resolve()
+        gone = [folder / path for path in removed]
+        return [
+            str(given)
+            for given in self.inputs
+            if any(
+                place.is_relative_to(folder) and any(path.is_relative_to(place) for path in gone)
+                for place in (given.parent.resolve() / given.name, given.resolve())
+            )
+        ]
+
+    def _blocks(self, path: PurePath) -> PurePath | None:
+        """Return the part of a kept path whose name the new call needs, if any."""
+        above = [part for part in (path, *path.parents) if part.parts]
+        is_folder = self._is_folder(path)
+        for part in reversed(above):
+            is_reserved = str(part) in self.reserved and not is_folder
+            if is_reserved or any(_matches(part, name) for name in self.outputs):
+                return part
+        in_whole = any(_matches(part / MANIFEST, name) for part in above[1:] for name in self.outputs)
+        # A file is in the place of a folder of this name, not in that of one whose name is not known yet.
+        named = [name for name in self.outputs if not f"{name}/".startswith("*/")]
+        in_place_of_folder = not is_folder and any(_holds(path, name) for name in named)
+        return path if in_whole or in_place_of_folder else None
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        """Remove the results of an earlier call and write run.json, in a folder that exists."""
+        self._remove(self.check())
+        self._write_record(self.folder, about)
+
+    def _remove(self, paths: Iterable[PurePath]) -> None:
+        """Remove files and links, but no run.json, which is replaced, and the folders that this leaves empty."""
+        for path in paths:
+            if path == PurePath(RUN):
+                continue
+            with contextlib.suppress(OSError):
+                entry = self.folder / path
+                entry.rmdir() if self._is_folder(path) else entry.unlink()
+            for above in [part for part in path.parents if part.parts]:
+                with contextlib.suppress(OSError):
+                    (self.folder / above).rmdir()
+
+    def _is_folder(self, path: PurePath) -> bool:
+        return (self.folder / path).is_dir() and not (self.folder / path).is_symlink()
+
+    def _write_record(self, folder: Path, about: Mapping[str, Any]) -> None:
+        record = {**about, "command": self.command, LIST: list(self.outputs)}
+        write_text(folder / RUN, json.dumps(record, indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def replaced(self, about: Mapping[str, Any]) -> Iterator[Path]:
+        """Yield a new folder that takes the place of this one on success; on an error this one stays as it was.
+
+        What others put beside earlier results is not touched; then results are moved in one by one, run.json first.
+        """
+        place = self.folder.resolve()
+        with partial_folder(place) as new:
+            self._write_record(new, about)
+            yield new
+            removed = set(self.check())
+            if not place.exists() or removed.issuperset(_entries(place)):
+                put_folder(new, place)
+                return
+            self._remove(removed)
+            for path in sorted(_entries(new), key=lambda path: path != PurePath(RUN)):
+                (place / path).parent.mkdir(parents=True, exist_ok=True)
+                (new / path).replace(place / path)
+
+
+# --- lock ----------------------------------------------------------------------------------------------------
+
+
+def _lock(file: IO[str], folder: Path, kind: int) -> None:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{folder}: another process is writing there; wait for it, or choose another") from None
+    except OSError as error:
+        log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+
+
+def check_unlocked(folder: Path) -> None:
+    """Raise `InputError` where another process has locked `folder`; writes nothing, not even a new lock."""
+    if (folder / LOCK).exists():
+        with (folder / LOCK).open() as file:
+            _lock(file, folder, fcntl.LOCK_SH)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock `folder` for this process; the system releases the lock when the process ends, however it ends.
+
+    Raises
+    ------
+    InputError
+        Another process holds the lock.
+    """
+    with (folder / LOCK).open("a") as file:
+        _lock(file, folder, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def share_folder(folder: Path, prepare: Callable[[], object]) -> Iterator[None]:
+    """Share `folder` with other processes; the system ends the share when the process ends, however it ends.
+
+    `prepare` is called where no other process shares the folder; those that come meanwhile wait for its end.
+    """
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+            prepare()
+            yield
+            return
+        else:
+            prepare()
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield

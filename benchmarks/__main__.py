@@ -1,0 +1,21 @@
+"""The program: ``python -m benchmarks rivals``."""
+
+from __future__ import annotations
+
+import sys
+
+from aam.cli.commands import COMMANDS, Command, Program
+from aam.cli.main import main
+
+PROGRAM = Program(
+    "benchmarks",
+    {
+        "device": COMMANDS["bench"],
+        "rivals": Command(
+            "RivalsConfig", "rivals:compare_with_rivals", "aam beside what it is compared with", "benchmarks"
+        ),
+    },
+)
+
+if __name__ == "__main__":
+    sys.exit(main(program=PROGRAM))

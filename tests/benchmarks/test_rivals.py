@@ -1,0 +1,101 @@
+"""Comparisons compare the same: losses of the plain implementation, matrices of scikit-bio, whole processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.config_commands import SimulateConfig
+from aam.data.simulate import simulate
+from aam.device.options import RuntimeConfig
+from aam.engine.options import RunConfig
+from aam.errors import InputError
+from aam.training.steps import make_steps
+from benchmarks.config import RivalsConfig
+from benchmarks.plain import PlainTask, every_slot
+from benchmarks.processes import time_process
+from benchmarks.ranks import time_two_processes
+from benchmarks.rivals import compare_with_rivals, describe_rival
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bench") / "study"
+    simulate(SimulateConfig(output_dir=folder, samples=25, asvs=60, length=50, depth=4000))
+    return folder
+
+
+@pytest.fixture
+def config(study) -> FineTuneConfig:
+    return FineTuneConfig(
+        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
+        model=ModelConfig(embedding_dim=16, attention_heads=2),
+        train=TrainConfig(batch_size=6, nuc_mask_asvs=1.0),
+        runtime=RunConfig(device="cpu", threads=1),
+    )
+
+
+def test_the_plain_rival_computes_the_same_losses(config):
+    shared, plain = make_steps(config), make_steps(config, PlainTask)
+    batch = next(iter(shared.loader.epoch(0)))
+    dense = every_slot(batch)
+    assert len(dense.tokens) == batch.asv.numel() > 2 * len(batch.tokens)
+    losses = []
+    for steps in (shared, plain):
+        terms = steps.task.losses(steps.model, steps.task.prepare(batch, 3))
+        losses.append({name: float(total.detach() / count) for name, (total, count) in terms.items()})
+    assert losses[0].keys() == losses[1].keys() > {"unifrac"}
+    for name, value in losses[0].items():
+        assert value == pytest.approx(losses[1][name], rel=1e-4), name
+
+
+def test_unifrac_is_compared_with_scikit_bio_on_the_same_samples(study):
+    from benchmarks.unifrac import compare_unifrac
+
+    timing = compare_unifrac(study / "table.biom", study / "tree.nwk", RuntimeConfig(device="cpu"), repeats=1)
+    assert timing["compared"] == timing["samples"] == 25
+    for metric in ("unifrac", "weighted", "weighted-normalized"):
+        assert timing["metrics"][metric]["difference"] < 1e-6
+        assert timing["metrics"][metric]["default_ratio"] > 0
+        (process,) = timing["processes"][metric]["aam"]
+        assert process["processor_seconds"] > 0
+        assert process["peak_bytes"] > 1e7
+
+
+def test_the_memory_of_a_process_is_its_own_and_its_failure_is_one():
+    block = bytearray(b"x" * (300 << 20))
+    usage = time_process([sys.executable, "-S", "-c", "sum(range(10**6)); block = b'x' * (50 << 20)"], threads=1)
+    assert 50 << 20 < usage["peak_bytes"] < 100 << 20 < len(block)
+    assert 0 < usage["processor_seconds"] < 60
+    with pytest.raises(subprocess.CalledProcessError, match="exit status 3"):
+        time_process([sys.executable, "-S", "-c", "raise SystemExit(3)"], threads=1)
+
+
+@pytest.mark.slow
+def test_two_processes_are_timed_beside_one(study):
+    timing = time_two_processes(study / "table.biom", study / "tree.nwk", repeats=1)
+    assert list(timing["ways"]) == ["one", "apart", "data parallel"]
+    assert timing["ways"]["one"]["ratio"] == {"p50": 1.0, "low": 1.0, "high": 1.0}
+    assert all(way["samples_per_s"]["low"] > 0 for way in timing["ways"].values())
+
+
+def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
+    output, files = tmp_path / "here.json", {"table": study / "table.biom", "tree": study / "tree.nwk"}
+    compare_with_rivals(RivalsConfig(**files, cases=("dense",), repeats=3, output=output, device="cpu", threads=1))
+    measured = json.loads(output.read_text())["cases"]["dense"]
+    assert measured["ratio"] > 0
+    assert "times as fast as the plain implementation" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"metadata\.tsv"):
+        time_two_processes(study / "table.biom", study / "metadata.tsv", 1)
+
+
+def test_two_processes_are_shown_by_their_ratio():
+    one = {"samples_per_s": {"p50": 100.0}, "ratio": {"p50": 1.0, "low": 1.0, "high": 1.0}}
+    apart = {"samples_per_s": {"p50": 170.0}, "ratio": {"p50": 1.7, "low": 1.6, "high": 1.8}}
+    notes = describe_rival({"ways": {"one": one, "apart": apart}})[2]
+    assert notes == "two processes: apart 1.70x (1.60 to 1.80)"

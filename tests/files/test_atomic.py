@@ -1,0 +1,277 @@
+"""Files and folders that appear whole, limits of what is read, manifests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tracemalloc
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from aam.errors import InputError
+from aam.files.atomic import (
+    MANIFEST,
+    atomic_file,
+    atomic_folder,
+    check_writable,
+    file_digest,
+    read_json,
+    remove_partial,
+    seen_from_here,
+    verify_manifest,
+    write_manifest,
+    write_text,
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+class StopError(Exception):
+    pass
+
+
+def stopped(writing: AbstractContextManager[Path], name: str, error: type[BaseException]) -> None:
+    """Write half, then fail."""
+    with writing as temporary:
+        (temporary / name if name else temporary).write_text("half")
+        raise error
+
+
+def test_a_path_is_said_as_a_person_would_type_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(seen_from_here(tmp_path / "run" / "report.html")) == "run/report.html"
+    assert seen_from_here(tmp_path.parent / "other") == tmp_path.parent / "other"
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "new" / "folder" / "a.txt"
+    with atomic_file(path) as temporary:
+        assert temporary.parent == path.parent
+        temporary.write_text("half")
+        assert not path.exists()
+        temporary.write_text("whole")
+    assert path.read_text() == "whole"
+    assert names(path.parent) == ["a.txt"]
+    with atomic_file(path) as temporary:
+        temporary.write_text("newer")
+        assert path.read_text() == "whole"
+    assert path.read_text() == "newer"
+
+
+@pytest.mark.parametrize("error", [StopError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "a.txt"
+    for before in (None, "old"):
+        if before is not None:
+            path.write_text(before)
+        with pytest.raises(error):
+            stopped(atomic_file(path), "", error)
+        assert names(tmp_path) == ([] if before is None else ["a.txt"])
+    assert path.read_text() == "old"
+
+
+def test_a_file_that_was_never_written_is_an_error(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a.txt"):
+        pass
+    assert contents(tmp_path) == {"a.txt": "old"}
+
+
+def test_a_folder_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "run" / "model"
+    with atomic_folder(path) as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "a").write_text("1")
+        assert not path.exists()
+    assert contents(path) == {"inner/a": "1"}
+    with atomic_folder(path) as temporary:
+        (temporary / "b").write_text("2")
+        assert contents(path) == {"inner/a": "1"}
+    assert contents(path) == {"b": "2"}
+    assert names(path.parent) == ["model"]
+
+
+@pytest.mark.parametrize("error", [StopError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_folder_and_nothing_else(tmp_path, error):
+    path = tmp_path / "model"
+    for before in ({}, {"a": "old"}):
+        if before:
+            path.mkdir()
+            (path / "a").write_text("old")
+        with pytest.raises(error):
+            stopped(atomic_folder(path), "a", error)
+        assert names(tmp_path) == (["model"] if before else [])
+    assert contents(path) == {"a": "old"}
+
+
+def test_the_old_folder_goes_after_the_new_one_stands(tmp_path, monkeypatch):
+    """Failure 12 of the predecessor: the old best was deleted before the new one was there."""
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "a").write_text("old")
+
+    real = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if Path(target) == path and (self / "a").read_text() == "new":
+            raise OSError("the disk is gone")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(OSError, match="the disk is gone"), atomic_folder(path) as temporary:
+        (temporary / "a").write_text("new")
+    assert contents(tmp_path) == {"model/a": "old"}
+
+
+def test_text_is_utf_8(tmp_path):
+    write_text(tmp_path / "a.txt", "Ünï\nx")
+    assert (tmp_path / "a.txt").read_bytes() == "Ünï\nx".encode()
+
+
+def test_digest(tmp_path):
+    content = os.urandom(3_000_001)
+    (tmp_path / "a").write_bytes(content)
+    assert file_digest(tmp_path / "a") == hashlib.sha256(content).hexdigest()
+    (tmp_path / "a").write_bytes(b"")
+    assert file_digest(tmp_path / "a") == hashlib.sha256(b"").hexdigest()
+
+
+def test_outputs_are_checked_before_the_work(tmp_path, monkeypatch):
+    check_writable(tmp_path / "new" / "deeper" / "a.tsv")
+    (tmp_path / "a.tsv").write_text("old")
+    with pytest.raises(InputError, match=r"a\.tsv: exists already; .*--overwrite"):
+        check_writable(tmp_path / "a.tsv")
+    check_writable(tmp_path / "a.tsv", overwrite=True)
+    with pytest.raises(InputError, match=r"a\.tsv is a file, expected a folder"):
+        check_writable(tmp_path / "a.tsv" / "b" / "c.tsv")
+    monkeypatch.chdir(tmp_path)
+    check_writable(Path("relative") / "b.tsv")
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / "locked")
+    with pytest.raises(InputError, match=r"no permission to write in .*locked"):
+        check_writable(tmp_path / "locked" / "new" / "b.tsv")
+    assert names(tmp_path) == ["a.tsv", "locked"], "checking makes nothing"
+
+
+# --- what killed processes leave ---------------------------------------------------------------------------
+
+
+def left_by(process: int, path: Path, prefix: str = ".partial") -> Path:
+    """A half written file of a process of this host."""
+    stale = path.with_name(f"{prefix}~{socket.gethostname()}~{process}~{path.name}")
+    stale.write_text("half")
+    return stale
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    source = "import os; print(os.getpid())"
+    return int(subprocess.run([sys.executable, "-c", source], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a[1]*?.txt", "ü~b.txt"])
+def test_what_a_dead_process_left_is_removed_by_the_next_writer(tmp_path, dead, name):
+    path = tmp_path / name
+    left_by(dead, path)
+    running, other = left_by(os.getppid(), path), left_by(dead, tmp_path / "other.txt")
+    foreign = path.with_name(f".partial~another-host~{dead}~{name}")
+    foreign.write_text("half")
+    write_text(path, "whole")
+    assert names(tmp_path) == sorted([name, running.name, other.name, foreign.name])
+    remove_partial(tmp_path)
+    assert names(tmp_path) == [name]
+
+
+def test_what_was_moved_aside_comes_back(tmp_path, dead):
+    (tmp_path / f".replaced~{socket.gethostname()}~{dead}~model").mkdir()
+    (tmp_path / f".replaced~{socket.gethostname()}~{dead}~model" / "a").write_text("old")
+    left_by(dead, tmp_path / "b.txt", ".replaced")
+    (tmp_path / "b.txt").write_text("new")
+    remove_partial(tmp_path)
+    assert contents(tmp_path) == {"b.txt": "new", "model/a": "old"}
+
+
+# --- JSON --------------------------------------------------------------------------------------------------
+
+
+def test_reading_takes_memory_for_what_the_file_holds_not_for_the_limit(tmp_path):
+    (tmp_path / "state.json").write_text('{"step": 3}')
+    tracemalloc.start()
+    try:
+        assert read_json(tmp_path / "state.json", 1 << 30) == {"step": 3}
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[" + b" " * (3 << 20) + b"]", "larger than 2 MiB"),
+        (b"{", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 200_000, "not valid JSON"),
+        (None, "cannot be read"),
+    ],
+    ids=["large", "cut", "no text", "deep", "missing"],
+)
+def test_json_that_cannot_be_read_is_bad_input(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_json(path, 2 << 20)
+
+
+# --- manifests -----------------------------------------------------------------------------------------------
+
+
+def test_a_manifest_names_files_of_its_folder_only(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("1")
+    (tmp_path / "secret").write_text("2")
+    write_manifest(tmp_path / "in")
+    verify_manifest(tmp_path / "in")
+    manifest = json.loads((tmp_path / "in" / "manifest.json").read_text())
+    digest = {"bytes": 1, "sha256": file_digest(tmp_path / "secret")}
+    for name in ("../secret", str(tmp_path / "secret"), "x" * 5000, "a\0b"):
+        manifest["files"] = {name: digest}
+        (tmp_path / "in" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(InputError, match="missing or damaged"):
+            verify_manifest(tmp_path / "in")
+
+
+def test_every_file_that_differs_is_named(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    write_manifest(tmp_path)
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").unlink()
+    with pytest.raises(InputError) as caught:
+        verify_manifest(tmp_path)
+    assert caught.value.problems == tuple(
+        f"{tmp_path}/{name}: missing or damaged (its checksum differs)" for name in ("a", "b")
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[]", "damaged"), ('{"format": 1}', "damaged"), ('{"format": 9, "files": {}}', "format 9")],
+)
+def test_a_manifest_of_another_form_is_refused(tmp_path, content, message):
+    (tmp_path / MANIFEST).write_text(content)
+    with pytest.raises(InputError, match=message):
+        verify_manifest(tmp_path)

@@ -1,0 +1,184 @@
+"""Folders of results: what is replaced, what is refused, and the lock."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from aam.errors import InputError
+from aam.files.output_folder import LOCK, RUN, OutputFolder, check_output_file, check_unlocked, lock_folder
+
+NAMES = (RUN, "metrics.json", "figures/*.svg", "model/manifest.json", "model/*.safetensors", "trials/*/**")
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+def listing(folder: Path, names: object = NAMES, command: str = "train") -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / RUN).write_text(json.dumps({"command": command, "outputs": names}))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
+
+
+def again(folder: Path, **more: object) -> OutputFolder:
+    return OutputFolder(folder, "train", NAMES, **{"overwrite": True, **more})
+
+
+def test_only_listed_files_go_and_the_folders_that_this_leaves_empty(tmp_path):
+    run = tmp_path / "run"
+    listing(run)
+    write(run, "metrics.json", "figures/a.svg", "model/manifest.json", ".partial~host~1~model/a.safetensors")
+    write(run, "trials/3/fold-1/x", "thesis.docx", "raw/reads.fastq", "figures/mine.png")
+    (run / "empty").mkdir()
+    again(run).begin({"config": {}})
+    assert files(run) == ["figures/mine.png", "raw/reads.fastq", RUN, "thesis.docx"]
+    assert sorted(path.name for path in run.iterdir() if path.is_dir()) == ["empty", "figures", "raw"]
+    assert json.loads((run / RUN).read_text()) == {"config": {}, "command": "train", "outputs": list(NAMES)}
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{}", '{"command": "train"}', '{"command": "train", "outputs": [3]}'])
+def test_a_folder_without_a_list_is_left_alone(tmp_path, record):
+    write(tmp_path, "samples.tsv", "thesis.docx", "raw/reads.fastq", *([RUN] if record else []))
+    if record:
+        (tmp_path / RUN).write_text(record)
+    with pytest.raises(InputError, match=r"left alone; choose another folder, or remove by hand"):
+        again(tmp_path).begin({})
+    assert "raw/reads.fastq" in files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("metrics.json/notes.txt", "'metrics.json'"),
+        ("model/notes.txt", "'model/notes.txt'"),
+        ("model", "'model'"),
+        ("figures", "'figures'"),
+        ("explanation/explain.html", "'explanation'"),
+    ],
+)
+def test_what_is_in_the_way_is_named_and_nothing_is_removed(tmp_path, name, named):
+    listing(tmp_path, [RUN, "model/manifest.json"])
+    if name != "model":
+        write(tmp_path, "model/manifest.json")
+    write(tmp_path, name)
+    before = files(tmp_path)
+    with pytest.raises(InputError, match=f"{named} would stand among the new results"):
+        again(tmp_path, reserved=("explanation",)).begin({})
+    assert files(tmp_path) == before
+
+
+def test_an_unlisted_file_with_the_name_of_a_result_is_in_the_way(tmp_path):
+    listing(tmp_path, [RUN])
+    write(tmp_path, "metrics.json")
+    with pytest.raises(InputError, match=r"'metrics\.json' would stand among"):
+        again(tmp_path).check()
+
+
+def test_all_problems_come_in_one_message(tmp_path):
+    listing(tmp_path, command="evaluate")
+    write(tmp_path, "metrics.json", "model/notes.txt")
+    with pytest.raises(InputError) as error:
+        again(tmp_path, inputs=[tmp_path / "metrics.json"]).check()
+    text = str(error.value)
+    assert "holds results of `aam evaluate`" in text
+    assert "would delete what is read" in text
+    assert "model/notes.txt" in text
+
+
+@pytest.mark.parametrize("inside", ["model", "model/manifest.json", ".", "link"])
+def test_inputs_are_not_removed(tmp_path, inside):
+    run = tmp_path / "run"
+    listing(run)
+    write(run, "model/manifest.json")
+    (run / "link").symlink_to(run / "model")
+    with pytest.raises(InputError, match="would delete what is read"):
+        again(run, inputs=[run / inside]).check()
+    (tmp_path / "to").symlink_to(run)
+    with pytest.raises(InputError, match="would delete what is read"):
+        again(tmp_path / "to", inputs=[run / inside]).check()
+
+
+def test_an_input_that_stays_is_no_problem(tmp_path):
+    run = tmp_path / "study" / "run"
+    run.parent.mkdir()
+    listing(run)
+    write(run, "table.tsv", "metrics.json")
+    again(run, inputs=[run / "table.tsv", run.parent]).begin({})
+    assert files(run) == [RUN, "table.tsv"]
+
+
+def test_a_forged_list_deletes_nothing_outside_and_follows_no_link(tmp_path):
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    write(outside, "keep.txt", "metrics.json", "trials/1/x")
+    listing(run, ["../outside/keep.txt", str(outside / "keep.txt"), "a/../../outside/*", "model/*", "**", "*"])
+    (run / "model").symlink_to(outside)
+    (run / "metrics.json").symlink_to(outside / "metrics.json")
+    again(run).begin({})
+    assert files(run) == [RUN]
+    assert files(outside) == ["keep.txt", "metrics.json", "trials/1/x"]
+
+
+def test_a_folder_is_replaced_whole_and_what_is_of_others_stays(tmp_path):
+    run = tmp_path / "run"
+    for text, more in (("1", []), ("2", []), ("3", ["notes.txt", "figures/mine.png"])):
+        write(run, *more) if more else None
+        before = run.stat().st_ino if run.exists() else 0
+        with again(run).replaced({}) as new:
+            write(new, "figures/a.svg")
+            (new / "metrics.json").write_text(text)
+        assert (run / "metrics.json").read_text() == text
+        assert (run.stat().st_ino == before) == bool(more)
+    assert files(run) == ["figures/a.svg", "figures/mine.png", "metrics.json", "notes.txt", RUN]
+    with pytest.raises(RuntimeError), again(run).replaced({}) as new:
+        raise RuntimeError
+    assert (run / "metrics.json").read_text() == "3"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
+    run = tmp_path / "run"
+    listing(run)
+    write(run, "metrics.json", "mine.json")
+    check_output_file(run / "mine.json", overwrite=True)
+    with pytest.raises(InputError, match="belongs to the results of `aam train`"):
+        check_output_file(run / "metrics.json", overwrite=True)
+    (tmp_path / "link").symlink_to(run / "mine.json")
+    for path in (run / "mine.json", tmp_path / "link"):
+        with pytest.raises(InputError, match="is read by the same command"):
+            check_output_file(path, overwrite=True, inputs=[tmp_path / "absent", run / "mine.json"])
+
+
+# --- the lock ------------------------------------------------------------------------------------------------
+
+
+def test_one_process_at_a_time(tmp_path):
+    with lock_folder(tmp_path), pytest.raises(InputError, match="another process is writing there"):
+        lock_folder(tmp_path).__enter__()
+    with lock_folder(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_lock_is_looked_at_without_a_trace(tmp_path):
+    check_unlocked(tmp_path)
+    assert not list(tmp_path.iterdir())
+    with lock_folder(tmp_path), pytest.raises(InputError, match="another process is writing there"):
+        check_unlocked(tmp_path)
+    check_unlocked(tmp_path)
+
+
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
+    def refuse(*_: object) -> None:
+        raise OSError("Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with lock_folder(tmp_path):
+        assert "this file system has no locks" in caplog.text

@@ -1,0 +1,186 @@
+"""Damaged and hostile BIOM files are refused with the place of the fault."""
+
+from __future__ import annotations
+
+import json
+
+import biom
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from aam.data.table import read_table
+from tests.data.small_tables import biom_table, dense, read_or_refused, refused, save_hdf5
+
+GOOD_JSON = {
+    "id": None, "format": "Biological Observation Matrix 1.0.0", "format_url": "http://biom-format.org",
+    "type": "OTU table", "generated_by": "test", "date": "2024-01-01T00:00:00",
+    "matrix_element_type": "int", "matrix_type": "sparse",
+    "shape": [2, 2], "rows": [{"id": "A", "metadata": None}, {"id": "C", "metadata": None}],
+    "columns": [{"id": "s1", "metadata": None}, {"id": "s2", "metadata": None}], "data": [[0, 0, 1], [1, 1, 2]],
+}  # fmt: skip
+
+
+def axis(*ids):
+    return [{"id": name, "metadata": None} for name in ids]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"shape": [3, 3]}, "'shape' is [3, 3], expected [2, 2]"),
+        ({"shape": [10**12, 10**12]}, "'shape' is"),
+        ({"rows": [{"name": "A"}, {"id": "C"}]}, "KeyError: 'id'"),
+        ({"columns": None}, "not a readable BIOM 1.0 table (TypeError"),
+        ({"data": [[0, 0, 1], [2, 0, 1]]}, "index 2 exceeds"),
+        ({"data": [[0, 0, 1], [0, -1, 1]]}, "negative"),
+        ({"data": [[0, 0, 1], [0, 0, 1]]}, "two counts for one feature"),
+        ({"data": [[0, 0, 1], [0, 0]]}, "not enough values"),
+        ({"data": [["x", 0, "x"]]}, "not a readable BIOM 1.0 table (ValueError"),
+        ({"data": [[0, 0, 10**400]]}, "int too large"),
+        ({"data": [[1, 0, 2**32]]}, "4.29497e+09 at sample 's1', feature 'C' is above 4294967295"),
+        ({"data": [[1, 1, float("nan")]]}, "nan at sample 's2', feature 'C' is not a finite number"),
+        ({"data": [[1, 1, -2]]}, "-2 at sample 's2', feature 'C' is negative"),
+        ({"data": 3}, "Unknown input type"),
+        ({"matrix_type": "dense", "data": [[1, 2]]}, "'data' lacks a row"),
+        ({"matrix_type": "dense", "data": [[1, 2], [1]]}, "not a readable BIOM 1.0 table"),
+        ({"matrix_type": "dense", "data": [[1, 2], [1, 0.25]]}, "0.25 at sample 's2', feature 'C' is fractional"),
+        ({"rows": axis("A", "A")}, "Duplicate observation IDs"),
+        ({"columns": axis("\ud800", "b")}, "cannot be printed"),
+        ({"shape": [0, 0], "rows": [], "columns": [], "data": []}, "t.biom: "),
+    ],
+)
+def test_bad_json(tmp_path, change, expected):
+    path = tmp_path / "t.biom"
+    path.write_text(json.dumps(GOOD_JSON))
+    assert dense(read_table(path)).tolist() == [[1, 0], [0, 2]]
+    path.write_text(json.dumps(GOOD_JSON | change))
+    assert expected in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("blob", "expected"),
+    [
+        (b'{"rows": ' + b"[" * 100_000, "RecursionError"),
+        (b'{"rows": [}', "JSONDecodeError"),
+        (b'{"rows": "\xe9"}', "not UTF-8"),
+        (b"{}", "KeyError: 'rows'"),
+        (b'{"rows": [' + b"9" * 10_000 + b"]}", "not a readable BIOM 1.0 table"),
+        (b"{" + b" " * (64 << 20), "use biom convert --to-hdf5"),
+    ],
+)
+def test_json_that_is_no_table(tmp_path, blob, expected):
+    path = tmp_path / "t.biom"
+    path.write_bytes(blob)
+    assert expected in refused(path)
+
+
+def replaced(name, **options):
+    def change(file):
+        del file[name]
+        file.create_dataset(name, **options)
+
+    return change
+
+
+def assigned(name, place, value):
+    def change(file):
+        file[name][place] = value
+
+    return change
+
+
+def deleted(name):
+    return lambda file: file.__delitem__(name)
+
+
+DATA, INDICES, INDPTR = (f"sample/matrix/{name}" for name in ("data", "indices", "indptr"))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (assigned(DATA, 1, 0.5), "0.5 at sample 's10', feature 'ACGA' is fractional"),
+        (assigned(DATA, 3, -1), "-1 at sample '007', feature 'GGTA' is negative"),
+        (assigned(DATA, 0, np.nan), "nan at sample 's10', feature 'ACGT' is not a finite number"),
+        (assigned(DATA, 0, 2.0**32), "above 4294967295"),
+        (assigned(INDICES, 1, 5), "indices holds 5, expected 0 to 4"),
+        (assigned(INDICES, 1, -1), "indices holds -1"),
+        (assigned(INDICES, 1, 1), "sample 's10', feature 'ACGT' has two counts"),
+        (assigned(INDPTR, 1, 6), "does not rise from 0 to 7"),
+        (assigned(INDPTR, 3, 6), "does not rise from 0 to 7"),
+        (assigned(INDPTR, 0, 1), "does not rise from 0 to 7"),
+        (replaced(INDPTR, data=[0, 7]), "indptr has 2 entries, expected 4"),
+        (replaced(INDPTR, data=np.array([0, 2**63, 3, 7], np.uint64)), "does not rise"),
+        (replaced(DATA, data=[1.0]), "1 counts and 7 indices"),
+        (replaced(DATA, data=[[1.0]]), "expected a list"),
+        (replaced(DATA, data=["a"] * 7), "expected a list"),
+        (replaced(INDICES, data=[0.0] * 7), "expected a list"),
+        (replaced(DATA, shape=(10**9,), dtype="f8", chunks=(1000,)), "claims 8000000000 bytes and stores 0"),
+        (replaced(DATA, shape=(2**40,), dtype="u1", chunks=(1000,)), "expected at most"),
+        (replaced("sample/ids", shape=(10**9,), dtype="S9", chunks=(1000,)), "claims 9000000000 bytes"),
+        (replaced("sample/ids", data=[1, 2, 3]), "sample/ids is"),
+        (replaced("sample/ids", data=[b"a", b"\xe9", b"c"]), "sample/ids[1] is not UTF-8"),
+        (replaced("sample/ids", data=[b"a", b"", b"c"]), "1 sample ids are empty, the first is sample 2"),
+        (replaced("sample/ids", data=[b"a", b"a", b"c"]), "1 sample ids occur more than once: 'a'"),
+        (replaced("sample/ids", data=[b"a", b"c"]), "attribute 'shape' is [5, 3], expected [5, 2]"),
+        (deleted("sample"), "no dataset 'sample/ids'"),
+        (deleted(DATA), "no dataset 'sample/matrix/data'"),
+        (lambda file: file.attrs.__setitem__("format-version", (3, 0)), "format-version is [3, 0]"),
+        (lambda file: file.attrs.__delitem__("shape"), "'shape' is []"),
+    ],
+)
+def test_bad_hdf5(tmp_path, change, expected):
+    path = save_hdf5(biom_table(), tmp_path / "t.biom")
+    with h5py.File(path, "r+") as file:
+        change(file)
+    assert expected in refused(path)
+
+
+def test_damaged_hdf5_is_an_input_error(tmp_path):
+    blob = save_hdf5(biom_table(), tmp_path / "t.biom").read_bytes()
+    path = tmp_path / "damaged.biom"
+    for length in (9, 100, len(blob) // 2, len(blob) - 100):
+        path.write_bytes(blob[:length])
+        assert "HDF5" in refused(path)
+
+
+def test_an_empty_biom_table(tmp_path):
+    message = refused(save_hdf5(biom.Table(np.zeros((0, 0)), [], []), tmp_path / "t.biom"))
+    assert "it has no samples" in message
+    assert "it has no features" in message
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats() | st.sampled_from(["A", "C", "", "sparse"]),
+    lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({"id": inner}),
+    max_leaves=8,
+)
+
+
+entry = st.fixed_dictionaries({"id": st.sampled_from(["A", "C", "\ud800", "", 1]), "metadata": st.none()}) | json_values
+
+
+triple = st.tuples(st.integers(-1, 2), st.integers(-1, 2), st.integers(-1, 3) | st.floats())
+
+
+json_tables = st.fixed_dictionaries(
+    {
+        "matrix_type": st.sampled_from(["sparse", "dense"]) | json_values,
+        "shape": st.lists(st.integers(0, 2), min_size=2, max_size=2) | json_values,
+        "rows": st.lists(entry, max_size=2) | json_values,
+        "columns": st.lists(entry, max_size=2) | json_values,
+        "data": st.lists(triple, max_size=3) | st.lists(st.lists(st.integers(0, 3), max_size=2)) | json_values,
+    }
+)
+
+
+@hypothesis_settings(max_examples=300)
+@given(document=json_tables, cut=st.integers(0, 3), need_sequences=st.booleans())
+def test_any_json_is_read_or_refused(tmp_path_factory, document, cut, need_sequences):
+    text = json.dumps(GOOD_JSON | document)
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    assert read_or_refused(path, text[: len(text) - cut].encode(), need_sequences) in ("read", "refused")

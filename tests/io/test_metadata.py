@@ -1,0 +1,352 @@
+"""The metadata reader against scikit-bio's port of QIIME 2's, damaged files, and what align keeps."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import skbio.metadata
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from skbio.metadata import NumericMetadataColumn, SampleMetadata
+
+from aam.errors import InputError
+from aam.io.metadata import MISSING, Metadata, align, is_missing, is_number, read_metadata
+from aam.io.qza import write_artifact
+
+BENCH = os.environ.get("AAM_BENCH_DATA")
+QIIME2_FILES = Path(skbio.metadata.__file__).parent / "tests" / "data"
+# Files that QIIME 2 refuses and that are read here: nothing in them is ambiguous.
+LENIENT = {"column-name-conflicts-with-id-header.tsv", "directive-after-directives-section.tsv"}
+
+TABLE = "sample-id\tage\tsite\ns1\t1.5\tgut\ns2\t\toral\ns3\t3\tNA\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content: str | bytes, name: str = "metadata.tsv") -> Metadata:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return read_metadata(path)
+
+    return read
+
+
+@pytest.fixture
+def table(read):
+    return read(TABLE)
+
+
+def problems(read, content, name="metadata.tsv"):
+    with pytest.raises(InputError) as error:
+        read(content, name)
+    return "\n".join(error.value.problems)
+
+
+def test_a_small_table(table):
+    assert table.ids == ("s1", "s2", "s3")
+    assert table.columns == {"age": ("1.5", "", "3"), "site": ("gut", "oral", "NA")}
+    assert table.kinds == {"age": "numeric", "site": "categorical"}
+    assert "s2" in table
+    assert "s4" not in table
+    assert table.values("site", ["s3", "s1"]) == (None, "gut")
+    np.testing.assert_array_equal(table.numbers("age", ["s3", "s2", "s1"]), [3, np.nan, 1.5])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "id",
+        "ID",
+        "sampleid",
+        "SampleID",
+        "sample id",
+        "sample-id",
+        "Sample-ID",
+        "sample_id",
+        "sample_name",
+        "featureid",
+        "Feature ID",
+        "feature-id",
+        "#SampleID",
+        "#Sample ID",
+        "#OTUID",
+        "#OTU ID",
+        "participant_id",
+    ],
+)
+def test_accepted_id_headers(read, name):
+    assert read(f"{name}\ta\n007\t1\n").ids == ("007",)
+
+
+def test_ids_and_values_stay_text(read):
+    metadata = read("id\tplate\n007\t01\n7\t1e2\n1.0\t1.\n")
+    assert metadata.ids == ("007", "7", "1.0")
+    assert metadata.column("plate") == ("01", "1e2", "1.")
+    np.testing.assert_array_equal(metadata.numbers("plate", metadata.ids), [1, 100, 1])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_byte_order_mark_quotes_comments(read, end, mark):
+    text = '# made by hand\n\n  id \t"a ""b"""\n#q2:types\tcategorical\n#x\n s1 \t"1\t2"\n\t\ns2\t"x\ny"\n'
+    metadata = read(mark + text.replace("\n", end).encode())
+    assert metadata.ids == ("s1", "s2")
+    assert metadata.columns == {'a "b"': ("1\t2", f"x{end}y")}
+    assert metadata.declared == {'a "b"'}
+
+
+def test_rows_may_end_early_and_columns_may_trail(read):
+    metadata = read("id\ta\tb\t\t\ns1\t1\ns2\t1\t2\t\t\t\ns3\n")
+    assert metadata.columns == {"a": ("1", "1", ""), "b": ("", "2", "")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sample-id,age,site\ns1,1.5,"gut, oral"\n',
+        "#SampleID;age;site\ns1;1.5;gut, oral\n",
+        '"age"\t"site"\n"s1"\t1.5\t"gut, oral"\n',
+        '"","age","site"\n"s1",1.5,"gut, oral"\n',
+    ],
+)
+def test_delimiters_and_row_names_of_r(read, text):
+    metadata = read(text)
+    assert metadata.ids == ("s1",)
+    assert metadata.columns == {"age": ("1.5",), "site": ("gut, oral",)}
+
+
+def test_decimal_commas(read, tmp_path):
+    metadata = read("id\tph\tcity\tboth\ns1\t0,5\ta,b\t1\ns2\t-1,5e3\t1,5\t1,5\ns3\tNA\tx\t\n")
+    with pytest.raises(InputError) as error:
+        metadata.require(["ph", "city", "both"])
+    assert len(error.value.problems) == 2
+    assert "column 'ph' has numbers with decimal commas, such as '0,5'; pass --decimal ," in error.value.problems[0]
+    metadata = read_metadata(tmp_path / "metadata.tsv", decimal=",")
+    np.testing.assert_array_equal(metadata.numbers("ph", metadata.ids), [0.5, -1500, np.nan])
+    np.testing.assert_array_equal(metadata.numbers("both", metadata.ids), [1, 1.5, np.nan])
+    assert metadata.kinds == {"ph": "numeric", "city": "categorical", "both": "numeric"}
+    read("id\tph\n#q2:types\tcategorical\ns1\t0,5\n").require(["ph"])
+
+
+def test_spellings_of_one_value(read):
+    metadata = read("id\ta\tb\ns1\tYes\t1\ns2\tyes\t1.0\ns3\tno\t2\n")
+    assert (metadata.spellings("a"), metadata.spellings("b")) == ([("Yes", "yes")], [("1", "1.0")])
+
+
+def test_types_directive(read):
+    head = "id\tplate\tage\tfree\n#q2:types\tCategorical\tnumeric\t\n"
+    metadata = read(head + "s1\t1\t2\t3\n")
+    assert metadata.kinds == {"plate": "categorical", "age": "numeric", "free": "numeric"}
+    assert metadata.declared == {"plate", "age"}
+    assert "'s2' has 'old'" in problems(read, head + "s1\t1\tNA\t3\ns2\t1\told\t3\n")
+    assert "'number', expected numeric or categorical" in problems(read, "id\ta\n#q2:types\tnumber\ns1\t1\n")
+
+
+def test_missing_directive_makes_none_a_class(read):
+    text = "id\tdrug\n{}s1\tnone\ns2\t\ns3\tyes\n"
+    assert read(text.format("")).values("drug", ["s1", "s2", "s3"]) == (None, None, "yes")
+    assert read(text.format("#q2:missing\tblank\n")).values("drug", ["s1", "s2"]) == ("none", None)
+    assert "'s2' is empty" in problems(read, text.format("#q2:missing\tno-missing\n"))
+    assert "'empty', expected INSDC:missing" in problems(read, text.format("#q2:missing\tempty\n"))
+
+
+@pytest.mark.parametrize(
+    "value", [*sorted(MISSING), "NaN", "Not Applicable", "missing: control sample", "not collected: lost", "NONE"]
+)
+def test_missing_terms(value):
+    assert is_missing(value)
+    assert is_missing(value, only_empty=True) == (value == "")
+
+
+@pytest.mark.parametrize("value", ["0", "nah", "nonetheless", "unknown", "-", "none: at all"])
+def test_not_missing(value):
+    assert not is_missing(value)
+
+
+@pytest.mark.parametrize("value", ["1", "-1.5", "+2", ".5", "3.", "1e-3", "2E+4", "007"])
+def test_numbers(value):
+    assert is_number(value)
+
+
+@pytest.mark.parametrize("value", ["", "1_000", "1,5", "inf", "1e999", "0x1", "1 2", "\u0661", "9" * 100_000 + "x"])
+def test_no_numbers(value):
+    assert not is_number(value)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "empty or nothing but comments"),
+        ("# only\n", "empty or nothing but comments"),
+        ("sample-id\tage\n", "no samples below"),
+        ("sample-id\tage\n#q2:types\tnumeric\n", "no samples below"),
+        ("name\tage\ns1\t1\n", "line 1 begins with 'name' (cells separated by tabs), expected a header"),
+        ("name;age\ns1;1\n", "line 1 begins with 'name' (cells separated by semicolons)"),
+        ("#q2:types\tnumeric\nid\ta\ns1\t1\n", "begins with '#q2:types'"),
+        ("id\ta\t\tb\ns1\t1\t2\t3\n", "column '3' has no name"),
+        ("id\ta\tb\ta\ns1\t1\t2\t3\n", "columns of the same name: 'a'"),
+        ("id\ta\ns1\t1\t2\ns2\t1\ns3\t\t3\n", "line 2, 4: more cells than the 2 of the header"),
+        ("id\ta\n\t1\n", "line 2: no sample id"),
+        ("id\ta\ns1\t1\nid\ta\ns2\t1\n", "line 3: repeats the header"),
+        ("id\ta\ns1\t1\ns1\t2\n", "1 sample ids stand on several rows: 's1'"),
+        ("id\ta\n#q2:kinds\tnumeric\ns1\t1\n", "line 2: unknown directive"),
+        ("id\ta\ns1\t1\n#q2:types\tnumeric\n", "line 3: a directive that stands twice or below samples"),
+        ('id\ta\ns1\t1\ns2\t"1\ns3\t2\n', "row that begins on line 3 cannot be read"),
+        ('id\ta\ns1\t"1"2\n', "double quote"),
+        (b"id\tcity\ns1\tM\xe1laga\n", "line 2: byte 0xe1 at byte position 12 is not UTF-8 text; save as UTF-8"),
+        (b"\xef\xbb\xbfid\tcity\ns1\tM\xe1laga\n", "byte position 15"),
+        ("id\ta\ns1\t1\n".encode("utf-16"), "UTF-16"),
+        ("id\ta\ns1\t1\n".encode("utf-16-le"), "byte 0x00 at byte position 1"),
+        (b"PK\x03\x04....", "zip archive (Excel?)"),
+    ],
+)
+def test_damaged_files_say_what_is_wrong(read, content, expected):
+    assert expected in problems(read, content)
+
+
+def test_all_problems_at_once(read):
+    messages = problems(read, "id\ta\n#q2:types\tnumeric\ns1\tx\ns1\t1\n\t2\ns2\t1\t2\n")
+    for expected in ("'s1' has 'x'", "several rows", "line 5: no sample id", "line 6: more cells"):
+        assert expected in messages
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_metadata(tmp_path / "none.tsv")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_metadata(tmp_path)
+
+
+def test_artifacts(tmp_path, read):
+    path = tmp_path / "metadata.qza"
+    write_artifact(path, "ImmutableMetadata", "ImmutableMetadataDirectoryFormat", {"metadata.tsv": TABLE.encode()})
+    assert read_metadata(path).columns == read(TABLE).columns
+    write_artifact(
+        path, "SampleData[AlphaDiversity]", "AlphaDiversityDirectoryFormat", {"alpha-diversity.tsv": b"\tpd\ns1\t2\n"}
+    )
+    assert read_metadata(path).columns == {"pd": ("2",)}
+    write_artifact(path, "FeatureTable[Frequency]", "BIOMV210DirFmt", {"feature-table.biom": b""})
+    with pytest.raises(InputError, match="expected ImmutableMetadata or SampleData"):
+        read_metadata(path)
+
+
+@pytest.mark.skipif(not QIIME2_FILES.is_dir(), reason="scikit-bio is installed without its test data")
+@pytest.mark.filterwarnings("ignore:Downcasting behavior:FutureWarning")
+def test_agrees_with_qiime2_on_its_own_files():
+    valid = sorted((QIIME2_FILES / "valid").iterdir())
+    assert len(valid) > 30
+    for path in valid:
+        ours, theirs = read_metadata(path), SampleMetadata.load(str(path))
+        assert ours.ids == theirs.ids, path.name
+        assert list(ours.columns) == list(theirs.columns), path.name
+        for name, properties in theirs.columns.items():
+            column = theirs.get_column(name).to_series()
+            if isinstance(theirs.get_column(name), NumericMetadataColumn):
+                np.testing.assert_array_equal(ours.numbers(name, ours.ids), column.to_numpy(), err_msg=path.name)
+            elif ours.kinds[name] == properties.type:
+                empty = name in ours.blank
+                expected = [None if pd.isna(cell) or is_missing(cell, empty) else cell for cell in column]
+                assert list(ours.values(name, ours.ids)) == expected, path.name
+    for path in sorted((QIIME2_FILES / "invalid").iterdir()):
+        if path.name not in LENIENT:
+            with pytest.raises(InputError):
+                read_metadata(path)
+
+
+PIECES = ["id", "sample-id", "#SampleID", "#q2:types", "#q2:missing", "numeric", "categorical", "blank", "no-missing"]
+CELL = st.sampled_from([*PIECES, "s1", "s2", "7", "1e999", "NA", "", '"', '""', '"a', '"b"', "#", " ", "\ufeff", "\0"])
+FILE = st.lists(st.tuples(CELL, st.sampled_from(["\t", "\n", "\r\n", "\r", ",", ""])), max_size=30)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(FILE.map(lambda cells: "".join(map("".join, cells)).encode()), st.binary(max_size=60)))
+def test_only_input_errors_come_out(read, content):
+    try:
+        metadata = read(content)
+    except InputError:
+        return
+    assert metadata.ids
+    assert len(set(metadata.ids)) == len(metadata.ids)
+    for name, kind in metadata.kinds.items():
+        assert len(metadata.column(name)) == len(metadata.ids)
+        if kind == "numeric":
+            assert not np.isinf(metadata.numbers(name, metadata.ids)).any()
+
+
+WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=5)
+NAME = WORD.filter(lambda text: not text.startswith("#") and text.lower() not in {"id", "sampleid", "featureid"})
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(NAME, min_size=1, max_size=4, unique=True), st.lists(NAME, min_size=1, max_size=4, unique=True), st.data()
+)
+def test_what_scikit_bio_writes_is_read(read, tmp_path, ids, names, data):
+    cells = {name: data.draw(st.lists(WORD, min_size=len(ids), max_size=len(ids))) for name in names}
+    frame = pd.DataFrame(cells, index=pd.Index(ids, name="id", dtype=object), dtype=object)
+    SampleMetadata(frame).save(str(tmp_path / "written.tsv"))
+    metadata = read_metadata(tmp_path / "written.tsv")
+    assert metadata.ids == tuple(ids)
+    assert metadata.columns == {name: tuple(values) for name, values in cells.items()}
+
+
+def test_unknown_columns_list_what_there_is(table):
+    with pytest.raises(InputError, match=r"no column 'Agee'\. Did you mean 'age'\? Columns: 'age', 'site'"):
+        table.column("Agee")
+    with pytest.raises(InputError) as error:
+        table.require(["x", "age", "y"])
+    assert len(error.value.problems) == 2
+
+
+def test_values_name_samples_without_a_row_and_text(table):
+    with pytest.raises(InputError, match=r"1 samples have no row: 's9'"):
+        table.values("age", ["s1", "s9"])
+    with pytest.raises(InputError, match=r"2 of 2 values that are no finite numbers: 'gut' \(sample 's1'\)"):
+        table.numbers("site", ["s1", "s2"])
+
+
+def test_align_refuses_with_counts_and_examples(table):
+    assert align(table, ["s3", "s1"], ["age"]) == ("s3", "s1")
+    with pytest.raises(InputError) as error:
+        align(table, ["s3", "s9", "s2", "s1"], ["age", "site"])
+    rows, age, site, mend = error.value.problems
+    assert "1 of 4 samples of the table have no row: 's9'" in rows
+    assert "1 of 4 samples have no value in 'age' (written ''): 's2'" in age
+    assert "1 of 4 samples have no value in 'site' (written 'NA'): 's3'" in site
+    assert "--missing drop" in mend
+
+
+def test_align_drops_and_says_so(table, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert align(table, ["s3", "s9", "s2", "s1"], ["age"], missing="drop") == ("s3", "s1")
+    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
+        "1 of 4 samples of the table have no row: 's9'; left out",
+        "1 of 4 samples have no value in 'age' (written ''): 's2'; left out",
+    ]
+
+
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_align_never_keeps_nothing(table, missing):
+    with pytest.raises(InputError, match=r"its own ids look like 's1', 's2', 's3'"):
+        align(table, ["x1", "x2"], ["age"], missing=missing)
+    with pytest.raises(InputError, match="no column 'ag'"):
+        align(table, ["s1"], ["ag"], missing=missing)
+
+
+@pytest.mark.skipif(BENCH is None, reason="AAM_BENCH_DATA is not set")
+@pytest.mark.parametrize(
+    ("folder", "samples", "gaps"),
+    [("infant-age", 699, 0), ("mackerel-type", 639, 50), ("oral-age", 2537, 0), ("ibd", 449, 0)],
+)
+def test_real_metadata(folder, samples, gaps):
+    metadata = read_metadata(Path(str(BENCH)) / folder / "metadata.tsv")
+    assert len(metadata.ids) == samples
+    assert metadata.kinds["fold"] == "numeric"
+    assert set(metadata.column("fold")) == set("01234")
+    values = [metadata.values(name, metadata.ids) for name in metadata.columns]
+    assert sum(column.count(None) for column in values) == gaps
