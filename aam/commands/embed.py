@@ -6,7 +6,7 @@ import csv
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +121,7 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embeddi
     network = saved.required_network
     study, _ = load_table(models, config)
     asvs = encode_table(network, study, saved.device, config.runtime)
-    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids)).placed_on(saved.reference)
+    study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     return Embedding(saved, study, asvs, config.runtime)
 
 

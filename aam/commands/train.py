@@ -34,12 +34,12 @@ from aam.options import to_dict
 from aam.predict.baselines import Columns
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_model, save_ensemble, save_model
+from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
-from aam.report.figures.svg import Figure
-from aam.report.figures.training import loss_figures, loss_names, read_epochs
 from aam.report.report import ReportData, TargetResult
 from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
 from aam.report.tables import Table
+from aam.report.training_figures import loss_figures, loss_names, read_epochs
 from aam.training.compilation import compiler_for
 from aam.training.fit import VALIDATION, train_one
 from aam.training.inputs import Prepared, check_targets, labels_used, load_inputs
@@ -119,7 +119,7 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
         prepared, decisions = _make_decisions(prepared)
         study = prepared.study
         devices = {"device": str(prepared.device), "ranks": world.size}
-        facts = {**devices, "depth": study.depth, "dropped_samples": study.dropped, "decisions": decisions}
+        facts = {**devices, "depth": study.depth, "dropped_samples": study.selection.dropped, "decisions": decisions}
         facts |= {LIST: _outputs(prepared.config)}
         about = describe(command, *options_and_files(command, prepared.config), facts)
         check_targets(prepared)
@@ -247,7 +247,7 @@ def _report_data(prepared: Prepared, command: str, targets: tuple[TargetResult, 
             "samples": len(study.table.sample_ids),
             "ASVs": len(study.table.sequences),
             "rarefaction depth": study.depth,
-            "samples below the depth": len(study.dropped),
+            "samples below the depth": len(study.selection.dropped),
         },
         split={"splits": len(prepared.splits), "held out": "test" if sizes["test"] else "validation", **sizes},
         targets=targets,

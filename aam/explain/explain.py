@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from aam.data.collate import draw_rows, rows_read
+from aam.data.collate import rarefied_rows, rows_read
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
@@ -78,7 +78,7 @@ def _drawn(
     """Return one rarefaction of the samples at `rows`, with what the model's learners say of it and of its variants."""
     uses_network = asvs is not None and explains_network(saved)
     per_carrier = ADDED_FOR_NETWORK if uses_network else ADDED_FOR_MEMBERS
-    reads = draw_rows(study, rows, rarefaction)
+    reads = rarefied_rows(study, rows, rarefaction)
     variants = make_variants(reads, per_carrier, uses_network, (saved.seed, rarefaction))
     base, changed = _learner_scores(saved.blend, study, rows, reads, variants)
     if asvs is None or saved.network is None:

@@ -239,7 +239,7 @@ class Aam(nn.Module):
             copied = masks is not None and masks.tokens.shape[1] > 0
             tokens = torch.cat([batch.tokens, masks.tokens]) if masks is not None and copied else batch.tokens
             patches, vectors = self.encode_asvs(tokens, batch.padded)
-            asvs = self.gather(vectors[:n_unique], batch.asvs_by_rank)
+            asvs = self.gather(vectors[:n_unique], batch.ranks.asvs)
             if masks is not None and copied:
                 logits = self.asv.nucleotide_logits(patches[n_unique:], batch.tokens.shape[1])
                 nucleotides = logits[masks.where]
@@ -306,4 +306,4 @@ class Aam(nn.Module):
     def _distances(self, vectors: Float[Tensor, "B C"] | None, batch: Batch) -> Float[Tensor, "B all_B"] | None:
         if self.distance is None or vectors is None:
             return None
-        return self.distance(vectors, self.gather(vectors, batch.samples_by_rank))  # type: ignore[no-any-return]
+        return self.distance(vectors, self.gather(vectors, batch.ranks.samples))  # type: ignore[no-any-return]

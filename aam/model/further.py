@@ -86,11 +86,11 @@ class FurtherHeads(nn.ModuleDict):
         """
         predicted: dict[str, Tensor] = {}
         for name, head in self.items():
-            if name not in batch.further:
+            if name not in batch.auxiliary:
                 continue
             if isinstance(head, DistanceHead):
                 vectors = head.vectors(samples)
-                predicted[name] = head(vectors, gather(vectors, batch.samples_by_rank))
+                predicted[name] = head(vectors, gather(vectors, batch.ranks.samples))
             else:
-                predicted[name] = head(asvs[batch.asvs_of_rank] if isinstance(head, TaxaHead) else samples)
+                predicted[name] = head(asvs[batch.ranks.own_asvs] if isinstance(head, TaxaHead) else samples)
         return predicted

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
@@ -117,7 +117,7 @@ def _is_new_study(prepared: Prepared, encoder: SavedModel, sample_ids: Set[str])
 
 
 def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
-    return draw_batch(study, study.rows(scale_samples(study, train_ids)), 0, distances=False)
+    return rarefied_batch(study, study.rows(scale_samples(study, train_ids)), 0, Collation(distances=False))
 
 
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:

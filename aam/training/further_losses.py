@@ -36,7 +36,7 @@ def further_terms(predicted: Mapping[str, Tensor], batch: Batch, heads: FurtherH
     """
     terms: Terms = {}
     for name, values in predicted.items():
-        head, truth = heads[name], batch.further[name]
+        head, truth = heads[name], batch.auxiliary[name]
         if isinstance(head, TaxaHead):
             terms[name] = taxonomy_loss(values, truth, head)
             continue
@@ -44,7 +44,7 @@ def further_terms(predicted: Mapping[str, Tensor], batch: Batch, heads: FurtherH
         if isinstance(head, DiversityHead):
             error, count = target_loss(values, truth, "mse")
         else:
-            error, count = unifrac_loss(values, truth, batch.first)
+            error, count = unifrac_loss(values, truth, batch.ranks.first)
         terms[name] = error / heads.scales[name][1] ** 2, count
     return terms
 
@@ -52,10 +52,10 @@ def further_terms(predicted: Mapping[str, Tensor], batch: Batch, heads: FurtherH
 def further_counts(batch: Batch) -> dict[str, Tensor]:
     """Return the counts of `further_terms` for a batch before the network has run."""
     counts: dict[str, Tensor] = {}
-    for name, truth in batch.further.items():
+    for name, truth in batch.auxiliary.items():
         if not truth.is_floating_point():
             counts[name] = (truth >= 0).sum()
         else:
-            known = truth[pairs_of_samples(truth, batch.first)] if truth.ndim > 1 else truth
+            known = truth[pairs_of_samples(truth, batch.ranks.first)] if truth.ndim > 1 else truth
             counts[name] = torch.isfinite(known).sum()
     return counts

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aam.config import FineTuneConfig
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.model.heads import FurtherConfig, HeadConfig
@@ -18,7 +18,7 @@ SCALE_SAMPLES = 256
 
 def scale_samples(study: Study, train_ids: Sequence[str]) -> Sequence[str]:
     """Return the training samples that vectors and losses are scaled by: the first ones, or some of every study."""
-    if study.origin is None:
+    if len(study.parts) == 1:
         return train_ids[:SCALE_SAMPLES]
     ordered = sorted(study.rows(train_ids).tolist(), key=study.origin.__getitem__)
     return [study.table.sample_ids[row] for row in ordered[:: max(1, len(ordered) // SCALE_SAMPLES)]]
@@ -38,10 +38,9 @@ def _scale(values: Tensor | None) -> tuple[float, float]:
 
 def further_config(study: Study, values: Mapping[str, Tensor]) -> FurtherConfig:
     """Return the heads of the further targets of a study, scaled by their `values` in training samples."""
-    scales = tuple((0.0, 1.0) if name == "taxonomy" else _scale(values.get(name)) for name in study.further)
-    if study.taxa is None:
-        return FurtherConfig(study.further, scales)
-    return FurtherConfig(study.further, scales, study.taxa.ranks, study.taxa.names, study.taxa.entropies)
+    scales = tuple((0.0, 1.0) if name == "taxonomy" else _scale(values.get(name)) for name in study.auxiliary.names)
+    taxa = study.auxiliary.taxa
+    return FurtherConfig(study.auxiliary.names, scales, taxa.ranks, taxa.names, taxa.entropies)
 
 
 def head_config(
@@ -51,11 +50,11 @@ def head_config(
     metric = study.metric if config.train.penalty > 0 else None
     names = config.covariates.categorical_columns
     scale, further = (0.0, 1.0), FurtherConfig()
-    if metric is not None or study.further:
+    if metric is not None or study.auxiliary.names:
         rows = study.rows(scale_samples(study, train_ids))
-        batch = draw_batch(study, rows, 0, tokens=False, distances=metric is not None)
+        batch = rarefied_batch(study, rows, 0, Collation(tokens=False, distances=metric is not None))
         scale = _scale(batch.faith_pd if batch.distance is None else batch.distance)
-        further = further_config(study, batch.further)
+        further = further_config(study, batch.auxiliary)
     return HeadConfig(
         metric=metric,
         scale=scale,

@@ -206,7 +206,7 @@ def loss_terms(
     """
     terms: Terms = {}
     if outputs.distance is not None and batch.distance is not None:
-        error, pairs = unifrac_loss(outputs.distance, batch.distance.to(outputs.distance.dtype), batch.first)
+        error, pairs = unifrac_loss(outputs.distance, batch.distance.to(outputs.distance.dtype), batch.ranks.first)
         terms["unifrac"] = error / outputs.spread**2, pairs
     if outputs.faith_pd is not None and batch.faith_pd is not None:
         error, samples = target_loss(outputs.faith_pd, batch.faith_pd, "mse")
@@ -249,7 +249,7 @@ def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -
     """Return the counts of `loss_terms` for a batch before the network has run, by the name of the loss."""
     counts: dict[str, Tensor] = {}
     if batch.distance is not None:
-        counts["unifrac"] = torch.isfinite(batch.distance[pairs_of_samples(batch.distance, batch.first)]).sum()
+        counts["unifrac"] = torch.isfinite(batch.distance[pairs_of_samples(batch.distance, batch.ranks.first)]).sum()
     elif batch.faith_pd is not None:
         counts["unifrac"] = torch.isfinite(batch.faith_pd).sum()
     if masks is not None:

@@ -12,8 +12,8 @@ import torch
 from scipy.optimize import nnls
 
 from aam.config import FineTuneConfig, TrainConfig
-from aam.data.batch import Budget
-from aam.data.loader import Loader
+from aam.data.collate import Collation
+from aam.data.loader import Budget, Loader
 from aam.data.study import Study
 from aam.device.memory import memory_limit
 from aam.device.platform import Facts
@@ -31,7 +31,7 @@ def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
     loader = dataclasses.replace(steps.loader, batch_size=size)
     # Samples differ far more than rarefactions do, so the expected number of ASVs says which batch is largest.
     largest = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
-    return steps.peak_bytes(loader.draw(largest, 0))
+    return steps.peak_bytes(loader.batch(largest, 0))
 
 
 def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | None = None) -> dict[int, int]:
@@ -82,14 +82,14 @@ def fit_memory_model(steps: PretrainingSteps, limit: int) -> Budget:
     measurements: list[tuple[float, ...]] = []
     with steps.restored():
         # The first steps fill what stays: the state of the optimizer and of the libraries.
-        budget = Budget(steps.peak_bytes(loader.draw(richest[-1:], 0)), 0, 0, limit)
+        budget = Budget(steps.peak_bytes(loader.batch(richest[-1:], 0)), 0, 0, limit)
         for size in (1 << power for power in range(loader.batch_size.bit_length())):
             for rows in (richest[:size], np.repeat(richest[:1], size)):
-                batch = loader.draw(rows, 0)
+                batch = loader.batch(rows, 0)
                 if budget.allows(batch):
                     measurements.append((1.0, batch.tokens.numel(), batch.asv.numel(), steps.peak_bytes(batch)))
                     budget = _fit_budget(measurements, limit)
-    if not measurements or not budget.allows(loader.draw(richest[:1], 0)):
+    if not measurements or not budget.allows(loader.batch(richest[:1], 0)):
         raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {ADVICE}")
     return budget
 
@@ -123,7 +123,7 @@ def measure_budget(
         values = fit_memory_model(steps_of(config, study, device), memory_limit(device, share))._asdict()
     budget = Budget(**values)
     rows = np.argsort(-study.richness, kind="stable")[: train.batch_size]
-    parts = len(Loader(study, rows, train.batch_size, distances=False, budget=budget).cut(rows, 0))
+    parts = len(Loader(study, rows, train.batch_size, how=Collation(distances=False), budget=budget).cut(rows, 0))
     formula = (
         f"{budget.base / 1e9:.2f} GB + {budget.token:.0f} bytes a base + {budget.slot:.0f} bytes an ASV of a sample"
     )

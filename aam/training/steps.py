@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from aam.config import FineTuneConfig
-from aam.data.auxiliary_targets import with_further_targets
 from aam.data.batch import Batch
+from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.placement import read_reference
 from aam.data.study import Study, load_study
@@ -86,9 +86,10 @@ def steps_of(
     """Return steps on all samples of a study, with a head for a numeric target where `aam train` names one."""
     targets = int(bool(config.targets.metadata_column))
     if targets:
-        study = replace(study, target=np.zeros((len(study.table.sample_ids), 1), np.float32))
+        zeros = np.zeros((len(study.table.sample_ids), 1), np.float32)
+        study = replace(study, labels=replace(study.labels, target=zeros))
     torch.manual_seed(config.runtime.seed)
-    study = with_further_targets(study, config.data.targets, study.table.sample_ids)
+    study = study.with_auxiliary_targets(config.data.targets, study.table.sample_ids)
     heads = HeadConfig(
         metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets,
         further=further_config(study, {}),
@@ -97,8 +98,8 @@ def steps_of(
         model = Aam(config.model, study.depth, heads, study.reference).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
-    size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
-    loader = Loader(study, rows, size, shuffle=True, distances=study.metric is not None, shallow=shallow)
+    size, shallow = config.train.batch_size, config.train.shallow_draws if study.has_tree else 0.0
+    loader = Loader(study, rows, size, shuffle=True, how=Collation(distances=study.metric is not None, shallow=shallow))
     task = task_class(model, config, loader, replace(loader, rows=rows[:0]), device)
     optimizer = task.configure_optimizer(config.train)
     return PretrainingSteps(task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm)

@@ -15,6 +15,7 @@ from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
+from aam.data.targets import Labels
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.routing import routed
@@ -71,8 +72,7 @@ class AmpliconTask(Task):
         self.config, self.device, self.world = config, device, world
         self.train, self.validation, self.asvs = train, validation, asvs
         model.gather = world.all_gather_rows
-        labels = train.study.label
-        labels = np.zeros((0, 0), np.int64) if labels is None else labels[train.rows]
+        labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
         further = tuple(model.further)
@@ -124,7 +124,7 @@ class AmpliconTask(Task):
 
     def samples(self, prepared: MaskedBatch) -> int:
         """Return the samples of a batch on all ranks."""
-        return sum(prepared.batch.samples_by_rank) or len(prepared.batch.sample_ids)
+        return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
 
     def work(self, prepared: MaskedBatch) -> int | None:
         """Return the tokens that each block of the encoders reads."""
@@ -147,7 +147,7 @@ class AmpliconTask(Task):
         """Return the tensors of a batch and the ids of its samples."""
         batch = prepared.batch
         tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-        return tensors | batch.further, {"sample_ids": batch.sample_ids}
+        return tensors | batch.auxiliary, {"sample_ids": batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed masks."""
@@ -177,27 +177,22 @@ class AmpliconTask(Task):
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
         gathered = predicted.all_gather(self.world, study)
-        scores = _mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
+        scores = _mean_scores(study.labels, study.rows(gathered.sample_ids), gathered)
         return {f"val_{name}": value for name, value in scores.items()}
 
 
-def _mean_scores(
-    target: npt.NDArray[np.float32] | None,
-    label: npt.NDArray[np.int64] | None,
-    rows: npt.NDArray[np.int64],
-    predicted: Predicted,
-) -> dict[str, float]:
+def _mean_scores(labels: Labels, rows: npt.NDArray[np.int64], predicted: Predicted) -> dict[str, float]:
     """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
 
-    `target` [N, T] and `label` [N, K] are those of a study, `rows` those of the samples that were predicted.
+    `labels` are those of a study, `rows` those of the samples that were predicted.
     """
     collected: dict[str, list[float]] = {}
-    for truth, values in () if target is None else zip(target[rows].T, predicted.target.T, strict=True):
+    for truth, values in zip(labels.target[rows].T, predicted.target.T, strict=True):
         present = np.isfinite(truth)
         scores = regression_metrics(truth[present], values[present])
         for name in ("mae", "r2"):
             collected.setdefault(name, []).append(scores[name])
-    for classes, shares in () if label is None else zip(label[rows].T, predicted.probabilities, strict=True):
+    for classes, shares in zip(labels.label[rows].T, predicted.probabilities, strict=True):
         scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
         for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
             collected.setdefault(name, []).append(scores[key])

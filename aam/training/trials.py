@@ -13,6 +13,7 @@ import numpy as np
 from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.table import select_samples
+from aam.data.targets import Labels
 from aam.device.attention import decide_execution
 from aam.engine.run_directory import RunDirectory
 from aam.engine.signals import Signals
@@ -38,8 +39,10 @@ def without_test(prepared: Prepared) -> Prepared:
     study = dataclasses.replace(
         study,
         table=select_samples(study.table, kept),
+        labels=Labels.none(len(kept)),
+        origin=study.origin[study.rows(kept)],
         matrix=None if study.matrix is None else study.matrix.select(kept),
-        aligned_sample_ids=tuple(kept),
+        selection=dataclasses.replace(study.selection, aligned=tuple(kept)),
     )
     return dataclasses.replace(prepared, study=study, splits=())
 

@@ -10,7 +10,7 @@ import torch
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.tokens import asv_keys, encode
 from aam.model.aam import Masks
 from aam.training.masking import draw_masks
@@ -45,12 +45,12 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
     config = TrainConfig(nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4)
-    whole = draw_batch(study, np.arange(9), 0)
+    whole = rarefied_batch(study, np.arange(9), 0)
     copies, hidden = named(whole, draw_masks(whole, config, PATCH, 3, 7))
     assert 0 < sum(hidden.values()) < len(hidden)
     assert len(copies) == len(whole.tokens) if share == 1 else 0 < len(copies) < len(whole.tokens)
     for rows in ([4], [8, 2], [1, 3, 5, 7]):
-        part = draw_batch(study, np.array(rows), 0)
+        part = rarefied_batch(study, np.array(rows), 0)
         some, some_hidden = named(part, draw_masks(part, config, PATCH, 3, 7))
         letters = {sequence for _, sequence in some_hidden}
         assert some == {sequence: copy for sequence, copy in copies.items() if sequence in letters}
@@ -61,7 +61,7 @@ def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
 
 
 def test_each_seed_and_step_has_masks_of_its_own(study):
-    batch = draw_batch(study, np.arange(9), 0)
+    batch = rarefied_batch(study, np.arange(9), 0)
     drawn = [named(batch, draw_masks(batch, ALL, PATCH, *name)) for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))]
     assert drawn[0] == drawn[1]
     for i, one in enumerate(drawn[1:]):
@@ -149,7 +149,7 @@ def test_the_shares_of_asvs_and_counts():
 
 
 def test_counts_are_withheld_where_there_are_counts(study):
-    batch = draw_batch(study, np.arange(9), 0)
+    batch = rarefied_batch(study, np.arange(9), 0)
     masks = draw_masks(batch, TrainConfig(count_mask_ratio=1.0), PATCH, 0, 0)
     assert torch.equal(masks.counts, batch.counts > 0)
 
@@ -171,7 +171,7 @@ def test_one_asv_is_withheld_in_some_samples_only():
 
 
 def test_a_loss_without_weight_needs_no_mask(study):
-    batch = draw_batch(study, np.arange(9), 0)
+    batch = rarefied_batch(study, np.arange(9), 0)
     assert draw_masks(batch, TrainConfig(nuc_penalty=0.0, count_penalty=0.0), PATCH, 0, 0) is None
     nucleotides = draw_masks(batch, dataclasses.replace(ALL, count_penalty=0.0), PATCH, 0, 0)
     assert nucleotides.counts is None
@@ -183,7 +183,7 @@ def test_a_loss_without_weight_needs_no_mask(study):
 
 def test_vectors_computed_beforehand_are_not_masked(study):
     """Without sequences no ASV has a name to draw from."""
-    batch = draw_batch(study, np.arange(9), 0, tokens=False)
+    batch = rarefied_batch(study, np.arange(9), 0, Collation(tokens=False))
     assert draw_masks(batch, ALL, PATCH, 0, 0) is None
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from aam.cli.main import main
 from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
-from aam.data.batch import Budget
+from aam.data.loader import Budget
 from aam.data.simulate import SimulateConfig, simulate
 from aam.device.memory import memory_limit, resident_memory
 from aam.device.rng import random_state

@@ -23,6 +23,7 @@ from aam.io.metadata import read_metadata
 from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, fit_blend
 from aam.predict.saved_model import SavedModel
+from tests.data.labels import labelled
 
 pytestmark = pytest.mark.slow
 
@@ -55,19 +56,19 @@ def explained(study, values, model_of) -> Importance:
     ids = study.table.sample_ids
     subjects = [str(subject) for subject in study.metadata.values("subject", ids)]
     targets = Targets((TargetSpec(TARGET, "numeric", transform="none", bounds=(-9.0, 9.0)),))
-    labelled = dataclasses.replace(study, target=values.astype(np.float32)[:, None])
+    with_target = labelled(study, target=values.astype(np.float32)[:, None])
     heads = HeadConfig(n_targets=1)
     parts = []
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
-        blend = fit_blend(labelled, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
+        blend = fit_blend(with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
         saved = SavedModel(
             model_of(heads, max_bp=100), DataConfig(), ModelConfig(), heads, study.depth, 0, targets, None,
             {"seen_samples": []}, Covariates(), blend,
         )  # fmt: skip
         held_out = split.ids("test")
         held_out_values = [values[study.rows(held_out)]]
-        parts += explain_samples(saved, labelled, held_out, held_out_values, RuntimeConfig(), PASSES)[0]
+        parts += explain_samples(saved, with_target, held_out, held_out_values, RuntimeConfig(), PASSES)[0]
     effects = joined_effects(parts, ids, values)
     return importance_of(effects, np.array(subjects, object))
 

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig
-from aam.data.collate import draw_rows
+from aam.data.collate import rarefied_rows
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.explain.effects import BLEND, joined_effects, losses
@@ -24,6 +24,7 @@ from aam.predict.features import Samples
 from aam.predict.network import encode_table, per_target, run_model
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
+from tests.data.labels import labelled
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
 TARGETS = Targets(
@@ -49,7 +50,7 @@ def study(study_of):
     present = (made.table.counts.toarray() > 0).astype(float)
     age = present[:, :5].sum(axis=1) - present[:, 5:10].sum(axis=1)
     site, case = (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int), (age > np.median(age)).astype(int)
-    return dataclasses.replace(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
+    return labelled(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def saved(study, model_of):
 @pytest.fixture(scope="module")
 def effects(study, saved):
     ids = [study.table.sample_ids[row] for row in ROWS]
-    truth = [study.target[ROWS, 0] * 10 + 30.0, *(study.label[ROWS, k].astype(float) for k in range(2))]
+    truth = [study.labels.target[ROWS, 0] * 10 + 30.0, *(study.labels.label[ROWS, k].astype(float) for k in range(2))]
     explained = explain_samples(saved, study, ids, truth, RUNTIME, 2)
     return [joined_effects(parts, ids, true_values) for parts, true_values in zip(explained, truth, strict=True)]
 
@@ -83,7 +84,7 @@ def of_samples(X, variants):
 
 def changed_inputs(study, blend, variants):
     """Return what learners read of each variant, made by changing the reads of the samples."""
-    reads = draw_rows(study, ROWS, -2)
+    reads = rarefied_rows(study, ROWS, -2)
     changed = [variants.row(reads[sample], number) for number, sample in enumerate(variants.sample.tolist())]
     return blend.inputs(Samples.of_reads(study, ROWS[variants.sample], [changed]))
 
@@ -91,7 +92,7 @@ def changed_inputs(study, blend, variants):
 @pytest.mark.parametrize("target", [0, 1, 2])
 @pytest.mark.parametrize("name", ["presence", "kernel", "forest"])
 def test_learners_say_of_a_variant_what_they_say_of_the_changed_sample(study, saved, target, name):
-    variants = make_variants(draw_rows(study, ROWS, -2), 2.0, False, (0,))
+    variants = make_variants(rarefied_rows(study, ROWS, -2), 2.0, False, (0,))
     assert variants.changes_presence.all()
     X, learner = inputs_of(study, saved.blend), saved.blend.fitted[target].learners[name]
     of_variants = forest_variants if name == "forest" else linear_variants
@@ -102,7 +103,7 @@ def test_learners_say_of_a_variant_what_they_say_of_the_changed_sample(study, sa
 
 def test_the_network_says_of_a_variant_what_it_says_of_the_changed_table(study, saved, study_of):
     rows = ROWS[:4]
-    reads = draw_rows(study, rows, -2)
+    reads = rarefied_rows(study, rows, -2)
     variants = make_variants(reads, 1.0, True, (0,))
     kinds = {(before > 0, after > 0) for before, after in zip(variants.before, variants.after, strict=True)}
     assert kinds == {(True, False), (False, True), (True, True)}
@@ -136,7 +137,7 @@ def test_an_effect_is_the_prediction_minus_that_without_the_asv(study, saved, ef
     ids = [study.table.sample_ids[row] for row in ROWS]
     truth = [np.full(len(ids), np.nan)] * 3
     (age,), *_ = explain_samples(saved, study, ids, truth, RUNTIME, 1)
-    reads = draw_rows(study, ROWS, -2)
+    reads = rarefied_rows(study, ROWS, -2)
     variants = make_variants(reads, 1.0, True, (0, -2))
     asvs = encode_table(saved.network, study, torch.device("cpu"), RUNTIME)
     X, fitted = changed_inputs(study, saved.blend, variants), saved.blend.fitted[0]
@@ -163,10 +164,10 @@ def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
 def test_the_importance_is_what_permutations_do_to_the_loss(study, saved):
     """Over all samples with which another can change its ASV, for learners, whose variants are all there."""
     spec, row = TARGETS.specs[0], np.arange(len(ROWS))
-    reads = draw_rows(study, ROWS, -2)
+    reads = rarefied_rows(study, ROWS, -2)
     variants = make_variants(reads, 1e6, False, (0,))
     X, learner = inputs_of(study, saved.blend), saved.blend.fitted[0].learners["forest"]
-    truth = study.target[ROWS, 0].astype(float)
+    truth = study.labels.target[ROWS, 0].astype(float)
     changed = forest_variants(learner, X, of_samples(X, variants))
     base = losses(spec, truth, learner.outputs(X))
     raised = variants.weight * (losses(spec, truth[variants.sample], changed) - base[variants.sample])
