@@ -24,12 +24,12 @@ from aam.device.memory import memory_limit
 from aam.device.platform import device_name
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.atomic import atomic_file, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.options import files_read, given, to_dict
-from aam.training.memory_budget import largest_fitting_batch
+from aam.training.decisions import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
 
 

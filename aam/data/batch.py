@@ -69,8 +69,8 @@ class Batch:
         samples of this rank and those of all.
     faith_pd : float32 [B], optional
         Faith PD of the same rarefied counts.
-    further : dict of str to tensor
-        Further targets of pretraining by name, those of `aam.data.auxiliary_targets`.
+    auxiliary : dict of str to tensor
+        Auxiliary targets of pretraining by name (`aam.data.auxiliary_targets`).
     target : float32 [B, T], optional
         Transformed numeric columns, NaN where missing.
     label : int64 [B, K], optional

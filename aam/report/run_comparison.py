@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.engine.run_record import Record, flatten, read_record
+from aam.engine.run import Record, flatten, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import Interval

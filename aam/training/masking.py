@@ -48,7 +48,7 @@ def _masked_positions(
     return where & (tokens > PAD) & (tokens <= N_BASES)
 
 
-def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
+def make_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
     """Return the masks of one step, which do not depend on the layout of the batch, rank or worker.
 
     Parameters

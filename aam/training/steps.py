@@ -22,7 +22,7 @@ from aam.device.timing import forward_stage, record_stages, seconds, stage
 from aam.engine.finders import StepRunner
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.training.heads import further_config
+from aam.training.build import auxiliary_config
 from aam.training.task import AmpliconTask
 
 STAGES = (
@@ -46,9 +46,9 @@ class PretrainingSteps(StepRunner):
         """The loader of the training samples."""
         return self.task.train
 
-    def take(self, number: int, draw: int) -> tuple[list[float], list[Batch]]:
-        """Return seconds and batches of `number` steps from the start of epoch `draw` on."""
-        epochs = itertools.chain.from_iterable(map(self.loader.epoch, itertools.count(draw)))
+    def take(self, number: int, epoch: int) -> tuple[list[float], list[Batch]]:
+        """Return seconds and batches of `number` steps from the start of epoch `epoch` on."""
+        epochs = itertools.chain.from_iterable(map(self.loader.epoch, itertools.count(epoch)))
         taken: list[Batch] = []
 
         def one_step() -> None:
@@ -59,11 +59,11 @@ class PretrainingSteps(StepRunner):
 
         return [seconds(one_step, self.device) for _ in range(number)], taken
 
-    def stages(self, number: int, draw: int) -> dict[str, Any]:
+    def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
         asv, sample = forward_stage(self.model.asv, "ASV encoder"), forward_stage(self.model.sample, "sample encoder")
         with asv, sample, record_stages(self.device, STAGES) as taken:
-            wall = sum(self.take(number, draw)[0])
+            wall = sum(self.take(number, epoch)[0])
         means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
@@ -92,7 +92,7 @@ def steps_of(
     study = study.with_auxiliary_targets(config.data.targets, study.table.sample_ids)
     heads = HeadConfig(
         metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets,
-        further=further_config(study, {}),
+        further=auxiliary_config(study, {}),
     )  # fmt: skip
     with stage("model creation"):
         model = Aam(config.model, study.depth, heads, study.reference).to(device).train()

@@ -28,9 +28,16 @@ from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.predict.network import AsvVectors, Predicted, collect
-from aam.training.further_losses import further_counts, further_terms
-from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
-from aam.training.masking import draw_masks
+from aam.training.losses import (
+    auxiliary_counts,
+    auxiliary_terms,
+    class_weights,
+    loss_counts,
+    loss_names,
+    loss_terms,
+    penalties,
+)
+from aam.training.masking import make_masks
 from aam.training.warm_start import CONDITIONED, STAGES
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
@@ -75,9 +82,9 @@ class AmpliconTask(Task):
         labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        further = tuple(model.further)
-        self.loss_names = loss_names(len(sizes), further)
-        self.loss_weights = penalties(config.train, config.targets, len(sizes), further)
+        auxiliary = tuple(model.further)
+        self.loss_names = loss_names(len(sizes), auxiliary)
+        self.loss_weights = penalties(config.train, config.targets, len(sizes), auxiliary)
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
@@ -95,7 +102,7 @@ class AmpliconTask(Task):
     @stage("losses")
     def masks(self, batch: Batch, number: int) -> Masks | None:
         """Return what is withheld from the network in batch `number` of the run."""
-        return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
+        return make_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
 
     def prepare(self, batch: Batch, number: int) -> MaskedBatch:
         """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV vectors."""
@@ -110,7 +117,7 @@ class AmpliconTask(Task):
             outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
             self.model.losses,
         )  # fmt: skip
-        return outputs, terms | further_terms(outputs.further, prepared.batch, self.model.further)
+        return outputs, terms | auxiliary_terms(outputs.auxiliary, prepared.batch, self.model.further)
 
     def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
@@ -120,7 +127,7 @@ class AmpliconTask(Task):
     def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
         counts = loss_counts(prepared.batch, prepared.masks, self.class_weights)
-        return counts | further_counts(prepared.batch)
+        return counts | auxiliary_counts(prepared.batch)
 
     def samples(self, prepared: MaskedBatch) -> int:
         """Return the samples of a batch on all ranks."""

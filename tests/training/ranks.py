@@ -34,13 +34,13 @@ from aam.engine.trainer import Trainer
 from aam.io.newick import parse_newick
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
-from aam.model.heads import FurtherConfig, HeadConfig
+from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.training.task import AmpliconTask
 from tests.data.labels import labelled
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
-FURTHER = FurtherConfig(
+FURTHER = AuxiliaryConfig(
     ("bray-curtis", "jaccard", "faith-pd", "taxonomy"), ((0.5, 0.2), (0.5, 0.2), (10.0, 4.0), (0.0, 1.0)),
     ("phylum", "class"), (("A", "C"), ("AA", "AC", "CA", "CC")), (0.7, 1.4),
 )  # fmt: skip

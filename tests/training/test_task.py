@@ -31,7 +31,7 @@ from aam.errors import RunError
 from aam.model.heads import HeadConfig
 from aam.predict.network import encode_table, run_model
 from aam.training.losses import loss_counts, loss_terms, penalties
-from aam.training.masking import draw_masks
+from aam.training.masking import make_masks
 from aam.training.task import AmpliconTask, MaskedBatch
 from tests.data.labels import labelled
 
@@ -437,7 +437,7 @@ def test_validation_is_on_masked_input(study, model_of):
     sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
     counts: dict[str, int] = dict.fromkeys(sums, 0)
     batch = rarefied_batch(study, np.array([6, 7, 8]), EVALUATION)
-    masks = draw_masks(batch, config.train, 5, 0, EVALUATION)
+    masks = make_masks(batch, config.train, 5, 0, EVALUATION)
     with torch.no_grad():
         outputs = model(batch, masks)
         unmasked = model(batch, dataclasses.replace(masks, tokens=batch.tokens[masks.rows])).nucleotides

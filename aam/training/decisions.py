@@ -1,8 +1,9 @@
-"""Batch size and memory: the largest batch that fits, and what a step needs."""
+"""Decisions of a run by its machine: attention, the largest batch that fits, the memory of a step, the compiler."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import math
 from collections.abc import Sequence
@@ -15,10 +16,14 @@ from aam.config import FineTuneConfig, TrainConfig
 from aam.data.collate import Collation
 from aam.data.loader import Budget, Loader
 from aam.data.study import Study
+from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
 from aam.device.platform import Facts
 from aam.engine.finders import batch_and_accumulation, fitting_batches
+from aam.engine.run import earlier_decisions
 from aam.errors import InputError, RunError
+from aam.training.compilation import compiler_for
+from aam.training.inputs import Prepared
 from aam.training.steps import PretrainingSteps, steps_of
 
 log = logging.getLogger("aam")
@@ -184,3 +189,21 @@ def choose_batch_size(
     if train.auto_batch_size:
         log.info("batches of %d, %d for each step of %d samples", *sizes.values(), effective)
     return dataclasses.replace(config, train=dataclasses.replace(train, **sizes)), sizes
+
+
+def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
+    """Return the inputs of a run with its batch size and memory, and all decisions, by this machine or a resumed run.
+
+    All ranks take the decisions of the main rank.
+    """
+    runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
+    earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
+    decisions = decide_execution(runtime, prepared.device, model.head_width, earlier)
+    config, decisions["batch"] = choose_batch_size(prepared.config, prepared.study, prepared.device, earlier)
+    budget = measure_budget(config, prepared.study, prepared.device, earlier, world.size)
+    decisions |= {} if budget is None else {"memory": budget._asdict()}
+    if runtime.compile_model:
+        decisions["compile"] = compiler_for(model, runtime, prepared.device, earlier)
+    if world.is_main:
+        world.broadcast(json.dumps(decisions).encode())
+    return dataclasses.replace(prepared, config=config, budget=budget), decisions
