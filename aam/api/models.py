@@ -16,7 +16,7 @@ from aam.commands.apply import load_table, predict_samples, prepare_models
 from aam.commands.embed import embed_samples
 from aam.commands.explain import explained, explanation_folder, write_explained
 from aam.config_commands import EmbedConfig, ExplainConfig, PredictConfig
-from aam.contradictions import option_problems
+from aam.device.checks import option_problems
 from aam.errors import InputError
 from aam.evaluate.prediction_file import prediction_columns
 from aam.evaluate.predictions import PredictionTable

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aam.commands.apply import check_paths, load_table, prepare_models
+from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import ExplainConfig
 from aam.data.splits import read_split
 from aam.data.study import Study
@@ -223,7 +223,6 @@ def explain_model(config: ExplainConfig) -> None:
     InputError
         Bad options or inputs, or models that predict nothing.
     """
-    check_paths(config)
     report = _report_of_run(config.model) if config.runtime.output_dir is None else None
     folder = given(config.runtime.output_dir) if report is None else report.with_name(EXPLANATION)
     output = explanation_folder(folder, config)

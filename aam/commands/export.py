@@ -15,7 +15,6 @@ from torch import Tensor
 
 import aam
 from aam.config_commands import ExportConfig
-from aam.contradictions import check_command
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.engine.run import describe
@@ -57,7 +56,6 @@ def export_model(config: ExportConfig) -> None:
     RunError
         What was written differs from the network.
     """
-    check_command(config)
     files, outputs = files_read(config), [RUN, FILES[config.format], "description.json"]
     folder_of_results = OutputFolder(given(config.output), "export", outputs, [*files.values()], config.overwrite)
     folder_of_results.check()

@@ -30,6 +30,7 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig
+from aam.config_files import read_config
 from aam.data.region import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table
@@ -46,7 +47,6 @@ from aam.io.newick import read_tree
 from aam.io.qza import write_artifact
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.options import read_config
 from aam.predict.saved_model import SavedModel, load_model, save_model
 
 SECONDS, MEMORY = 5, 1 << 30
