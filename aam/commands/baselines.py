@@ -35,7 +35,7 @@ from aam.files.atomic import file_digest, write_text
 from aam.files.output_folder import check_output_file
 from aam.options import files_read, given
 from aam.predict.baseline_file import Provenance, as_prediction_table, split_digest
-from aam.predict.study_baselines import Columns, baselines_of, column_values, truth_of
+from aam.predict.baselines import Columns, baselines_of, column_values, truth_of
 from aam.report.results import plain_json
 from aam.report.tables import Table, plain_lines
 

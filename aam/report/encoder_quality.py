@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from aam.config import TrainConfig
@@ -21,16 +21,18 @@ from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig
-from aam.evaluate.distances import WORD, jaccard, mantel, neighbours_recovered, partial_mantel, word_counts
+from aam.diversity.dissimilarity import jaccard
+from aam.evaluate.distances import mantel, neighbours_recovered, partial_mantel
 from aam.evaluate.metrics import Array, pearson, regression_metrics
 from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, DistanceHead, TaxaHead
+from aam.predict.features import K, kmer_counts
+from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import Figure
 from aam.report.tables import Table
 from aam.report.training_figures import ordination_figures
-from aam.training.inference import run_model
 
 MAX_SAMPLES = 1000
 
@@ -71,7 +73,7 @@ def _held_out(
     saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
 ) -> HeldOut:
     """Return what is true of some samples, what the model predicts, and what rules say that need no model."""
-    network, names = saved.network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
+    network, names = saved.required_network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
     asked = network.distance is not None or network.faith_pd is not None
     study = dataclasses.replace(study, auxiliary=dataclasses.replace(study.auxiliary, names=names))
     batch = rarefied_batch(study, rows, EVALUATION, Collation(distances=asked))
@@ -108,11 +110,11 @@ def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
     kept = batch.counts.numpy() > 0
     present = np.zeros((len(batch.counts), len(batch.tokens)), np.float32)
     present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
-    words = csr_array(present) @ word_counts(batch.tokens.numpy())
+    counts = csr_matrix(present)
     richness = np.log(present.sum(axis=1))
     return present, {
-        f"presence of {WORD}-mers, Jaccard": jaccard((words.toarray() > 0).astype(np.float32)),
-        "ASVs, Jaccard": jaccard(present),
+        f"presence of {K}-mers, Jaccard": jaccard(counts, features=kmer_counts(batch.tokens.numpy())),
+        "ASVs, Jaccard": jaccard(counts),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
 
@@ -257,7 +259,7 @@ def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
 
 def base_table(saved: SavedModel, tokens: Tensor, seen_tokens: Tensor, device: torch.device) -> Table:
     """Return masked-base accuracy on new ASVs ``[F, L]``, beside rules that know seen ones ``[S, L]``."""
-    where, guess = masked_bases(saved.network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
+    where, guess = masked_bases(saved.required_network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
     counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
     by_name = {
         "the model": guess,
@@ -288,7 +290,7 @@ def evaluate_encoder(
     warnings: list[str] = []
     plots: list[Figure] = []
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
-    for name, part in _parts(study, rows, saved.network):
+    for name, part in _parts(study, rows, saved.required_network):
         held_out = _held_out(saved, study, part, config, device)
         found = [_distance_table(held_out, target) for target in held_out.truth]
         if held_out.diversity is not None:
@@ -304,11 +306,11 @@ def evaluate_encoder(
     if len(new) and len(seen):
         unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
         tables.append(base_table(saved, unseen, seen_tokens, device))
-        if "taxonomy" in saved.network.further and study.auxiliary.lineages:
+        if "taxonomy" in saved.required_network.further and study.auxiliary.lineages:
             parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
             lineages = study.auxiliary.lineages
             of_unseen, of_seen = ((tokens, [lineages[at] for at in columns]) for tokens, columns in parts)
-            tables.append(taxa_table(saved.network, saved.heads.further, of_unseen, of_seen, device))
+            tables.append(taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, device))
     return EncoderQuality(
         tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
         tuple(warnings),

@@ -23,7 +23,7 @@ from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import read_json
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata
-from aam.predict.study_baselines import column_values, rows_for, truth_of
+from aam.predict.baselines import column_values, rows_for, truth_of
 from aam.report.charts import Figure, IntervalRow, interval_chart, listed
 from aam.report.report_html import facts_table, page
 from aam.report.tables import Table
