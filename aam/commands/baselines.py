@@ -29,7 +29,7 @@ from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import metrics_with_intervals
 from aam.evaluate.metrics import TITLES
 from aam.evaluate.numbers import with_limits
-from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.predictions import write_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import file_digest, write_text
 from aam.files.output_folder import check_output_file

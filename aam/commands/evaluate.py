@@ -15,8 +15,7 @@ from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
 from aam.engine.run import describe
 from aam.errors import InputError, shown
-from aam.evaluate.prediction_file import read_predictions, write_predictions
-from aam.evaluate.predictions import HIGH, LOW, PredictionTable
+from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import file_digest
 from aam.files.output_folder import MEMORY, RUN, OutputFolder

@@ -20,13 +20,13 @@ from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
+from aam.explain.asvs import Asvs, make_asvs
 from aam.explain.effects import TargetEffects, joined_effects
 from aam.explain.explain import explain_samples
 from aam.explain.figures import write_figures
-from aam.explain.files import folder_names
+from aam.explain.files import folder_names, write_explanation
 from aam.explain.page import explanation_html, importances_html
-from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
-from aam.explain.tables import Asvs, make_asvs
+from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata

@@ -6,7 +6,7 @@ import logging
 
 from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
-from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.predictions import write_predictions
 from aam.options import given
 
 log = logging.getLogger("aam")

@@ -12,8 +12,7 @@ from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import SUBSETS, Split
 from aam.errors import shown
-from aam.evaluate.prediction_file import read_predictions, write_predictions
-from aam.evaluate.predictions import PredictionTable, joined
+from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
 from aam.options import to_dict

@@ -20,7 +20,7 @@ from aam.engine.fit import LAST, MODEL, train_once
 from aam.engine.run import RunDirectory
 from aam.engine.task import Task
 from aam.engine.trainer import Trainer
-from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order

@@ -23,7 +23,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.platform import prepare_device
 from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
-from aam.evaluate.prediction_file import name_problems
+from aam.evaluate.predictions import name_problems
 from aam.files.atomic import MANIFEST
 from aam.model.aam import Aam
 from aam.predict.network import AsvVectors, EncodedAsvs

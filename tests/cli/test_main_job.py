@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.predict.saved_model import load_model
 
 SMALL = ["--embedding-dim=16", "--attention-layers=1", "--attention-heads=2"]

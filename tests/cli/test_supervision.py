@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from aam.cli.main import main
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from aam.cli.main import main
 from aam.evaluate.conformal import Conformal
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import read_metadata
 from aam.predict.saved_model import load_model, load_models
@@ -63,7 +63,9 @@ def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tm
     np.testing.assert_allclose(table.values["ph"], values.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(table.derived["ph.member-sd"], values.std(axis=0), atol=1e-5)
     assert table.derived["ph.member-sd"].min() > 0
-    np.testing.assert_allclose(table.spreads["ph"] ** 2, np.mean([o.spreads["ph"] ** 2 for o in alone], 0), rtol=1e-4)
+    np.testing.assert_allclose(
+        table.deviations["ph"] ** 2, np.mean([o.deviations["ph"] ** 2 for o in alone], 0), rtol=1e-4
+    )
     np.testing.assert_allclose(table.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5)
     biomes = np.mean([one.probabilities["biome"] for one in alone], axis=0)
     np.testing.assert_allclose(table.probabilities["biome"], biomes, atol=1e-6)

@@ -37,7 +37,7 @@ from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.files.atomic import write_manifest
 from aam.io.biom import write_hdf5
 from aam.io.fasta import read_fasta
