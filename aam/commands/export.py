@@ -7,7 +7,6 @@ import logging
 import torch
 
 from aam.config_commands import ExportConfig
-from aam.contradictions import check_command
 from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.output_folder import RUN, OutputFolder
@@ -28,7 +27,6 @@ def export_model(config: ExportConfig) -> None:
     RunError
         What was written differs from the network.
     """
-    check_command(config)
     files, outputs = files_read(config), [RUN, FILES[config.format], "description.json"]
     folder_of_results = OutputFolder(given(config.output), "export", outputs, [*files.values()], config.overwrite)
     folder_of_results.check()
