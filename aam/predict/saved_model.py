@@ -176,6 +176,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if description["format"] not in (1, FORMAT):
             raise InputError(f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}")
         _check_description(description)
+        # Of aam that had options which no command has any more.
+        description, _ = without_removed(description)
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         heads, targets = HeadConfig(), Targets.from_json(description["targets"])
         network = None

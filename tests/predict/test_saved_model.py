@@ -297,7 +297,11 @@ def test_models_of_format_1_are_read(blended, saved, study, tmp_path):
     for values, expected in zip(outputs(tables, loaded), outputs(tables, old), strict=True):
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
     save_model(tmp_path / "alone", saved)
-    rewrite(tmp_path / "alone", format=1)
+    heads = json.loads((tmp_path / "alone" / "model.json").read_text(encoding="utf-8"))["heads"]
+    # An option that no command has any more.
+    rewrite(
+        tmp_path / "alone", format=1, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}}
+    )
     alone = load_model(tmp_path / "alone", CPU)
     assert [fitted.weights for fitted in alone.blend.fitted] == [{"deep": 1.0}] * 2
     predicted, expected = (
