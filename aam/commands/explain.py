@@ -273,7 +273,7 @@ def explanation_folder(folder: Path, config: ExplainConfig) -> OutputFolder:
 def _outputs(folders: Sequence[str]) -> list[str]:
     """Return the names of what an explanation writes, with a folder for each target."""
     tables = [f"{name}.tsv" for name in ("features", "taxa", "clades", "samples", "effects")]
-    names = (*tables, "importance.qza", "figures/*.svg")
+    names = (*tables, "importance.qza", "figures/*.svg", "figures/*.png")
     return [RUN, "explain.html", *MEMORY, *(f"{folder}/{name}" for folder in folders for name in names)]
 
 

@@ -19,6 +19,15 @@ DESCRIPTION, ARRAYS = "members.json", "members.safetensors"
 # The names of a linear model's features.
 PARTS = {"presence": "asvs", "kmers": "kmers", "covariates": "covariates"}
 
+# Options that stood in the description of a network and that are no more.
+REMOVED = ("categorical_dropout",)
+
+
+def current_heads(heads: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of the heads of a network without options that are no more."""
+    covariates = {name: value for name, value in heads["covariates"].items() if name not in REMOVED}
+    return {**heads, "covariates": covariates}
+
 
 def read_blend(path: Path, targets: Targets) -> Blend:
     """Return the learners of a model folder, and none where its network predicts alone.

@@ -160,7 +160,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         heads, targets = HeadConfig(), Targets.from_json(description["targets"])
         network = None
         if description["heads"] is not None:
-            heads = from_dict(HeadConfig(), description["heads"], str(path))
+            heads = from_dict(HeadConfig(), format_1.current_heads(description["heads"]), str(path))
             network = _read_network(path, description, model, heads).to(device)
         profile = safetensors.numpy.load_file(path / PROFILE)
         if description["format"] == 1:
