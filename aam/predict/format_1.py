@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import safetensors.numpy
-
 from aam.data.targets import Targets
 from aam.files.atomic import read_json
+from aam.files.tensors import read_arrays
 from aam.predict.blend import LEARNERS, Blend, TargetBlend, specs_in_order
 from aam.predict.features import Covariates, Kmers, Presence
 from aam.predict.forest import Trees
@@ -19,15 +18,6 @@ DESCRIPTION, ARRAYS = "members.json", "members.safetensors"
 # The names of a linear model's features.
 PARTS = {"presence": "asvs", "kmers": "kmers", "covariates": "covariates"}
 
-# Options that stood in the description of a network and that are no more.
-REMOVED = ("categorical_dropout",)
-
-
-def current_heads(heads: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of the heads of a network without options that are no more."""
-    covariates = {name: value for name, value in heads["covariates"].items() if name not in REMOVED}
-    return {**heads, "covariates": covariates}
-
 
 def read_blend(path: Path, targets: Targets) -> Blend:
     """Return the learners of a model folder, and none where its network predicts alone.
@@ -37,7 +27,7 @@ def read_blend(path: Path, targets: Targets) -> Blend:
     if not (path / DESCRIPTION).is_file():
         return Blend()
     described: Any = read_json(path / DESCRIPTION)
-    arrays = safetensors.numpy.load_file(path / ARRAYS)
+    arrays = read_arrays(path / ARRAYS)
     presence, covariates = Presence(), Covariates()
     presence.sequences_ = arrays["sequences"]
     covariates.levels_ = [int(level) for level in described["vocabulary"]["levels"]]
