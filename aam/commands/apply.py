@@ -17,8 +17,8 @@ from aam.device.options import RuntimeConfig
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import given
+from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
-from aam.training.inference import predict_rows
 
 log = logging.getLogger("aam")
 
@@ -109,9 +109,8 @@ def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, run
     """Return one row per sample of the file, the mean of all models; one below the depth is empty and says why."""
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
-    device = next(models[0].network.parameters()).device
     ids = study.table.sample_ids
-    predictions = [predict_rows(m, replace(study, seed=m.seed), ids, runtime, device, passes) for m in models]
+    predictions = [predict_rows(m, replace(study, seed=m.seed), ids, runtime, passes) for m in models]
     table = combined(predictions)
     notes = dict.fromkeys(study.all_sample_ids, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))

@@ -36,7 +36,7 @@ from aam.evaluate.prediction_file import write_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.options import files_read
 from aam.predict.baseline_file import Provenance, as_prediction_table, split_digest
-from aam.predict.study_baselines import Columns, baselines_of, column_values, truth_of
+from aam.predict.baselines import Columns, baselines_of, column_values, truth_of
 from aam.report.results import plain_json
 from aam.report.tables import Table, plain_lines
 

@@ -23,8 +23,8 @@ from aam.engine.run_record import describe
 from aam.errors import InputError
 from aam.model.further import TaxaHead
 from aam.options import files_read, to_dict
+from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
-from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 
 log = logging.getLogger("aam")
 
@@ -58,7 +58,7 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, wi
 
 def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Tensor]) -> Iterator[list[str]]:
     """Yield the header, then for each ASV its likeliest taxon at each rank and the probability, from vectors [n, D]."""
-    head, further = saved.network.further["taxonomy"], saved.heads.further
+    head, further = saved.required_network.further["taxonomy"], saved.heads.further
     if not isinstance(head, TaxaHead):
         raise ValueError("the model has no head of taxa")
     yield ["asv", *(name for rank in further.ranks for name in (rank, f"{rank}.probability"))]
@@ -103,7 +103,7 @@ class Embedding:
         rows = np.arange(len(self.study.table.sample_ids))
         for start in range(0, len(rows), SAMPLES_OF_PART):
             some, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
-            predicted = run_model(self.saved.network, self.study, some, device, self.runtime, asvs=self.asvs)
+            predicted = run_model(self.saved.required_network, self.study, some, device, self.runtime, asvs=self.asvs)
             yield predicted.samples.astype(np.float32)
 
 
@@ -118,10 +118,10 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embeddi
     if len(models) > 1:
         raise InputError(f"--model: {len(models)} models, each with vectors of its own; name one of them")
     (saved,) = models
+    network = saved.required_network
     study, _ = load_table(models, config)
-    device = next(saved.network.parameters()).device
-    asvs = encode_table(saved.network, study, device, config.runtime)
-    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids)).placed_on(saved.network.reference)
+    asvs = encode_table(network, study, saved.device, config.runtime)
+    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids)).placed_on(saved.reference)
     return Embedding(saved, study, asvs, config.runtime)
 
 
@@ -153,7 +153,7 @@ def embed_table(config: EmbedConfig) -> None:
         _write_vectors(new, "samples", table.sample_ids, embedding.samples(), embedding.width, config.format)
         parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
         _write_vectors(new, "asvs", table.sequences, parts, embedding.width, config.format)
-        if "taxonomy" in embedding.saved.network.further:
+        if "taxonomy" in embedding.saved.required_network.further:
             rows = _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART))
             with (new / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)

@@ -23,8 +23,8 @@ from aam.evaluate.target_predictions import Subset
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, to_dict
 from aam.predict.baseline_file import Provenance, check_provenance, split_digest
+from aam.predict.baselines import Columns
 from aam.predict.saved_model import SavedModel, samples_with_labels
-from aam.predict.study_baselines import Columns
 from aam.report.report import ReportData
 from aam.report.results import BaselineSource, evaluate_targets, write_results
 

@@ -34,7 +34,7 @@ from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints, Phylogeny
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import files_read, given, to_dict
-from aam.predict.members import specs_in_order
+from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report_html import IMPORTANCES, with_importances
 

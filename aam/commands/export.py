@@ -70,7 +70,7 @@ def export_model(config: ExportConfig) -> None:
     check_exportable(saved, part)
     # torch chooses the attention: the back ends of this machine are no part of a model.
     use_backends({})
-    module = (ExportedModel(saved) if part == "model" else ExportedEncoder(saved.network)).eval()
+    module = (ExportedModel(saved) if part == "model" else ExportedEncoder(saved.required_network)).eval()
     output, about = given(config.output), describe("export", to_dict(config), files, {})
     with folder_of_results.replaced(about) as folder, torch.no_grad(), _without_remarks():
         run = (_write_onnx if config.format == "onnx" else _write_torch)(module, saved, part, folder)

@@ -68,7 +68,7 @@ def _split_line(prepared: Prepared, split: Split) -> str:
         sizes.append(f"{len(ids)} {subset}" + (f" ({len(set(groups))} different {column})" if groups else ""))
     name = f"fold {split.test_fold}: " if split.test_fold else ""
     line = f"{name}samples: {', '.join(sizes)}"
-    if not train.epochs:
+    if not train.epochs or (config.targets.metadata_column and not config.targets.network_predicts):
         return line
     loader = Loader(study, study.rows(used.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
     steps = math.ceil(len(loader) / train.gradient_accumulation_steps)

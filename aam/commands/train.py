@@ -32,8 +32,9 @@ from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import PredictionTable, joined
 from aam.evaluate.target_predictions import Subset
 from aam.options import to_dict
+from aam.predict.baselines import Columns
+from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_model, save_ensemble, save_model
-from aam.predict.study_baselines import Columns
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.figures.svg import Figure
 from aam.report.figures.training import loss_figures, loss_names, read_epochs
@@ -42,7 +43,6 @@ from aam.report.results import BaselineSource, evaluate_targets, with_intervals,
 from aam.report.tables import Table
 from aam.training.compilation import compiler_for
 from aam.training.fit import VALIDATION, train_one
-from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, check_targets, labels_used, load_inputs
 from aam.training.memory_budget import choose_batch_size, measure_budget
 
@@ -206,7 +206,7 @@ def _predictions(prepared: Prepared, saved: SavedModel, split: Split, folder: Pa
         return dataclasses.replace(table, specs=specs)
     config, passes, study = prepared.config, prepared.config.targets.val_prediction_passes, prepared.study
     asvs = prepared.frozen_asvs(saved.network, study)
-    return predict_rows(saved, study, split.held_out, config.runtime, prepared.device, passes, split.test_fold, asvs)
+    return predict_rows(saved, study, split.held_out, config.runtime, passes, split.test_fold, asvs)
 
 
 def _name(split: Split) -> str:

@@ -142,10 +142,11 @@ class RunDirectory:
         return bool(self.resumed and (self.path / "metrics.json").is_file() and trained)
 
     def _has_models(self, folder: Path) -> bool:
-        """Return whether both models of a fold exist and are undamaged."""
+        """Return whether the models of a fold exist and are undamaged: without a network there are no last weights."""
         try:
-            for name in ("last", "model"):
-                verify_manifest(folder / name)
+            verify_manifest(folder / "model")
+            if (folder / "last").exists():
+                verify_manifest(folder / "last")
         except InputError as error:
             if (folder / "model").exists():
                 log.warning("%s; trained again", "; ".join(error.problems))

@@ -12,7 +12,6 @@ from aam.data.batch import Batch
 from aam.data.tokens import PAD, A, T
 from aam.errors import InputError
 from aam.model.aam import Aam
-from aam.predict.network import NETWORK
 from aam.predict.saved_model import SavedModel
 
 # U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV of the model.
@@ -47,7 +46,7 @@ class ExportedModel(ExportedEncoder):
     """The same with the heads: numbers ``[B]`` in their own units, quantiles ``[B, Q]``, probabilities ``[B, K]``."""
 
     def __init__(self, saved: SavedModel) -> None:
-        super().__init__(saved.network)
+        super().__init__(saved.required_network)
         self.numeric = saved.targets.numeric
 
     def forward(
@@ -82,7 +81,7 @@ class ExportedModel(ExportedEncoder):
 
 def check_exportable(saved: SavedModel, part: str) -> None:
     """Raise `InputError` for what no graph of tensors can hold."""
-    if saved.network.reference is not None:
+    if saved.reference is not None:
         raise InputError("--model: it places ASVs on a reference tree, which no graph of tensors can hold")
     if part == "encoder":
         return
@@ -94,8 +93,8 @@ def check_exportable(saved: SavedModel, part: str) -> None:
         for spec in saved.targets.numeric
         if spec.normalize_by is not None
     ]
-    if saved.members is not None:
-        others = sorted({name for fitted in saved.members.fitted for name in fitted.members} - {NETWORK})
+    if saved.blend.learners:
+        others = sorted(saved.blend.learners)
         problems.append(
             f"--part model: this model blends its network with {', '.join(others)}, which look up ASVs by name and are "
             "no graph of tensors; train with --members deep, or pass --part encoder"
@@ -120,7 +119,7 @@ def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> 
         category = torch.zeros(len(sizes), len(saved.covariates.categorical), dtype=torch.int64)
         covariate = torch.full((len(sizes), len(saved.covariates.numeric)), torch.nan)
         inputs = {**inputs, "category": category, "covariate": covariate}
-    outputs = saved.network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
+    outputs = saved.required_network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
     if part == "encoder":
         return [outputs.samples, outputs.asvs]
     tensors = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_matrix
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
@@ -17,17 +17,19 @@ from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig
-from aam.evaluate.distances import WORD, jaccard, mantel, neighbours_recovered, partial_mantel, word_counts
+from aam.evaluate.distances import mantel, neighbours_recovered, partial_mantel
 from aam.evaluate.metrics import Array
 from aam.model.aam import Aam
 from aam.model.heads import DistanceHead
+from aam.predict.features import K, kmer_counts
+from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel
 from aam.report.encoder_advice import TIE, mantel_advice
 from aam.report.figures.ordination import ordination_figures
 from aam.report.figures.svg import Figure
 from aam.report.further_quality import diversity_table, taxa_table
 from aam.report.tables import Table
-from aam.training.inference import run_model
+from aam.diversity.dissimilarity import jaccard
 
 MAX_SAMPLES = 1000
 
@@ -62,7 +64,7 @@ def _held_out(
     saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
 ) -> HeldOut:
     """Return what is true of some samples, what the model predicts, and what rules say that need no model."""
-    network, names = saved.network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
+    network, names = saved.required_network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
     asked = network.distance is not None or network.faith_pd is not None
     batch = draw_batch(dataclasses.replace(study, further=names), rows, EVALUATION, distances=asked)
     vectors = run_model(network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
@@ -97,11 +99,11 @@ def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
     kept = batch.counts.numpy() > 0
     present = np.zeros((len(batch.counts), len(batch.tokens)), np.float32)
     present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
-    words = csr_array(present) @ word_counts(batch.tokens.numpy())
+    counts = csr_matrix(present)
     richness = np.log(present.sum(axis=1))
     return present, {
-        f"presence of {WORD}-mers, Jaccard": jaccard((words.toarray() > 0).astype(np.float32)),
-        "ASVs, Jaccard": jaccard(present),
+        f"presence of {K}-mers, Jaccard": jaccard(counts, features=kmer_counts(batch.tokens.numpy())),
+        "ASVs, Jaccard": jaccard(counts),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
 
@@ -165,7 +167,7 @@ def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
 
 def base_table(saved: SavedModel, tokens: torch.Tensor, seen_tokens: torch.Tensor, device: torch.device) -> Table:
     """Return masked-base accuracy on new ASVs ``[F, L]``, beside rules that know seen ones ``[S, L]``."""
-    where, guess = masked_bases(saved.network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
+    where, guess = masked_bases(saved.required_network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
     counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
     by_name = {
         "the model": guess,
@@ -196,7 +198,7 @@ def evaluate_encoder(
     warnings: list[str] = []
     plots: list[Figure] = []
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
-    for name, part in _parts(study, rows, saved.network):
+    for name, part in _parts(study, rows, saved.required_network):
         held_out = _held_out(saved, study, part, config, device)
         found = [_distance_table(held_out, target) for target in held_out.truth]
         if held_out.diversity is not None:
@@ -213,10 +215,10 @@ def evaluate_encoder(
     if len(new) and len(seen):
         unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
         tables.append(base_table(saved, unseen, seen_tokens, device))
-        if "taxonomy" in saved.network.further and study.lineages:
+        if "taxonomy" in saved.required_network.further and study.lineages:
             parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
             of_unseen, of_seen = ((tokens, [study.lineages[at] for at in columns]) for tokens, columns in parts)
-            tables.append(taxa_table(saved.network, saved.heads.further, of_unseen, of_seen, _nearest, device))
+            tables.append(taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, _nearest, device))
     return EncoderQuality(
         tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
         tuple(warnings),

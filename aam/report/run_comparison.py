@@ -24,7 +24,7 @@ from aam.evaluate.prediction_file import read_predictions
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import Metadata
-from aam.predict.study_baselines import column_values, rows_for, truth_of
+from aam.predict.baselines import column_values, rows_for, truth_of
 from aam.report.figures.rows import Row, draw_rows
 from aam.report.figures.svg import Figure
 from aam.report.figures.training import loss_figures, read_epochs

@@ -30,8 +30,8 @@ from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.prediction_file import name_problems
 from aam.model.aam import Aam
+from aam.predict.network import AsvVectors, EncodedAsvs
 from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
-from aam.training.inference import AsvVectors, EncodedAsvs
 from aam.training.losses import class_weights
 
 log = logging.getLogger("aam")
@@ -51,13 +51,12 @@ class Prepared:
     budget: Budget | None = None
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
-    def frozen_asvs(self, network: Aam, study: Study) -> AsvVectors | None:
+    def frozen_asvs(self, network: Aam | None, study: Study) -> AsvVectors | None:
         """Return the vectors of all ASVs where their encoder is frozen, computed once for all folds that share it.
 
-        None where the network has no part in predictions.
+        None without a network.
         """
-        targets = self.config.targets
-        if not (targets.freeze_base or self.config.train.freeze_asvs) or not targets.network_predicts:
+        if network is None or not (self.config.targets.freeze_base or self.config.train.freeze_asvs):
             return None
         return self.encoded.encode(network, study, self.device, self.config.runtime)
 
@@ -81,9 +80,6 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
     members = targets.members or default_members(targets)
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
-    if targets.metadata_column and not config.targets.network_predicts:
-        # Such a network stays as it starts.
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=0))
     if not targets.metadata_column and config.data.test_size is None:
         # Without labels there is nothing to hold out for, unless it is asked for.
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, test_size=0.0))
@@ -142,12 +138,12 @@ def _reference(data: DataConfig, encoder: SavedModel | None) -> ReferenceTree | 
     """Return the tree on which ASVs are placed: that of the encoder, or of ``--reference-tree``."""
     if data.reference_tree is not None:
         return read_reference(data.reference_tree)
-    return None if encoder is None else encoder.network.reference
+    return None if encoder is None else encoder.reference
 
 
 def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
     """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that contradict them."""
-    has_reference = encoder.network.reference is not None
+    has_reference = encoder.required_network.reference is not None
     problems = encoder_problems(config, encoder.model, has_reference)
     if problems:
         raise InputError(*problems)

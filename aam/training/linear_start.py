@@ -21,8 +21,8 @@ from aam.config import FineTuneConfig, TargetConfig
 from aam.data.study import Study
 from aam.model.aam import Aam
 from aam.model.heads import Readout, TargetHead
-from aam.predict.truth import learned_places
-from aam.training.inference import AsvVectors, run_model
+from aam.predict.network import AsvVectors, run_model
+from aam.predict.truth import subsample
 from aam.training.losses import class_weights
 
 Array = npt.NDArray[np.float64]
@@ -207,7 +207,7 @@ def fit_heads(
     than `MOST_SAMPLES` training samples so many are used, drawn at random.
     """
     train, validation = rows
-    train = train[learned_places(len(train), 0, MOST_SAMPLES)]
+    train = train[subsample(len(train), 0, MOST_SAMPLES)]
     runtime = config.runtime
     sample_weight = np.ones(len(train)) if study.weight is None else study.weight[train].astype(float)
     sample_weight = np.tile(sample_weight, RAREFACTIONS)

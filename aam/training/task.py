@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -22,10 +23,11 @@ from aam.engine.optimizer import make_optimizer, unfreeze
 from aam.engine.options import TrainingOptions
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
+from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
+from aam.predict.network import AsvVectors, Predicted, collect
 from aam.training.further_losses import further_counts, further_terms
-from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
 from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
 from aam.training.masking import draw_masks
 from aam.training.warm_start import CONDITIONED, STAGES
@@ -79,7 +81,7 @@ class AmpliconTask(Task):
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
-        self.validates_first = bool(config.targets.metadata_column) and config.targets.network_predicts
+        self.validates_first = bool(config.targets.metadata_column)
 
     @property
     def batches_per_epoch(self) -> int:  # type: ignore[override]
@@ -175,5 +177,28 @@ class AmpliconTask(Task):
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
         gathered = predicted.all_gather(self.world, study)
-        scores = mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
+        scores = _mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
         return {f"val_{name}": value for name, value in scores.items()}
+
+
+def _mean_scores(
+    target: npt.NDArray[np.float32] | None,
+    label: npt.NDArray[np.int64] | None,
+    rows: npt.NDArray[np.int64],
+    predicted: Predicted,
+) -> dict[str, float]:
+    """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
+
+    `target` [N, T] and `label` [N, K] are those of a study, `rows` those of the samples that were predicted.
+    """
+    collected: dict[str, list[float]] = {}
+    for truth, values in () if target is None else zip(target[rows].T, predicted.target.T, strict=True):
+        present = np.isfinite(truth)
+        scores = regression_metrics(truth[present], values[present])
+        for name in ("mae", "r2"):
+            collected.setdefault(name, []).append(scores[name])
+    for classes, shares in () if label is None else zip(label[rows].T, predicted.probabilities, strict=True):
+        scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
+        for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
+            collected.setdefault(name, []).append(scores[key])
+    return {name: float(np.mean(values)) for name, values in collected.items()}

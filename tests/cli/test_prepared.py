@@ -60,7 +60,7 @@ def test_a_prepared_table_changes_no_bit(outputs, kind):
 def test_vectors_are_written_in_parts_as_at_once(outputs, study, monkeypatch):
     """Parts of other sizes move samples between batches, which may change a last bit and no printed digit."""
     monkeypatch.setattr("aam.commands.embed.SAMPLES_OF_PART", 7)
-    monkeypatch.setattr("aam.training.inference.SAMPLES_OF_PART", 7)
+    monkeypatch.setattr("aam.predict.prediction.SAMPLES_OF_PART", 7)
     plain, table = outputs["plain"], study / "table.biom"
     for form in ("tsv", "npy"):
         run(

@@ -29,7 +29,7 @@ from aam.engine.step import MicroBatch, StepOutcome, total_loss, train_step
 from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
-from aam.training.inference import encode_table, run_model
+from aam.predict.network import encode_table, run_model
 from aam.training.losses import loss_counts, loss_terms, penalties
 from aam.training.masking import draw_masks
 from aam.training.task import AmpliconTask, MaskedBatch

@@ -11,8 +11,9 @@ import pytest
 import sklearn.metrics
 
 from aam.data.table import read_table, select_samples
-from aam.evaluate import baselines
-from aam.evaluate.baselines import Baseline, Fold, Task
+from aam.evaluate.baselines import Baseline
+from aam.predict import baselines
+from aam.predict.baselines import Fold, Task
 
 
 def folds_of(fold: np.ndarray) -> tuple[Fold, ...]:
@@ -137,8 +138,8 @@ def test_point_2_covariates_alone_are_a_baseline():
     """A noise target with its own quintile as covariate: the quintile alone is nearly right."""
     task = numeric_task(samples=150)
     quintile = np.searchsorted(np.quantile(task.truth, [0.2, 0.4, 0.6, 0.8]), task.truth)
-    blocks = ((quintile[:, None] == np.arange(5)) / 2,)
-    predictions = named(baselines.trivial_baselines(replace(task, covariates=blocks)))
+    block = (quintile[:, None] == np.arange(5)) / 2
+    predictions = named(baselines.trivial_baselines(replace(task, covariates=block)))
     assert sklearn.metrics.r2_score(task.truth, predictions[baselines.COVARIATES]) > 0.75
     assert baselines.COVARIATES not in named(baselines.trivial_baselines(task))
 

@@ -11,7 +11,7 @@ import pytest
 from aam.errors import InputError
 from aam.predict import baseline_file
 from aam.predict.baseline_file import Provenance, baselines_in, check_provenance, read_provenance, split_digest
-from aam.predict.study_baselines import Columns, baselines_of
+from aam.predict.baselines import Columns, baselines_of
 from tests.evaluate.small_study import AGE, DIET, SPLITS, metadata
 
 

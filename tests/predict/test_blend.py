@@ -1,4 +1,4 @@
-"""Weights of a blend: none negative, of sum one, shrunk to equal, better where one member is."""
+"""Weights of a blend: none negative, of sum one, shrunk to equal, better where one learner is."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from aam.predict import blend
-from aam.predict.blend import blend_power, blend_weights, fit_power, temper
+from aam.predict.blend import NETWORK, OutOfFold, TargetBlend, blend_power, blend_weights, fit_power, temper
 from aam.predict.truth import make_truth
 
 RNG = np.random.default_rng(0)
 NUMBERS = make_truth(RNG.normal(size=200), 0)
 
 
-def noisy(*spreads: float) -> np.ndarray:
+def noisy(*deviations: float) -> np.ndarray:
     rng = np.random.default_rng(1)
-    return np.stack([NUMBERS.values[:, None] + spread * rng.normal(size=(200, 1)) for spread in spreads])
+    return np.stack([NUMBERS.values[:, None] + deviation * rng.normal(size=(200, 1)) for deviation in deviations])
 
 
-def test_the_better_member_weighs_more():
+def test_the_better_learner_weighs_more():
     weights = blend_weights(noisy(0.3, 1.0), NUMBERS)
     assert weights[0] > weights[1] >= 0
     assert weights.sum() == pytest.approx(1)
@@ -48,22 +48,22 @@ def test_weights_are_shrunk_to_the_prior():
     np.testing.assert_array_equal(blend_weights(noisy(0.5, 0.5) * np.nan, NUMBERS, prior=prior), prior)
 
 
-def test_a_member_that_is_only_wrong_has_no_weight():
+def test_a_learner_that_is_only_wrong_has_no_weight():
     away = np.stack([NUMBERS.values[:, None], NUMBERS.values[:, None] + 50])
     np.testing.assert_allclose(blend_weights(away, NUMBERS, shrinkage=0.0), [1, 0], atol=1e-6)
 
 
-def test_equal_members_weigh_the_same():
+def test_equal_learners_weigh_the_same():
     np.testing.assert_allclose(blend_weights(np.repeat(noisy(0.5), 3, axis=0), NUMBERS), np.full(3, 1 / 3), atol=1e-6)
 
 
-def test_samples_that_a_member_has_not_predicted_are_left_out():
-    members = noisy(0.3, 1.0)
-    members[0, 150:] = np.nan
+def test_samples_that_a_learner_has_not_predicted_are_left_out():
+    learners = noisy(0.3, 1.0)
+    learners[0, 150:] = np.nan
     half = make_truth(NUMBERS.values[:150], 0)
-    np.testing.assert_allclose(blend_weights(members, NUMBERS), blend_weights(members[:, :150], half), atol=1e-9)
-    members[0] = np.nan
-    np.testing.assert_array_equal(blend_weights(members, NUMBERS), [0.5, 0.5])
+    np.testing.assert_allclose(blend_weights(learners, NUMBERS), blend_weights(learners[:, :150], half), atol=1e-9)
+    learners[0] = np.nan
+    np.testing.assert_array_equal(blend_weights(learners, NUMBERS), [0.5, 0.5])
 
 
 def test_classes_are_weighed_by_the_brier_score():
@@ -92,10 +92,48 @@ def test_a_power_is_1_where_there_is_nothing_to_fit_it_on():
     assert blend_power(np.array([[0.6, 0.4], [0.4, 0.6]] * 2), two) == 1
 
 
-def test_an_unsure_member_that_ranks_as_well_weighs_as_much():
+def test_an_unsure_learner_that_ranks_as_well_weighs_as_much():
     rng = np.random.default_rng(9)
     logits = rng.normal(size=(1000, 3)) * 2
     true = temper(np.exp(logits), 1.0)
     drawn = (true.cumsum(axis=1) < rng.random((1000, 1))).sum(axis=1)
     weights = blend_weights(np.stack([true, temper(true, 0.2)]), make_truth(drawn.astype(float), 3))
     np.testing.assert_allclose(weights, [0.5, 0.5], atol=0.02)
+
+
+# --- the network's weight beside the other learners: earned on validation samples, or 0 ---------------------
+
+
+ROWS = np.arange(200)
+
+
+def share(rows: np.ndarray, predicted: np.ndarray) -> float:
+    out_of_fold = OutOfFold(ROWS, NUMBERS, noisy(1.0, 1.0))
+    blend = TargetBlend({}, {"kernel": 0.5, "forest": 0.5}, 1.0, out_of_fold)
+    weights = blend.with_network(rows, predicted).weights
+    assert sum(weights.values()) == pytest.approx(1)
+    assert weights["kernel"] == pytest.approx(weights["forest"])
+    return weights[NETWORK]
+
+
+def of_network(deviation: float) -> np.ndarray:
+    return NUMBERS.values[:, None] + deviation * np.random.default_rng(2).normal(size=(200, 1))
+
+
+def test_a_network_that_helps_gets_more_weight_and_one_that_does_not_gets_none():
+    good, equal, useless = (share(ROWS, of_network(deviation)) for deviation in (0.3, 0.7, 5.0))
+    assert good > 0.5
+    assert good > equal > 0.2
+    assert useless < 0.05
+
+
+def test_few_validation_samples_show_less_and_none_show_nothing():
+    assert share(ROWS[:10], of_network(0.3)[:10]) < share(ROWS, of_network(0.3))
+    assert share(ROWS[:0], np.zeros((0, 1))) == 0
+    with pytest.raises(ValueError, match="nothing to fit weights on"):
+        TargetBlend().with_network(ROWS, of_network(0.3))
+
+
+def test_a_network_alone_is_what_is_predicted():
+    predicted = np.array([[0.2, 0.8], [0.5, 0.5]])
+    np.testing.assert_array_equal(TargetBlend().blend({NETWORK: predicted}), predicted)

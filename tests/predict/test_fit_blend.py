@@ -1,4 +1,4 @@
-"""Members together: what they recover, that held-out labels are never seen, and that they survive on disk."""
+"""Learners together: what they recover, that held-out labels are never seen, and that they survive on disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import safetensors.numpy
 
 from aam.data.targets import Scale, Targets, TargetSpec
 from aam.evaluate.metrics import auroc
-from aam.predict.members import fit_members
-from aam.predict.presence import presence, read_features
-from aam.predict.saving import from_tensors, to_tensors
+from aam.predict.blend import blend_from_arrays, blend_to_arrays, fit_blend, specs_in_order
+from aam.predict.features import Kmers, Samples
 
 SAMPLES, ASVS, TRAIN = 150, 80, np.arange(100)
 TEST = np.arange(100, SAMPLES)
@@ -49,104 +48,102 @@ def study(study_of):
 
 
 @pytest.fixture(scope="module")
-def members(study):
-    return fit_members(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
+def blend(study):
+    return fit_blend(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
+
+
+def predict(blend, study, rows, rarefactions, targets=TARGETS) -> dict[str, np.ndarray]:
+    """Return the blended prediction of each target by name."""
+    blended = blend.blend(blend.scores(blend.inputs(Samples.rarefied(study, rows, rarefactions))))
+    return {spec.name: values for spec, values in zip(specs_in_order(targets), blended, strict=True)}
 
 
 def scores(study, predictions) -> tuple[float, float, float]:
     """Accuracy of the site, correlation of the age, AUROC of the cases, on the held-out samples."""
     right = (predictions["site"].argmax(axis=1) == study.label[TEST, 0]).mean()
-    related = np.corrcoef(predictions["age"], study.target[TEST, 0])[0, 1]
+    related = np.corrcoef(predictions["age"][:, 0], study.target[TEST, 0])[0, 1]
     return float(right), float(related), auroc(study.label[TEST, 1] == 1, predictions["case"][:, 1])
 
 
-def test_members_recover_what_presence_tells(study, members):
-    right, related, area = scores(study, members.predict(study, TEST, [-2, -3]))
+def test_learners_recover_what_presence_tells(study, blend):
+    predictions = predict(blend, study, TEST, [-2, -3])
+    right, related, area = scores(study, predictions)
     assert right > 0.75
     assert related > 0.7
     assert area > 0.85
-    for name in NAMES:
-        for of_target in members.scores(study, TEST, [-2]):
-            assert np.isfinite(of_target[name]).all()
-
-
-def test_numbers_are_in_their_own_units_and_probabilities_sum_to_one(study, members):
-    predictions = members.predict(study, TEST, [-2])
-    assert predictions["age"].shape == (50,)
-    assert 25 < predictions["age"].mean() < 35
-    for name, classes in (("site", 3), ("case", 2)):
-        assert predictions[name].shape == (50, classes)
+    for name, width in (("site", 3), ("case", 2)):
+        assert predictions[name].shape == (50, width)
         np.testing.assert_allclose(predictions[name].sum(axis=1), 1, atol=1e-12)
+    for of_target in blend.scores(blend.inputs(Samples.rarefied(study, TEST, [-2]))):
+        assert list(of_target) == list(NAMES)
+        assert all(np.isfinite(values).all() for values in of_target.values())
 
 
 def test_permuted_training_labels_give_chance(study):
     order = np.arange(SAMPLES)
     order[TRAIN] = np.random.default_rng(3).permutation(TRAIN)
     mixed = dataclasses.replace(study, target=study.target[order], label=study.label[order])
-    members = fit_members(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
-    right, related, area = scores(study, members.predict(study, TEST, [-2, -3]))
+    blend = fit_blend(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
+    right, related, area = scores(study, predict(blend, study, TEST, [-2, -3]))
     assert right < 0.6
     assert abs(related) < 0.4
     assert 0.25 < area < 0.75
 
 
-def test_no_held_out_label_is_seen(study, members):
+def test_no_held_out_label_is_seen(study, blend):
     """Weights, penalties and every array are the same whatever the labels of the held-out samples are."""
     rng = np.random.default_rng(4)
     target, label = study.target.copy(), study.label.copy()
     target[TEST], label[TEST] = rng.permutation(target[TEST]), rng.permutation(label[TEST])
     assert (label[TEST] != study.label[TEST]).any()
     mixed = dataclasses.replace(study, target=target, label=label)
-    again = fit_members(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
-    (tensors, description), (others, described) = to_tensors(members), to_tensors(again)
+    again = fit_blend(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
+    (arrays, description), (others, described) = blend_to_arrays(blend), blend_to_arrays(again)
     assert description == described
-    for name, values in tensors.items():
+    for name, values in arrays.items():
         np.testing.assert_array_equal(values, others[name])
 
 
 def test_large_studies_are_learned_from_in_part(study, monkeypatch):
-    monkeypatch.setattr("aam.predict.members.MOST_SAMPLES", 60)
-    some = fit_members(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("presence",))
+    monkeypatch.setattr("aam.predict.blend.MOST_SAMPLES", 60)
+    some = fit_blend(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("presence",))
     for fitted in some.fitted:
-        assert 0 < len(fitted.rows) <= 60
-        assert set(fitted.rows) < set(TRAIN)
-        assert fitted.held_out.shape[1] == len(fitted.rows)
-    assert scores(study, some.predict(study, TEST, [-2, -3]))[0] > 0.7
+        rows = fitted.out_of_fold.rows
+        assert 0 < len(rows) <= 60
+        assert set(rows) < set(TRAIN)
+        assert fitted.out_of_fold.predictions.shape[1] == len(rows)
+    assert scores(study, predict(some, study, TEST, [-2, -3]))[0] > 0.7
 
 
-def test_sequences_are_counted_only_where_a_member_reads_them(study, members):
-    assert members.reads_sequences
-    alone = fit_members(study, TARGETS, TRAIN, None, 0, ("presence",))
-    assert not alone.reads_sequences
-    (features,) = read_features(study, TEST, [presence(study, TEST, -2)], alone.vocabulary)
-    for by_member, fitted in zip(alone.raw(study, TEST, [-2]), alone.fitted, strict=True):
-        np.testing.assert_array_equal(by_member["presence"][0], fitted.members["presence"].raw(features))
+def test_sequences_are_read_only_where_a_learner_reads_them(study, monkeypatch):
+    monkeypatch.setattr(Kmers, "transform", None)
+    alone = fit_blend(study, TARGETS, TRAIN, None, 0, ("presence",))
+    assert list(alone.features) == ["presence", "covariates"]
+    assert scores(study, predict(alone, study, TEST, [-2]))[0] > 0.6
 
 
-def test_members_survive_on_disk(study, members, tmp_path):
-    tensors, description = to_tensors(members)
-    safetensors.numpy.save_file(tensors, tmp_path / "members.safetensors")
-    (tmp_path / "members.json").write_text(json.dumps(description))
-    read = from_tensors(
-        safetensors.numpy.load_file(tmp_path / "members.safetensors"),
-        json.loads((tmp_path / "members.json").read_text()),
-        TARGETS,
+def test_a_blend_survives_on_disk(study, blend, tmp_path):
+    arrays, description = blend_to_arrays(blend)
+    safetensors.numpy.save_file(arrays, tmp_path / "learners.safetensors")
+    read = blend_from_arrays(
+        safetensors.numpy.load_file(tmp_path / "learners.safetensors"), json.loads(json.dumps(description))
     )
-    before, after = (one.predict(study, TEST, [-2, -3]) for one in (members, read))
+    before, after = (predict(one, study, TEST, [-2, -3]) for one in (blend, read))
     for name, values in before.items():
         np.testing.assert_array_equal(values, after[name])
+    assert read.fitted[0].learners["forest"].get_params()["n_estimators"] == 50
 
 
-def test_samples_without_a_target_are_left_out_of_it_alone(study, members):
+def test_samples_without_a_target_are_left_out_of_it_alone(study):
     target, label = study.target.copy(), study.label.copy()
     target[:20], label[30:40, 0] = np.nan, -1
     gaps = dataclasses.replace(study, target=target, label=label)
-    predictions = fit_members(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("kernel",))
-    age, site, case = predictions.fitted
+    blend = fit_blend(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("kernel",))
+    age, site, case = (fitted.out_of_fold for fitted in blend.fitted)
     assert age.rows.tolist() == list(range(20, 100))
     assert len(site.rows) == 90
     assert len(case.rows) == 100
-    right, related, _ = scores(study, predictions.predict(study, TEST, [-2]))
+    right, related, _ = scores(study, predict(blend, study, TEST, [-2]))
     assert right > 0.6
     assert related > 0.5
 
@@ -155,16 +152,16 @@ def test_samples_of_no_weight_are_not_learned_from(study):
     """With whole groups of no weight an inner fold could have nothing to learn from."""
     weight = np.where(np.arange(SAMPLES) < 75, 0.0, 1.0).astype(np.float32)
     groups = ["first" if row < 75 else "last" for row in TRAIN]
-    weighted = fit_members(dataclasses.replace(study, weight=weight), TARGETS, TRAIN, groups, 0, NAMES)
-    alone = fit_members(study, TARGETS, TRAIN[75:], groups[75:], 0, NAMES)
-    assert [one.rows.tolist() for one in weighted.fitted] == [one.rows.tolist() for one in alone.fitted]
-    for values in weighted.predict(study, TEST, [-2]).values():
+    weighted = fit_blend(dataclasses.replace(study, weight=weight), TARGETS, TRAIN, groups, 0, NAMES)
+    for fitted in weighted.fitted:
+        assert fitted.out_of_fold.rows.tolist() == list(range(75, 100))
+    for values in predict(weighted, study, TEST, [-2]).values():
         assert np.isfinite(values).all()
 
 
-def test_other_samples_and_the_order_of_rows_change_no_prediction(study, members):
-    together = members.predict(study, TEST, [-2])
-    alone = members.predict(study, TEST[[7, 3]], [-2])
+def test_other_samples_and_the_order_of_rows_change_no_prediction(study, blend):
+    together = predict(blend, study, TEST, [-2])
+    alone = predict(blend, study, TEST[[7, 3]], [-2])
     for name, values in alone.items():
         np.testing.assert_allclose(values, together[name][[7, 3]], atol=1e-12)
 
@@ -176,19 +173,14 @@ def test_covariates_join(study):
     covered = dataclasses.replace(without, category=without.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32))
     areas = []
     for one in (without, covered):
-        members = fit_members(one, targets, TRAIN, None, 0, NAMES)
-        predictions = members.predict(one, TEST, [-2])["case"]
-        areas.append(auroc(one.label[TEST, 0] == 1, predictions[:, 1]))
-        tensors, description = to_tensors(members)
-        np.testing.assert_array_equal(
-            from_tensors(tensors, description, targets).predict(one, TEST, [-2])["case"], predictions
-        )
+        predictions = predict(fit_blend(one, targets, TRAIN, None, 0, NAMES), one, TEST, [-2], targets)
+        areas.append(auroc(one.label[TEST, 0] == 1, predictions["case"][:, 1]))
     assert areas[0] < 0.75
     assert areas[1] > 0.9
 
 
 def test_one_group_has_equal_weights(study):
-    members = fit_members(study, TARGETS, TRAIN, ["one"] * 100, 0, NAMES)
-    for fitted in members.fitted:
+    blend = fit_blend(study, TARGETS, TRAIN, ["one"] * 100, 0, NAMES)
+    for fitted in blend.fitted:
         assert list(fitted.weights.values()) == pytest.approx([1 / 3] * 3)
-    assert scores(study, members.predict(study, TEST, [-2]))[0] > 0.6
+    assert scores(study, predict(blend, study, TEST, [-2]))[0] > 0.6

@@ -15,8 +15,9 @@ from aam.data.targets import Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.evaluate.predictions import combined, joined
 from aam.model.heads import HeadConfig
+from aam.predict.network import run_model
+from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
-from aam.training.inference import predict_rows, run_model
 from tests.evaluate.conftest import AGE, READS, SITE, different, table
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
@@ -44,7 +45,7 @@ def saved(model_of, study) -> SavedModel:
 
 def test_predictions_are_in_own_units(saved, study):
     """Failure 1 of the predecessor: they stayed in transformed units and were not rarefied."""
-    predictions = predict_rows(saved, study, ["s4", "s0", "s7"], PLAIN, CPU, 1, "2")
+    predictions = predict_rows(saved, study, ["s4", "s0", "s7"], PLAIN, 1, "2")
     expected = run_model(saved.network, study, np.array([4, 0, 7]), CPU, PLAIN, EVALUATION - 1)
     assert predictions.sample_ids == ("s4", "s0", "s7")
     assert predictions.specs == (AGE, SITE, READS)
@@ -57,7 +58,7 @@ def test_predictions_are_in_own_units(saved, study):
 
 def test_passes_are_averaged_in_own_units(saved, study):
     names = ["s4", "s0", "s7"]
-    predictions = predict_rows(saved, study, names, PLAIN, CPU, 3)
+    predictions = predict_rows(saved, study, names, PLAIN, 3)
     rarefactions = [run_model(saved.network, study, study.rows(names), CPU, PLAIN, -2 - each) for each in range(3)]
     reads = np.expm1(np.stack([draw.target[:, 1] for draw in rarefactions]) * 0.5 + 2)
     assert reads.std(axis=0).max() > 1e-3
@@ -66,7 +67,7 @@ def test_passes_are_averaged_in_own_units(saved, study):
     expected = np.mean([draw.probabilities[0] for draw in rarefactions], axis=0)
     np.testing.assert_allclose(predictions.probabilities["site"], expected)
     np.testing.assert_allclose(predictions.probabilities["site"].sum(axis=1), 1, atol=1e-6)
-    assert not different(predict_rows(saved, study, names, PLAIN, CPU, 3), predictions, 0)
+    assert not different(predict_rows(saved, study, names, PLAIN, 3), predictions, 0)
 
 
 def test_rows_without_a_prediction_say_why():

@@ -13,7 +13,7 @@ from aam.data.collate import draw_batch
 from aam.data.study import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
-from aam.training.inference import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
+from aam.predict.network import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
 
 CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
 HEADS = HeadConfig("unifrac", n_targets=2, n_classes=(3, 2))
