@@ -10,11 +10,12 @@ import numpy as np
 from aam.device.files import write_text
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.numbers import number
-from aam.explain.effects import Floats, Matrix
+from aam.explain.effects import Matrix
 from aam.explain.importance import Ints
 from aam.explain.results import Explanation
 from aam.explain.tables import HIGHER, LONGEST_LABEL, LOWER, raised
 from aam.explain.tree_figure import tree_figure
+from aam.explain.variants import Floats
 from aam.io.taxonomy import display_name
 from aam.report.figures.plot import TOP, WIDTH, Plot, shortened
 from aam.report.figures.rows import Row, draw_rows

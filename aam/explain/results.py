@@ -14,7 +14,7 @@ from aam.evaluate.bootstrap import FEW_GROUPS, LEAST_GROUPS
 from aam.explain.effects import TargetEffects
 from aam.explain.files import write_importance, write_rows
 from aam.explain.importance import FALSE_DISCOVERIES, Importance, importance_of
-from aam.explain.sets import AsvSet, clades, summed, taxa
+from aam.explain.sets import AsvSet, clades, membership, taxa
 from aam.explain.tables import Asvs, asv_rows, effect_rows, raised, sample_rows, set_rows
 from aam.io.phylogeny import Ints, Phylogeny
 
@@ -111,7 +111,8 @@ def explanation_of(
     def of_sets(sets: Sequence[AsvSet]) -> SetsExplained | None:
         if not sets:
             return None
-        sums, kinds = summed(effects, sets), [one.kind for one in sets]
+        sums = effects.summed(membership(sets, effects.carriers.shape[1]))
+        kinds = [one.kind for one in sets]
         return SetsExplained(tuple(sets), sums, importance_of(sums, groups, seed, kinds, tested))
 
     has_truth = np.isfinite(effects.truth)

@@ -80,7 +80,7 @@ def _statistics_header(effects: TargetEffects, importance: Importance) -> list[s
     outputs = effects.outputs
     by_class = [f"effect={label}" for label in outputs] if len(outputs) > 1 else []
     members = [
-        f"{name}.{member}" for name in ("importance", "effect") for member in importance.by_member
+        f"{name}.{learner}" for name in ("importance", "effect") for learner in importance.by_learner
         if name == "importance" or len(outputs) == 1
     ]  # fmt: skip
     return [
@@ -106,9 +106,9 @@ def _statistics(effects: TargetEffects, importance: Importance, column: int, dir
     ]
     if len(outputs) > 1:
         cells += [text(importance.effect[each][column].value) for each in outputs]
-    cells += [text(float(values[column])) for values in importance.by_member.values()]
+    cells += [text(float(values[column])) for values in importance.by_learner.values()]
     if len(outputs) == 1:
-        cells += [text(float(importance.member_effects[name][0, column])) for name in importance.by_member]
+        cells += [text(float(importance.learner_effects[name][0, column])) for name in importance.by_learner]
     return cells
 
 
