@@ -52,7 +52,21 @@ PREDICTION_PASSES = 4
 
 
 @dataclass(frozen=True)
-class TreeConfig:
+class TableFormat:
+    """How a table is written"""
+
+    transpose: bool = option(False, "Samples are the rows of the table, as DADA2 writes it.", rare=True)
+
+
+@dataclass(frozen=True)
+class MetadataFormat:
+    """How metadata is written"""
+
+    decimal: Literal[".", ","] = option(".", "Decimal mark of numbers in the metadata.", rare=True)
+
+
+@dataclass(frozen=True)
+class TreeConfig(TableFormat):
     """Table, tree and the distance between samples"""
 
     table: Path | None = option(
@@ -73,7 +87,7 @@ class TreeConfig:
 
 
 @dataclass(frozen=True)
-class StudyConfig(TreeConfig):
+class StudyConfig(TreeConfig, MetadataFormat):
     """Table, tree, metadata and splits"""
 
     sequences: Path | None = option(

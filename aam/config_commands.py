@@ -11,9 +11,11 @@ from aam.config import (
     PREDICTION_PASSES,
     TRAINED_BEFORE,
     DataConfig,
+    MetadataFormat,
     Missing,
     ModelConfig,
     StudyConfig,
+    TableFormat,
     TrainConfig,
     TreeConfig,
 )
@@ -57,26 +59,7 @@ class UnifracConfig(TreeConfig, ObservedConfig):
 
 
 @dataclass(frozen=True)
-class PrepareConfig(ObservedConfig):
-    """Write a table, its sequences and its tree in the form that large studies are read in: one file, mapped."""
-
-    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, reads=True)
-    sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
-    tree: Path | None = option(
-        None, "Rooted phylogeny (Newick or .qza), which is pruned to the table once and used for --tree.", reads=True
-    )
-    midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
-    output: Path | None = option(
-        None,
-        "File to write; unset: TABLE.prepared, which every command that is given TABLE finds and uses while its "
-        "checksum is that of TABLE.",
-        writes=True,
-    )
-    overwrite: bool = option(False, "Replace the output if it exists.")
-
-
-@dataclass(frozen=True)
-class ApplyConfig:
+class ApplyConfig(TableFormat):
     """A trained model and the table it is applied to"""
 
     model: tuple[Path, ...] = option(
@@ -95,7 +78,7 @@ class ApplyConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig(ApplyConfig):
+class PredictConfig(ApplyConfig, MetadataFormat):
     """Predict samples of a new table in the target's own units."""
 
     output: Path | None = option(
@@ -117,7 +100,7 @@ class EmbedConfig(ApplyConfig):
 
 
 @dataclass(frozen=True)
-class ExplainConfig(ApplyConfig):
+class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs, taxa and clades drive the predictions of a model, in samples that it has not learned from."""
 
     model: tuple[Path, ...] = option(
@@ -164,7 +147,7 @@ class ExportConfig(ObservedConfig):
 
 
 @dataclass(frozen=True)
-class EvaluateConfig(ApplyConfig):
+class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
     model: tuple[Path, ...] = option(

@@ -30,9 +30,9 @@ from aam.config_commands import (
     UnifracConfig,
 )
 from aam.contradictions_pretrain import pretraining_problems
-from aam.device.output_folder import check_output_file
 from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
+from aam.files.output_folder import check_output_file
 from aam.options import files_read, missing, missing_files, options_of, out_of_range, pairs, wrong_suffixes
 
 # Losses by which only the network learns.

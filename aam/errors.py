@@ -1,8 +1,10 @@
-"""Errors that carry their problems, and the exit statuses."""
+"""Errors that carry their problems, the exit statuses, and libraries that may not be installed."""
 
 from __future__ import annotations
 
+import importlib
 import signal
+from types import ModuleType
 
 FINISHED = 0
 FAILED = 1
@@ -57,3 +59,16 @@ def shown(values: object, limit: int = 5) -> str:
     items = list(values)  # type: ignore[call-overload]
     text = ", ".join(repr(str(item)) for item in items[:limit])
     return text if len(items) <= limit else f"{text} and {len(items) - limit} more"
+
+
+def import_extra(module: str, extra: str, feature: str) -> ModuleType:
+    """Import a library of an extra; `InputError` says in one line what needs it and how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+            raise
+        raise InputError(
+            f"{feature} needs {module.split('.')[0]}, which is not installed: "
+            f"pip install 'attention-all-microbes[{extra}]'"
+        ) from None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from aam.commands.bench import Measurements, Work, bench, describe_case, time_training, training_cases
 from aam.config import DataConfig, FineTuneConfig, TrainConfig
-from aam.device.extras import import_extra
 from aam.device.options import RuntimeConfig
+from aam.errors import import_extra
 from aam.training.task import AmpliconTask
 from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask

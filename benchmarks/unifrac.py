@@ -19,9 +19,9 @@ from skbio.diversity import beta_diversity
 from aam.commands.bench import Measurements
 from aam.config import UnifracMetric
 from aam.data.table import read_table
-from aam.device.device import prepare_device
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
+from aam.device.platform import prepare_device
 from aam.device.timing import seconds
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions

@@ -18,15 +18,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 
 from aam.api.functions import interrupts_as_in_python
-from aam.api.metadata import aligned, is_numeric, named_in_messages, write_metadata
+from aam.api.metadata import aligned, is_missing_value, is_numeric, named_in_messages, write_metadata
 from aam.api.models import Model, load
 from aam.api.options import configured, keyword_options
 from aam.api.tables import read_table, table_file, tree_file
 from aam.commands.train import run
 from aam.config import OF_PRETRAINING, RESERVED, TRAINED_BEFORE, FineTuneConfig
-from aam.device.files import atomic_folder, check_writable
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
+from aam.files.atomic import atomic_folder, check_writable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -339,7 +339,7 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
 
     def _learn_classes(self, values: list[Any]) -> None:
         """Remember the classes, and which value each text of metadata is."""
-        if missing := [number for number, value in enumerate(values) if value is None or value != value]:
+        if missing := [number for number, value in enumerate(values) if is_missing_value(value)]:
             raise InputError(f"y: {len(missing)} samples have no class, the first at position {missing[0]}")
         self.classes_ = np.unique(np.array(values))
         self._label_of = {str(value).strip(): place for place, value in enumerate(self.classes_.tolist())}

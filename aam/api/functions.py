@@ -18,8 +18,7 @@ from aam.commands.train import run
 from aam.commands.unifrac import write_unifrac
 from aam.config import Metric, PretrainConfig
 from aam.config_commands import UnifracConfig
-from aam.device.extras import import_extra
-from aam.errors import CallAgain
+from aam.errors import CallAgain, import_extra
 from aam.io.matrices import read_distances
 
 

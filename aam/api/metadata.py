@@ -15,10 +15,16 @@ import numpy as np
 from aam.errors import InputError, shown
 
 
+def is_missing_value(value: Any) -> bool:
+    """Return whether a value is missing as Python, NumPy or pandas say it: None, NaN, NaT or ``pandas.NA``."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value is None or (isinstance(value, float) and math.isnan(value)) or str(value) in ("<NA>", "NaT")
+
+
 def _text(value: Any) -> str:
     """Return a value as a cell; empty where it is missing. Numbers keep all their bits."""
     value = value.item() if isinstance(value, np.generic) else value
-    if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) in ("<NA>", "NaT"):
+    if is_missing_value(value):
         return ""
     if isinstance(value, bool):
         return str(value)

@@ -14,7 +14,7 @@ from scipy import sparse
 
 import aam.data.table
 from aam.errors import InputError
-from aam.io.biom_writing import write_hdf5
+from aam.io.biom import write_hdf5
 from aam.io.counts import RawTable, checked_table, whole_counts
 
 EXPECTED = (

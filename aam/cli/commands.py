@@ -41,20 +41,23 @@ class Bundled(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program: its name, its commands, their other names, those that save their state at a signal, and programs."""
+    """A program: its name, its commands, their other names, those that save their state at a signal, and programs.
+
+    `retired` says of commands that there were what to do instead.
+    """
 
     name: str
     commands: Mapping[str, Command]
     aliases: Mapping[str, str] = {}
     resumable: tuple[str, ...] = ()
     bundled: Mapping[str, Bundled] = {}
+    retired: Mapping[str, str] = {}
 
 
 COMMANDS = {
     "simulate": Command(
         "SimulateConfig", "commands.simulate:simulate_study", "write a synthetic study with known signal"
     ),
-    "prepare": Command("PrepareConfig", "commands.prepare:prepare", "write a large table so that it is read at once"),
     "unifrac": Command("UnifracConfig", "commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
     "pretrain": Command("PretrainConfig", "commands.train:pretrain", "pretrain an encoder on a table and a tree"),
     "train": Command("FineTuneConfig", "commands.train:train", "fine-tune on metadata columns"),
@@ -88,4 +91,6 @@ BUNDLED = {
     "image": Bundled("containers/build", "build, check and enter container images", {"run": "containers/run"}),
 }
 
-AAM = Program("aam", COMMANDS, COMMAND_ALIASES, resumable=("pretrain", "train", "tune"), bundled=BUNDLED)
+RETIRED = {"prepare": "no longer needed: pass the table itself (.biom) to --table, large ones too"}
+
+AAM = Program("aam", COMMANDS, COMMAND_ALIASES, ("pretrain", "train", "tune"), BUNDLED, RETIRED)

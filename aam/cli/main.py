@@ -44,6 +44,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     name = program.aliases.get(words[0], words[0])
     if name in program.bundled:
         return run_bundled(program.bundled[name], words[1:])
+    if name in program.retired:
+        return _report(f"{program.name} {name}", InputError(program.retired[name]))
     if name not in program.commands:
         near = difflib.get_close_matches(name, [*program.commands, *program.aliases, *program.bundled], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -166,7 +168,7 @@ def _report(name: str, error: BaseException) -> int:
 
 def _refused(error: OSError) -> str:
     """Return what a file system refused, and what mends it."""
-    from aam.device.files import final_name
+    from aam.files.atomic import final_name
 
     place = f"{final_name(error.filename)}: " if error.filename else ""
     remedy = REMEDIES.get(error.errno or 0)

@@ -11,9 +11,9 @@ from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
 from aam.contradictions import check_command
 from aam.data.study import Study, load_study
-from aam.device.decisions import decide_execution
-from aam.device.device import prepare_device
+from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
+from aam.device.platform import prepare_device
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import given
@@ -83,6 +83,8 @@ def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study
         table=given(config.table),
         sequences=config.sequences,
         trim=config.trim,
+        transpose=config.transpose,
+        decimal=getattr(config, "decimal", "."),
         rarefy_depth=saved.depth,
         token_limit=saved.data.token_limit,
         asv_sampling=saved.data.asv_sampling,

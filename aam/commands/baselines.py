@@ -25,8 +25,6 @@ from aam.data.splits import (
 )
 from aam.data.study import Study, load_study
 from aam.data.targets import TargetSpec, fit_targets
-from aam.device.files import file_digest, write_text
-from aam.device.output_folder import check_output_file
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import metrics_with_intervals
@@ -34,6 +32,8 @@ from aam.evaluate.metrics import TITLES
 from aam.evaluate.numbers import with_limits
 from aam.evaluate.prediction_file import write_predictions
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.files.atomic import file_digest, write_text
+from aam.files.output_folder import check_output_file
 from aam.options import files_read
 from aam.predict.baseline_file import Provenance, as_prediction_table, split_digest
 from aam.predict.baselines import Columns, baselines_of, column_values, truth_of

@@ -33,16 +33,16 @@ from aam.data.simulate import simulate
 from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.device.device import device_name, prepare_device, slug
-from aam.device.files import write_text
 from aam.device.memory import peak_memory
 from aam.device.options import RuntimeConfig
-from aam.device.output_folder import check_output_file
+from aam.device.platform import device_name, prepare_device, slug
 from aam.device.timing import count_operations, product_rate, seconds
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
+from aam.files.atomic import write_text
+from aam.files.output_folder import check_output_file
 from aam.io.newick import read_tree
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from aam.config_commands import CompareConfig
 from aam.contradictions import check_command
-from aam.device.files import file_digest, read_json
-from aam.device.output_folder import RUN
 from aam.engine.run_record import Record, differences, flatten, read_record
 from aam.errors import FAILED, FINISHED, InputError
+from aam.files.atomic import file_digest, read_json
+from aam.files.output_folder import RUN
 
 # What may differ in metrics.jsonl between two runs of one commit and one seed.
 TIMES = ("seconds", "samples_per_s")

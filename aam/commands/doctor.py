@@ -15,18 +15,17 @@ import aam
 from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
 from aam.contradictions import check_command
-from aam.device.attention_checks import Checks, check_backends, choose_backends, is_wrong
-from aam.device.device import prepare_device, read_facts
+from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
 from aam.device.doctor import collect_findings, print_report
 from aam.device.environment import container_and_job, watched_variables
-from aam.device.files import write_text
 from aam.device.options import RuntimeConfig
-from aam.device.output_folder import check_output_file
-from aam.device.platform import RECORDED, Facts, platform_of, recorded_platform
+from aam.device.platform import RECORDED, Facts, platform_of, prepare_device, read_facts, recorded_platform
 from aam.device.precision import resolve_precision
 from aam.device.routing import OPERATIONS, probe_operation, routed_operations
 from aam.device.timing import copy_rate, product_rate
 from aam.errors import FAILED, FINISHED, InputError
+from aam.files.atomic import write_text
+from aam.files.output_folder import check_output_file
 from aam.model.reference import activations
 from aam.options import files_read
 from aam.training.compilation import compile_verdict

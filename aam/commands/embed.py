@@ -16,11 +16,11 @@ import torch
 from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
-from aam.device.files import atomic_file
 from aam.device.options import RuntimeConfig
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
 from aam.engine.run_record import describe
 from aam.errors import InputError
+from aam.files.atomic import atomic_file
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.model.further import TaxaHead
 from aam.options import files_read, to_dict
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model

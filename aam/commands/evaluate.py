@@ -13,13 +13,13 @@ from aam.commands.apply import check_paths, load_models_and_table, predict_sampl
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
-from aam.device.files import file_digest
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
 from aam.engine.run_record import describe
 from aam.errors import InputError, shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable
 from aam.evaluate.target_predictions import Subset
+from aam.files.atomic import file_digest
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, to_dict
 from aam.predict.baseline_file import Provenance, check_provenance, split_digest
@@ -168,7 +168,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
     files = files_read(config)
     output = OutputFolder(folder, "evaluate", OUTPUTS, [*files.values()], config.runtime.overwrite)
     output.check()
-    metadata = read_metadata(metadata_path)
+    metadata = read_metadata(metadata_path, config.decimal)
     split: Split | None = None if config.split is None else read_split(config.split)
     study: Study | None = None
     models: list[SavedModel] = []

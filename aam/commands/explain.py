@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,8 +18,6 @@ from aam.config_commands import ExplainConfig
 from aam.data.splits import Split, read_split
 from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
-from aam.device.files import write_text
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
 from aam.engine.run_directory import EXPLANATION
 from aam.engine.run_record import describe
 from aam.errors import InputError, Problems, shown
@@ -29,6 +28,8 @@ from aam.explain.page import explanation_html, importances_html
 from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
 from aam.explain.tables import Asvs, make_asvs
 from aam.explain.variants import Floats
+from aam.files.atomic import write_text
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import pruned_tree
 from aam.io.taxonomy import Taxonomy, read_taxonomy
@@ -53,7 +54,8 @@ def _read_inputs(config: ExplainConfig) -> tuple[Metadata | None, Taxonomy | Non
             problems.extend(error)
             return None
 
-    metadata, column = read(read_metadata, config.metadata), config.group_column
+    metadata = read(partial(read_metadata, decimal=config.decimal), config.metadata)
+    column = config.group_column
     if metadata is not None and column is not None and column not in metadata.columns:
         problems.add(f"--group-column: {metadata.source}: no column {column!r}")
     if config.metadata is None and column is not None:

@@ -18,10 +18,9 @@ from aam.config_commands import ExportConfig
 from aam.contradictions import check_command
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
-from aam.device.extras import import_extra
-from aam.device.output_folder import RUN, OutputFolder
 from aam.engine.run_record import describe
-from aam.errors import InputError, RunError
+from aam.errors import InputError, RunError, import_extra
+from aam.files.output_folder import RUN, OutputFolder
 from aam.options import files_read, given, to_dict
 from aam.predict.exported import (
     AXES,

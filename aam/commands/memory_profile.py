@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from aam.device.device import choose_device
-from aam.device.files import atomic_file, check_writable, write_text
 from aam.device.memory import child_peak_memory, memory_limit, record_memory
+from aam.device.platform import choose_device
 from aam.errors import InputError
+from aam.files.atomic import atomic_file, check_writable, write_text
 
 log = logging.getLogger("aam")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from aam.config_commands import ModelsConfig
 from aam.contradictions import check_command
-from aam.device.files import read_json
-from aam.device.manifest import verify_manifest
 from aam.encoders import CARD, shipped_encoders
 from aam.errors import InputError, shown
+from aam.files.atomic import read_json, verify_manifest
 
 
 def list_models(config: ModelsConfig) -> None:

@@ -20,14 +20,14 @@ from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
 from aam.contradictions import check_command
-from aam.device.device import device_name
-from aam.device.files import atomic_file, write_text
 from aam.device.memory import memory_limit
-from aam.device.output_folder import MEMORY, RUN, OutputFolder
+from aam.device.platform import device_name
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
 from aam.engine.run_record import describe
 from aam.errors import InputError
+from aam.files.atomic import atomic_file, write_text
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.options import files_read, given, to_dict
 from aam.training.memory_budget import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from aam.config_commands import ReportConfig
 from aam.contradictions import check_command
-from aam.device.files import write_text
-from aam.device.output_folder import RUN
 from aam.engine.run_record import read_record
+from aam.files.atomic import write_text
+from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
 from aam.report.run_comparison import Run, compare_runs_html, read_runs
@@ -19,12 +19,13 @@ log = logging.getLogger("aam")
 
 def _metadata(config: ReportConfig) -> Metadata | None:
     """Return the metadata that is given, or that the first run has read and that is still there."""
-    path = config.metadata
-    record = config.runs[0] / RUN
-    if path is None and record.is_file():
-        named = read_record(record)["inputs"].get("metadata", {}).get("path")
+    path, record = config.metadata, config.runs[0] / RUN
+    run = read_record(record) if record.is_file() else {}
+    if path is None:
+        named = run.get("inputs", {}).get("metadata", {}).get("path")
         path = Path(named) if named and Path(named).is_file() else None
-    return None if path is None else read_metadata(path)
+    decimal = run.get("config", {}).get("data", {}).get("decimal", ".")
+    return None if path is None else read_metadata(path, decimal)
 
 
 def _group_column(config: ReportConfig, first: Run, metadata: Metadata | None) -> str | None:

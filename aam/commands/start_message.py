@@ -6,7 +6,7 @@ import math
 
 from aam.data.loader import Loader
 from aam.data.splits import SUBSETS, Split
-from aam.device.device import device_name
+from aam.device.platform import device_name
 from aam.training.inputs import Prepared, labels_used
 
 

@@ -17,11 +17,8 @@ from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.config_commands import ForestConfig
 from aam.contradictions import check_command
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
-from aam.device.decisions import decide_execution
-from aam.device.files import seen_from_here
+from aam.device.attention import decide_execution
 from aam.device.launch import launch, process_count
-from aam.device.manifest import MANIFEST
-from aam.device.output_folder import LIST, MEMORY, RUN
 from aam.device.process_group import is_launched, process_group
 from aam.encoders import model_folder
 from aam.engine.run_directory import RunDirectory
@@ -31,6 +28,8 @@ from aam.errors import FINISHED, shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import PredictionTable, joined
 from aam.evaluate.target_predictions import Subset
+from aam.files.atomic import MANIFEST, seen_from_here
+from aam.files.output_folder import LIST, MEMORY, RUN
 from aam.options import to_dict
 from aam.predict.baselines import Columns
 from aam.predict.prediction import predict_rows

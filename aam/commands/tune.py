@@ -15,15 +15,13 @@ from aam.commands.train import options_and_files
 from aam.config import FineTuneConfig
 from aam.config_tune import SearchConfig, TuneConfig
 from aam.data.splits import Split, write_split
-from aam.device.extras import import_extra
-from aam.device.files import remove, seen_from_here, write_text
-from aam.device.folder_lock import share_folder
-from aam.device.output_folder import LIST, RUN
 from aam.device.rng import generator
 from aam.engine.run_directory import output_folder
 from aam.engine.run_record import check_same, describe, read_record
-from aam.errors import InputError, RunError
+from aam.errors import InputError, RunError, import_extra
 from aam.evaluate.numbers import number
+from aam.files.atomic import remove, seen_from_here, write_text
+from aam.files.output_folder import LIST, RUN, share_folder
 from aam.options import given, to_dict, to_toml
 from aam.report.search import SearchResult, TrialResult, write_search
 from aam.training.inputs import Prepared, check_targets, load_inputs

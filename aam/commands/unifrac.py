@@ -13,15 +13,15 @@ from aam.config_commands import UnifracConfig
 from aam.contradictions import check_command
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
-from aam.device.files import file_digest
 from aam.device.options import RuntimeConfig
-from aam.device.output_folder import check_output_file
 from aam.device.processors import available_cores, may_have_gpu
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
 from aam.diversity.tables import parse_stripe, read_stripes, stripe_tiles, unifrac_tiles, write_stripe
 from aam.diversity.unifrac import Multiply, UnifracOptions
 from aam.engine.terminal import ProgressBar
 from aam.errors import InputError, shown
+from aam.files.atomic import file_digest
+from aam.files.output_folder import check_output_file
 from aam.io.matrices import Tile, ids_beside, write_distances, write_faith_pd
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints
@@ -69,7 +69,7 @@ def _multiply(config: UnifracConfig, samples: int) -> Multiply:
     worth_it = samples >= GPU_SAMPLES and config.unifrac_metric == "unifrac" and may_have_gpu()
     if config.device == "cpu" or (config.device == "auto" and not worth_it):
         return inner
-    from aam.device.device import prepare_device
+    from aam.device.platform import prepare_device
     from aam.diversity.batch import multiply_on
 
     device = prepare_device(RuntimeConfig(device=config.device, threads=config.threads))
@@ -137,7 +137,7 @@ def write_unifrac(config: UnifracConfig) -> None:
         write_distances(output, ids, _shown(stripe_tiles(stripes), len(ids)))
         log.info("%s: %d samples from %d parts", output, len(ids), len(stripes))
         return
-    table = read_table(given(config.table), need_sequences=False)
+    table = read_table(given(config.table), need_sequences=False, transpose=config.transpose)
     if config.rarefy_depth is not None:
         table = _rarefied(table, config.rarefy_depth, config.seed)
     tree, tips = pruned_tree(given(config.tree), table.feature_ids, config.missing_tips, config.midpoint_root)

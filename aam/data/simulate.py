@@ -21,10 +21,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from aam.config_commands import SimulateConfig
-from aam.device.output_folder import RUN, OutputFolder
 from aam.device.rng import generator
 from aam.errors import InputError
-from aam.io.biom_writing import write_hdf5
+from aam.files.output_folder import RUN, OutputFolder
+from aam.io.biom import write_hdf5
 
 BIOMES = ("gut", "skin", "mouth", "gill")
 SEASONS = ("spring", "summer", "autumn", "winter")

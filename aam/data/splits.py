@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from aam.config import DataConfig, StudyConfig
 from aam.data.table import SampleTable
-from aam.device.files import write_text
 from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
+from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
 from aam.io.text import MAX_PROBLEMS, decoded, parse_rows, read_bytes
 

@@ -25,7 +25,7 @@ from aam.data.table import SampleTable, check_length, deep_enough, make_table, r
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, read_distances
-from aam.io.metadata import Metadata, align, read_metadata
+from aam.io.metadata import Metadata, align, is_number, read_metadata
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints, Phylogeny
 from aam.io.taxonomy import Lineage
@@ -176,7 +176,7 @@ def _read_inputs(config: DataConfig, max_bp: int | None, columns: Sequence[str])
         problems.add(f"--metadata: not given, but columns {shown(columns)} are asked for")
     if config.metadata is not None:
         try:
-            metadata = read_metadata(config.metadata)
+            metadata = read_metadata(config.metadata, config.decimal)
             metadata.require(columns)
         except InputError as error:
             problems.extend(error)
@@ -196,12 +196,28 @@ def _read_table(config: DataConfig, path: Path, max_bp: int | None) -> SampleTab
     if max_bp is None:
         if config.trim:
             raise InputError("--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim")
-        return read_table(path, config.sequences)
-    table = read_table(path, config.sequences)
+        return read_table(path, config.sequences, transpose=config.transpose)
+    table = read_table(path, config.sequences, transpose=config.transpose)
     if config.trim:
         table = trim(table, max_bp)
     check_length(table, max_bp)
     return table
+
+
+def _warn_of_values(
+    metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None
+) -> None:
+    """Warn of values that are probably meant to be one, and of targets `columns` that are 0 and 1 but no `classes`."""
+    if metadata is None:
+        return
+    for name in dict.fromkeys([*classes, *([] if group is None else [group])]):
+        for values in metadata.spellings(name):
+            what = "groups; if they are one, it is in several subsets and leaks" if name == group else "classes"
+            log.warning("warning: %s: %s in %r are different %s", metadata.source, shown(values), name, what)
+    for name in columns:
+        numbers = {float(cell) for cell in metadata.columns[name] if is_number(cell)}
+        if name not in classes and numbers == {0.0, 1.0}:
+            log.warning("warning: %r holds 0 and 1 only and is predicted as a number; --classifier makes classes", name)
 
 
 def _classes(
@@ -244,12 +260,6 @@ def _matched_tree(config: DataConfig, table: SampleTable) -> tuple[Phylogeny | N
     """Return the tree above the ASVs of a table and the tip of each, or nothing without a tree."""
     if config.tree is None:
         return None, None
-    if table.prepared is not None and (found := table.prepared.tree_of(config.tree, config.midpoint_root)) is not None:
-        missing = int((found[1] < 0).sum())
-        if not missing or config.missing_tips == "drop":
-            if missing:
-                log.warning("%d of %d features have no tip and are left out of UniFrac", missing, len(found[1]))
-            return found
     # With --sequences the ids are hashes, and the tips may be called by either.
     sequences = () if config.sequences is None else table.sequences
     return pruned_tree(config.tree, table.feature_ids, config.missing_tips, config.midpoint_root, sequences)
@@ -291,6 +301,7 @@ def load_study(
     if metadata is not None:
         aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns, config.missing))
     classes = _classes(metadata, class_columns, classifier, aligned.sample_ids)
+    _warn_of_values(metadata, class_columns, classes, config.group_column)
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -301,7 +312,7 @@ def load_study(
     matrix = None if path is None else read_distances(path).select(table.sample_ids)
     return Study(
         table=table,
-        tokens=torch.from_numpy(encode(table.sequences) if table.prepared is None else table.prepared.tokens),
+        tokens=torch.from_numpy(encode(table.sequences)),
         lengths=table.lengths,
         depth=depth,
         seed=seed,
@@ -365,12 +376,12 @@ def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str
     ]
 
 
-def _read_one(path: Path, max_bp: int | None, trimmed: bool, problems: Problems) -> SampleTable | None:
+def _read_one(path: Path, max_bp: int | None, config: DataConfig, problems: Problems) -> SampleTable | None:
     """Return a table with ASVs of at most `max_bp` nucleotides, or add what is wrong with it to `problems`."""
     try:
-        table = read_table(path)
+        table = read_table(path, transpose=config.transpose)
         if max_bp is not None:
-            table = trim(table, max_bp) if trimmed else table
+            table = trim(table, max_bp) if config.trim else table
             check_length(table, max_bp)
     except InputError as error:
         problems.extend(error)
@@ -379,7 +390,7 @@ def _read_one(path: Path, max_bp: int | None, trimmed: bool, problems: Problems)
 
 
 def read_studies(
-    paths: Sequence[Path], names: Sequence[str], max_bp: int | None, trimmed: bool
+    names: Sequence[str], max_bp: int | None, config: DataConfig
 ) -> tuple[SampleTable, npt.NDArray[np.int64]]:
     """Return the samples of all tables over the distinct ASVs of all, and the study of each sample, int64 [N].
 
@@ -389,7 +400,7 @@ def read_studies(
         With the problems of every table.
     """
     problems = Problems()
-    read = [_read_one(path, max_bp, trimmed, problems) for path in paths]
+    read = [_read_one(path, max_bp, config, problems) for path in config.tables]
     problems.raise_if_any()
     tables = [table for table in read if table is not None]
     _warn_of_regions(tables, names)
@@ -434,7 +445,7 @@ def load_studies(config: DataConfig, max_bp: int | None, seed: int) -> Study:
         Problems of the tables, then of the trees; no sample reaches the depth.
     """
     names = study_names(config.tables, config.study_names)
-    joined, origin = read_studies(config.tables, names, max_bp, config.trim)
+    joined, origin = read_studies(names, max_bp, config)
     if unknown := sorted(set(config.hold_out_study) - set(names)):
         raise InputError(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
     depth = config.rarefy_depth

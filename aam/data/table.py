@@ -12,16 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from aam.data.prepared import Prepared, find_prepared
-from aam.device.files import atomic_file
 from aam.errors import InputError, shown
-from aam.io.biom import HDF5_MAGIC, read_hdf5, read_json
-from aam.io.biom_writing import write_hdf5
-from aam.io.classic import read_tsv
-from aam.io.counts import MAX_COUNT, RawTable, checked_table
+from aam.files.atomic import atomic_file
+from aam.io.biom import write_hdf5
+from aam.io.counts import MAX_COUNT, checked_table
 from aam.io.fasta import clean, first_not_dna, read_fasta
-from aam.io.qza import ZIP_MAGIC, read_artifact
-from aam.io.text import GZIP_MAGIC, read_bytes
+from aam.io.tables import read_raw
 
 log = logging.getLogger("aam")
 
@@ -42,26 +38,14 @@ class SampleTable:
 
     Attributes
     ----------
-    stored : csr
-        Counts of the narrowest unsigned type, without stored zeros, columns of each row ascending; in memory, or mapped
-        from a prepared file that all processes of a machine share.
-    places : int64 [N], optional
-        The rows of `stored` that the samples are; all of them, in order, where it is not given.
-    prepared : Prepared, optional
-        What was computed of the ASVs when the table was prepared.
+    counts : csr [N, F]
+        Reads in the narrowest unsigned type, without stored zeros, columns of each row ascending.
     """
 
-    stored: csr_array
+    counts: csr_array
     sample_ids: tuple[str, ...]
-    feature_ids: Sequence[str]
-    sequences: Sequence[str]
-    places: npt.NDArray[np.int64] | None = None
-    prepared: Prepared | None = None
-
-    @cached_property
-    def counts(self) -> csr_array:
-        """Return the reads [N, F]; a copy where `places` are given, which large tables do without."""
-        return self.stored if self.places is None else self.stored[self.places]
+    feature_ids: tuple[str, ...]
+    sequences: tuple[str, ...]
 
     @cached_property
     def row_of(self) -> dict[str, int]:
@@ -71,26 +55,23 @@ class SampleTable:
     @cached_property
     def depths(self) -> npt.NDArray[np.int64]:
         """Reads of each sample, [N]."""
-        totals = [np.asarray(block.sum(axis=1, dtype=np.int64)) for _, block in self.blocks()]
-        return np.concatenate([np.zeros(0, np.int64), *totals])
+        return np.asarray(self.counts.sum(axis=1, dtype=np.int64))
 
     def row(self, row: int) -> tuple[Integers, Integers]:
         """Return the columns [S], ascending, and their reads [S] in one sample."""
-        at = row if self.places is None else int(self.places[row])
-        start, stop = self.stored.indptr[at], self.stored.indptr[at + 1]
-        return self.stored.indices[start:stop], self.stored.data[start:stop]
+        start, stop = self.counts.indptr[row], self.counts.indptr[row + 1]
+        return self.counts.indices[start:stop], self.counts.data[start:stop]
 
     def blocks(self, rows: npt.NDArray[np.int64] | None = None) -> Iterator[tuple[slice, csr_array]]:
         """Yield the counts of all samples, or of those at `rows`, some at a time, and which these are."""
         rows = np.arange(len(self.sample_ids)) if rows is None else rows
-        at = rows if self.places is None else self.places[rows]
-        size = max(1, ENTRIES * self.stored.shape[0] // max(self.stored.nnz, 1))
-        for start in range(0, len(at), size):
-            yield slice(start, min(start + size, len(at))), self.stored[at[start : start + size]]
+        size = max(1, ENTRIES * self.counts.shape[0] // max(self.counts.nnz, 1))
+        for start in range(0, len(rows), size):
+            yield slice(start, min(start + size, len(rows))), self.counts[rows[start : start + size]]
 
     def columns_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the columns, ascending, of which some of the samples at `rows` have reads."""
-        present = np.zeros(self.stored.shape[1], bool)
+        present = np.zeros(self.counts.shape[1], bool)
         for _, block in self.blocks(rows):
             present[block.indices] = True
         return np.flatnonzero(present)
@@ -98,52 +79,7 @@ class SampleTable:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Nucleotides of each ASV, [F]."""
-        if self.prepared is not None:
-            return self.prepared.lengths
         return np.fromiter(map(len, self.sequences), np.int64, len(self.sequences))
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """The columns of a table in the order of their sequences, or of their ids without sequences, identical ones merged.
-
-    `target` int32 tells for each feature of the file which column it is.
-    """
-
-    feature_ids: Sequence[str]
-    sequences: Sequence[str]
-    target: npt.NDArray[np.int32]
-
-    @property
-    def merging(self) -> bool:
-        """Return whether several features are one column."""
-        return len(self.feature_ids) < len(self.target)
-
-    def order(self, counts: csr_array) -> csr_array:
-        """Return the counts of some samples with these columns; `InputError` where sums of reads are too large."""
-        data = counts.data.astype(np.uint64 if self.merging else counts.dtype)
-        columns = self.target[counts.indices]
-        # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
-        merged = csr_array(
-            (data, columns, counts.indptr.astype(np.int32)), shape=(counts.shape[0], len(self.feature_ids))
-        )
-        merged.sum_duplicates()
-        largest = int(merged.data.max(initial=0))
-        if largest > MAX_COUNT:
-            raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
-        return merged
-
-
-def make_columns(feature_ids: Sequence[str], sequences: Sequence[str] = ()) -> Columns:
-    """Return the columns of features; those of one sequence become one, under the smallest of their ids."""
-    names = np.array(sequences or feature_ids, dtype=object)
-    keys, first, target = np.unique(names, return_index=True, return_inverse=True)
-    smallest = [feature_ids[place] for place in first.tolist()]
-    if len(keys) < len(target):
-        log.info("merged %d ASVs of the same sequence as another", len(target) - len(keys))
-        for column, name in zip(target.tolist(), feature_ids, strict=True):
-            smallest[column] = min(name, smallest[column])
-    return Columns(tuple(smallest), tuple(keys) if sequences else (), target.astype(np.int32))
 
 
 def make_table(
@@ -154,27 +90,24 @@ def make_table(
     `counts` are whole numbers from 0 to 2^32 - 1, each position stored once. Columns of one sequence (clean
     DNA) become one, under the smallest of their ids; `InputError` where the sum of reads exceeds 2^32 - 1.
     """
-    columns = make_columns(feature_ids, sequences)
-    merged = columns.order(counts)
-    stored = merged.astype(np.min_scalar_type(int(merged.data.max(initial=0))))
-    return SampleTable(stored, tuple(sample_ids), columns.feature_ids, columns.sequences)
-
-
-def read_raw(path: Path) -> RawTable:
-    """Return a table as its file holds it, unchecked; `InputError` where the file cannot be read as one."""
-    head = read_bytes(path, 4096)
-    if head.startswith(HDF5_MAGIC):
-        return read_hdf5(path, str(path))
-    if head.startswith(GZIP_MAGIC):
-        raise InputError(f"{path}: compressed with gzip; unpack it with gunzip")
-    if head.startswith(ZIP_MAGIC):
-        reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
-        blob = read_artifact(path, ["FeatureTable[Frequency]"], reason).file("feature-table.biom")
-        return read_hdf5(blob, str(path)) if blob.startswith(HDF5_MAGIC) else read_json(blob, str(path))
-    if not head.strip():
-        raise InputError(f"{path}: the file is empty, expected a table")
-    reader = read_json if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{") else read_tsv
-    return reader(read_bytes(path), str(path))
+    names = np.array(sequences or feature_ids, dtype=object)
+    keys, first, column_of = np.unique(names, return_index=True, return_inverse=True)
+    ids = [feature_ids[place] for place in first.tolist()]
+    merging = len(keys) < len(column_of)
+    if merging:
+        log.info("merged %d ASVs of the same sequence as another", len(column_of) - len(keys))
+        for column, name in zip(column_of.tolist(), feature_ids, strict=True):
+            ids[column] = min(name, ids[column])
+    data = counts.data.astype(np.uint64 if merging else counts.dtype)
+    # SciPy widens the columns where the ends are wide, and a table has less than 2^31 entries.
+    ends, columns = counts.indptr.astype(np.int32), column_of.astype(np.int32)[counts.indices]
+    merged = csr_array((data, columns, ends), shape=(counts.shape[0], len(ids)))
+    merged.sum_duplicates()
+    largest = int(merged.data.max(initial=0))
+    if largest > MAX_COUNT:
+        raise InputError(f"merged ASVs have {largest} reads in a sample, expected at most {MAX_COUNT}")
+    stored = merged.astype(np.min_scalar_type(largest))
+    return SampleTable(stored, tuple(sample_ids), tuple(ids), tuple(keys) if sequences else ())
 
 
 def sequences_of(feature_ids: Sequence[str], path: Path, fasta: Path | None) -> list[str]:
@@ -198,21 +131,19 @@ def sequences_of(feature_ids: Sequence[str], path: Path, fasta: Path | None) -> 
     return clean(feature_ids)
 
 
-def read_table(path: Path, sequences: Path | None = None, need_sequences: bool = True) -> SampleTable:
-    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or classic TSV, recognized by its content.
-
-    A table that `aam prepare` wrote is mapped into memory, also where it lies beside the table that was asked for.
+def read_table(
+    path: Path, sequences: Path | None = None, need_sequences: bool = True, transpose: bool = False
+) -> SampleTable:
+    """Read a table of counts: BIOM 2.1 (HDF5), BIOM 1.0 (JSON), .qza or text, recognized by its content.
 
     `sequences` names FASTA (plain or gzip) or .qza; without it feature ids are the sequences. Without
-    `need_sequences` feature ids are tips of a tree and nothing else.
+    `need_sequences` feature ids are tips of a tree and nothing else. With `transpose` the table has its samples where
+    others have features.
 
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
     repeated, or a feature has no sequence.
     """
-    if (prepared := find_prepared(path, sequences, by_ids=not need_sequences)) is not None:
-        of_features = prepared.sequences if need_sequences else ()
-        return SampleTable(prepared.counts, prepared.sample_ids, prepared.feature_ids, of_features, None, prepared)
-    raw = checked_table(read_raw(path), str(path))
+    raw = checked_table(read_raw(path, transpose), str(path))
     sequences_of_features = sequences_of(raw.feature_ids, path, sequences) if need_sequences else ()
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
@@ -247,7 +178,7 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
     chosen = np.array([rows[name] for name in ids], dtype=np.int64)
     if np.array_equal(chosen, np.arange(len(rows))):
         return table
-    return replace(table, places=chosen if table.places is None else table.places[chosen], sample_ids=tuple(ids))
+    return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
 
 
 def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:

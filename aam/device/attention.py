@@ -1,13 +1,31 @@
-"""Scaled dot-product attention, and the back end of torch that computes it."""
+"""Scaled dot-product attention: its back ends, how they are judged on this machine, and which one computes."""
 
 from __future__ import annotations
 
+import itertools
+import logging
+import math
+import warnings
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from aam.device.options import RuntimeConfig
+from aam.device.platform import Facts, device_name, platform_of, recorded_platform
+from aam.device.precision import resolve_precision, select_precision
+from aam.device.timing import seconds
+from aam.device.verdicts import cached_verdict
+from aam.errors import Problems
+
+log = logging.getLogger("aam")
+
+
+# --- the call ------------------------------------------------------------------------------------------------
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -83,3 +101,252 @@ def is_valid_choice(names: Any, dtype: torch.dtype) -> bool:
     """Return whether `names`, read from a file, holds a back end for each kind of call in this precision."""
     kinds = {call_kind(dtype, True), call_kind(dtype, False)}
     return isinstance(names, dict) and names.keys() == kinds and set(map(str, names.values())) <= {SDPA, *BACKENDS}
+
+
+# --- the check -----------------------------------------------------------------------------------------------
+
+
+# Of one back end: its error ("forward", "backward") and "seconds", or why torch "refused" it.
+Check = dict[str, Any]
+# By kind of call ("float32, masked") and back end.
+Checks = dict[str, dict[str, Check]]
+
+# Largest error of attention and, as a share of the largest, of its gradients; ignoring a mask is off by more than 1.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+TF32_TOLERANCE = 5e-3
+# Lengths of the calls that are checked, the last is also timed; on a CPU nothing is timed, and some are SHORT.
+LENGTHS = {"cpu": [20, 77, 200], "cuda": [77, 1000], "mps": [77]}
+REPEATS = 10
+# Error of a result that is not finite; JSON has no infinity.
+NOT_FINITE = 1e30
+FORMAT = 1
+
+
+# --- the check ---------------------------------------------------------------------------------------------
+
+
+def _inputs(length: int, width: int, masked: bool) -> tuple[list[Tensor], Tensor | None]:
+    """Return query, key, value and the weights of a loss, float64, and a mask."""
+    generator = torch.Generator().manual_seed(length)
+    inputs = torch.randn(4, 3, 2, length, width, generator=generator, dtype=torch.float64).unbind(0)
+    lengths = torch.tensor([length, length // 2 + 1, 5])
+    return list(inputs), (torch.arange(length) < lengths[:, None])[:, None, None, :] if masked else None
+
+
+def _formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+    return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1) @ value
+
+
+def _max_difference(result: Tensor, exact: Tensor) -> float:
+    error = float((result.double().cpu() - exact).abs().max())
+    return error if math.isfinite(error) else NOT_FINITE
+
+
+def _check_current(device: torch.device, dtype: torch.dtype, masked: bool, length: int, width: int) -> Check:
+    """Return the errors of the back end in use, forward and backward, against the formula in float64."""
+    inputs, mask = _inputs(length, width, masked)
+    rounded = [values.to(dtype) for values in inputs]
+    exact = [values.double().clone().requires_grad_() for values in rounded]
+    on_device = [values.to(device, copy=True).requires_grad_() for values in rounded]
+    device_mask = None if mask is None else mask.to(device)
+    results = []
+    for leaves, function, leaf_mask in (
+        (exact, _formula, mask),
+        (on_device, scaled_dot_product_attention, device_mask),
+    ):
+        query, key, value, weight = leaves
+        out = function(query, key, value, leaf_mask)
+        (out * weight.detach()).sum().backward()
+        results.append([out.detach(), *(leaf.grad for leaf in (query, key, value) if leaf.grad is not None)])
+    forward, *backward = itertools.starmap(_max_difference, zip(results[1], results[0], strict=True))
+    largest = max(float(gradient.abs().max()) for gradient in results[0][1:])
+
+    def step() -> None:
+        query, key, value, _ = on_device
+        scaled_dot_product_attention(query, key, value, device_mask).sum().backward()
+
+    duration = 0.0 if device.type == "cpu" else min(seconds(step, device) for _ in range(REPEATS))
+    return {"forward": forward, "backward": max(backward) / max(largest, 1.0), "seconds": duration}
+
+
+def _check_backend(name: str, device: torch.device, dtype: torch.dtype, masked: bool, width: int) -> Check:
+    """Return the largest errors of one back end over all lengths, and the seconds of the last, or why it refuses."""
+    use_backends({call_kind(dtype, masked): name})
+    try:
+        with warnings.catch_warnings():
+            # torch explains by warnings why a back end does not serve a call.
+            warnings.simplefilter("ignore")
+            runs = [_check_current(device, dtype, masked, length, width) for length in LENGTHS[device.type]]
+    except RuntimeError as error:
+        return {"refused": str(error).splitlines()[0]}
+    largest = {kind: max(run[kind] for run in runs) for kind in ("forward", "backward")}
+    return {**largest, "seconds": runs[-1]["seconds"]}
+
+
+def check_call_kind(device: torch.device, dtype: torch.dtype, masked: bool, width: int) -> dict[str, Check]:
+    """Check every back end for one kind of call with heads of `width`; back ends in use stay as they are."""
+    backends, threads = backends_in_use(), torch.get_num_threads()
+    # So little work that a second thread, on a busy machine, costs seconds.
+    torch.set_num_threads(1)
+    try:
+        return {name: _check_backend(name, device, dtype, masked, width) for name in (SDPA, *BACKENDS)}
+    finally:
+        torch.set_num_threads(threads)
+        restore_backends(backends)
+
+
+def _is_valid(checks: Any) -> bool:
+    if not isinstance(checks, dict) or tuple(checks) != (SDPA, *BACKENDS):
+        return False
+    return all("refused" in check or {"forward", "backward", "seconds"} <= check.keys() for check in checks.values())
+
+
+def check_backends(device: torch.device, dtypes: Sequence[torch.dtype], width: int, refresh: bool = False) -> Checks:
+    """Check every back end for every kind of call, or, unless `refresh`, take what an earlier process measured."""
+    checks = {}
+    for dtype, masked in itertools.product(dtypes, (True, False)):
+        kind = call_kind(dtype, masked)
+        question = {
+            "format": FORMAT,
+            "device": device_name(device),
+            "torch": torch.__version__,
+            "call": kind,
+            "width": width,
+            "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "lengths": LENGTHS[device.type],
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
+        measure = partial(check_call_kind, device, dtype, masked, width)
+        checks[kind] = cached_verdict("attention", question, measure, _is_valid, refresh)
+    return checks
+
+
+# --- the choice --------------------------------------------------------------------------------------------
+
+
+def is_wrong(kind: str, check: Check) -> bool:
+    """Return whether a back end serves this kind of call and computes it wrong."""
+    dtype = getattr(torch, kind.partition(",")[0])
+    tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    tolerance = TF32_TOLERANCE if tf32 else TOLERANCE[dtype]
+    return "refused" not in check and not max(check["forward"], check["backward"]) <= tolerance
+
+
+def _is_right(kind: str, check: Check) -> bool:
+    return "refused" not in check and not is_wrong(kind, check)
+
+
+def _reason(check: Check) -> str:
+    """Return why a back end is not used."""
+    if "refused" in check:
+        return f"does not serve it ({check['refused']})"
+    return f"is off by {max(check['forward'], check['backward']):.3g} against float64"
+
+
+def choose_backends(checks: Checks, requested: str, allow_inexact: bool, timed: bool) -> dict[str, str]:
+    """Choose the back end of each kind of call, from the checks alone.
+
+    ``auto`` takes the fastest that is right or, where nothing was `timed`, torch's own choice if that is right.
+    With `allow_inexact`, a requested back end that is wrong is taken; one that does not serve a call never is.
+
+    Raises
+    ------
+    InputError
+        The requested back end is wrong or does not serve; names the alternative. Or none is right.
+    """
+    problems, chosen = Problems(), {}
+    for kind, of_kind in checks.items():
+        order = list(BACKENDS) if timed else [SDPA, *BACKENDS]
+        right = [name for name in order if name in of_kind and _is_right(kind, of_kind[name])]
+        if not right:
+            reasons = "; ".join(f"{name} {_reason(check)}" for name, check in of_kind.items())
+            problems.add(f"attention, {kind}: no back end is right here ({reasons}); --device cpu computes elsewhere")
+            continue
+        best = min(right, key=lambda name: of_kind[name]["seconds"]) if timed else right[0]
+        chosen[kind] = best
+        if requested == "auto":
+            for name in (name for name, check in of_kind.items() if is_wrong(kind, check)):
+                log.warning("attention, %s: %s %s; %s is taken", kind, name, _reason(of_kind[name]), best)
+        elif _is_right(kind, of_kind[requested]):
+            chosen[kind] = requested
+        elif not allow_inexact:
+            problems.add(
+                f"--attn-implementation {requested}: {kind}: {_reason(of_kind[requested])}; take auto (here {best}), "
+                "or pass --allow-inexact-attention"
+            )
+        else:
+            chosen[kind] = best if "refused" in of_kind[requested] else requested
+            reason = _reason(of_kind[requested])
+            log.warning("attention, %s: %s %s; %s is taken", kind, requested, reason, chosen[kind])
+    problems.raise_if_any()
+    return chosen
+
+
+# --- the choice ----------------------------------------------------------------------------------------------
+
+
+def _decide_for(facts: Facts, config: RuntimeConfig) -> dict[str, Any]:
+    """Return what would be decided on a recorded machine."""
+    platform = platform_of(facts)
+    dtype = select_precision(config, platform.bf16 and platform.vendor != "Apple")
+    kinds = [call_kind(dtype, masked) for masked in (True, False)]
+    checks = {kind: facts["gates"][kind] for kind in kinds if kind in facts["gates"]}
+    timed = platform.vendor in ("AMD", "NVIDIA")
+    backends = choose_backends(checks, config.attn_implementation, config.allow_inexact_attention, timed)
+    return {"recorded": platform.name, "attention": backends}
+
+
+def decide_execution(
+    config: RuntimeConfig, device: torch.device, width: int, earlier: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Decide what this process computes with, and let attention with heads of `width` use it from now on.
+
+    Where ``AAM_PLATFORM`` names a recorded machine, what would be decided there is reported and nothing changed here.
+
+    Parameters
+    ----------
+    config : RuntimeConfig
+    device : torch.device
+    width : int
+        Width of an attention head.
+    earlier : dict, optional
+        What an earlier call of the same run, or rank 0, decided; taken over where it answers the same question.
+
+    Returns
+    -------
+    dict
+        Plain data for run.json.
+
+    Raises
+    ------
+    InputError
+        ``--attn-implementation`` names a back end that computes wrong or does not serve.
+    """
+    facts = recorded_platform()
+    if facts is not None:
+        decision = _decide_for(facts, config)
+        text = "recorded: %s would take attention %s; this machine computes with its own"
+        log.info(text, decision["recorded"], decision["attention"])
+        use_backends({})
+        return decision
+    dtype = resolve_precision(config, device)
+    question = {
+        "asked": config.attn_implementation,
+        "inexact": config.allow_inexact_attention,
+        "on": device_name(device),
+        "torch": torch.__version__,
+        "precision": str(dtype),
+        "width": width,
+        "tf32": config.tf32,
+    }
+    earlier = earlier or {}
+    if earlier.get("question") == question and is_valid_choice(earlier.get("attention"), dtype):
+        backends = earlier["attention"]
+    else:
+        checks, timed = check_backends(device, (dtype,), width), device.type == "cuda"
+        backends = choose_backends(checks, config.attn_implementation, config.allow_inexact_attention, timed)
+    use_backends(backends)
+    if set(backends.values()) != {SDPA}:
+        log.info("attention: %s", backends)
+    return {"question": question, "attention": backends}

@@ -66,7 +66,7 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fi
     ----------
     platform : Platform
     facts : dict
-        Of `aam.device.device.read_facts`, or of a recorded machine.
+        Of `aam.device.platform.read_facts`, or of a recorded machine.
     report : dict
         What was measured on the machine.
     """

@@ -10,9 +10,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from aam.device.platform import NO_HIPBLASLT, Facts
 from aam.device.processors import available_cores
 from aam.device.verdicts import cache_folder
 
@@ -26,6 +25,9 @@ VISIBLE = {
 }
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+# Chips without hipBLASLt kernels.
+NO_HIPBLASLT = ("gfx1010",)
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
@@ -176,7 +178,7 @@ def watched_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in WATCHED if name in environment}
 
 
-def container_and_job() -> Facts:
+def container_and_job() -> dict[str, Any]:
     """Return the container and the SLURM job in which this process runs."""
     container = os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER")
     names = ("JOB_ID", "JOB_PARTITION", "NNODES", "NTASKS", "PROCID", "CPUS_PER_TASK", "JOB_GPUS")

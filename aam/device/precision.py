@@ -1,4 +1,4 @@
-"""Floating-point precision of a network: its choice, autocast, and loss scaling for fp16."""
+"""Floating-point precision of a network: its choice, autocast, loss scaling for fp16, and products that keep it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from aam.device.device import platform_here
 from aam.device.options import RuntimeConfig
+from aam.device.platform import platform_here
 
 # torch starts at 65,536: each halving from there costs a step, and small studies have few.
 INITIAL_SCALE = 1024.0
@@ -59,3 +59,10 @@ UNSCALED = Scaler("cpu", enabled=False)
 def make_scaler(config: RuntimeConfig, device: torch.device) -> Scaler:
     """Return a scaler for fp16, a disabled one for every other precision."""
     return Scaler(device.type, INITIAL_SCALE, enabled=resolve_precision(config, device) == torch.float16)
+
+
+def full_precision_product(rows: Tensor, columns: Tensor) -> Tensor:
+    """Return ``rows @ columns.T`` of ``[R, D]`` and ``[C, D]``, in float32 or finer whatever autocast asks for."""
+    kind = torch.promote_types(rows.dtype, torch.float32)
+    with torch.autocast(rows.device.type, enabled=False):
+        return rows.to(kind) @ columns.to(kind).T

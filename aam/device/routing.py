@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from aam.device.device import platform_here
-from aam.device.platform import platform_of, recorded_platform
+from aam.device.platform import platform_here, platform_of, recorded_platform
 from aam.errors import InputError, shown
 
 # Environment variable that overrides the rules of the platform: fft=cpu,cumsum=device.

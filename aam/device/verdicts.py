@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aam.device.files import read_json, write_text
-from aam.device.platform import Facts
 from aam.errors import InputError
+from aam.files.atomic import read_json, write_text
+
+Facts = dict[str, Any]
 
 log = logging.getLogger("aam")
 

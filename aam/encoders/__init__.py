@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aam.device.manifest import MANIFEST
+from aam.files.atomic import MANIFEST
 
 ENCODERS = Path(__file__).parent
 

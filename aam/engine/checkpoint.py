@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 
 from aam.device.distributed import SINGLE, World
-from aam.device.files import atomic_folder, read_json, remove
-from aam.device.manifest import verify_manifest, write_manifest
 from aam.device.sharding import full_tensor, local_shards
-from aam.device.tensor_file import write_tensors
 from aam.engine.options import RunConfig
 from aam.engine.signals import ON_ANOTHER_RANK, Signals
 from aam.errors import CallAgain, InputError
+from aam.files.atomic import atomic_folder, read_json, remove, verify_manifest, write_manifest
+from aam.files.tensors import write_tensors
 
 log = logging.getLogger("aam")
 

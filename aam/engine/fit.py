@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aam.device.files import remove
 from aam.engine.checkpoint import CheckpointManager, State, load, save
 from aam.engine.logger import METRICS, RunLogger
 from aam.engine.options import TrainingOptions
@@ -17,6 +16,7 @@ from aam.engine.run_record import CHECKPOINTS
 from aam.engine.task import Task
 from aam.engine.tracking import Tracking
 from aam.engine.trainer import Trainer, total_steps
+from aam.files.atomic import remove
 
 log = logging.getLogger("aam")
 

@@ -15,9 +15,9 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from aam.device.files import write_text
 from aam.engine.terminal import ProgressBar
 from aam.engine.tracking import Tracking
+from aam.files.atomic import write_text
 
 log = logging.getLogger("aam")
 

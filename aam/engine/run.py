@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aam.device.device import prepare_device
-from aam.device.files import write_text
 from aam.device.launch import launch, process_count
-from aam.device.output_folder import LIST, RUN
+from aam.device.platform import prepare_device
 from aam.device.process_group import is_launched, process_group
 from aam.engine.options import RunConfig
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import describe, training_outputs
 from aam.engine.signals import Signals
 from aam.errors import FINISHED
+from aam.files.atomic import write_text
+from aam.files.output_folder import LIST, RUN
 from aam.options import to_dict
 
 log = logging.getLogger("aam")

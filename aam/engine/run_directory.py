@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.device.distributed import SINGLE, World
-from aam.device.files import remove, remove_partial, write_text
-from aam.device.folder_lock import check_unlocked, lock_folder
-from aam.device.manifest import verify_manifest
-from aam.device.output_folder import LIST, RUN, OutputFolder
 from aam.engine.checkpoint import State, broadcast_state, load, load_latest, remove_later
 from aam.engine.options import RunConfig
 from aam.engine.run_record import CHECKPOINTS, Record, check_same, read_record
 from aam.engine.signals import Signals
 from aam.errors import InputError
+from aam.files.atomic import remove, remove_partial, verify_manifest, write_text
+from aam.files.output_folder import LIST, RUN, OutputFolder, check_unlocked, lock_folder
 from aam.options import given
 
 log = logging.getLogger("aam")

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 
 import aam
-from aam.device.files import file_digest, read_json
-from aam.device.manifest import MANIFEST
-from aam.device.output_folder import LIST, RUN
 from aam.engine.checkpoint import FACTS
 from aam.engine.options import RunConfig
 from aam.errors import InputError
+from aam.files.atomic import MANIFEST, file_digest, read_json
+from aam.files.output_folder import LIST, RUN
 
 log = logging.getLogger("aam")
 

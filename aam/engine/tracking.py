@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from aam.device.extras import import_extra
 from aam.engine.run_record import flatten
+from aam.errors import import_extra
 
 log = logging.getLogger("aam")
 

@@ -85,14 +85,14 @@ def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:
             f"Within a {name} the AUROC is {number(within[key])}; over all batches it is {number(overall[key])}."
         ]
         nothing = f"Inside a {name} the model {{}} samples better than chance."
-        verbs = ("hardly orders", "does not order")
+        verbs = ("hardly orders", "is not seen to order")
     else:
         sentences += [
             f"Within a {name}, against each {name}'s own mean, R2 is {number(within[key])} (Pearson "
             f"{number(within['pearson'])}); over all batches it is {number(overall[key])}."
         ]
         nothing = f"Inside a {name} the model {{}} better than that {name}'s mean."
-        verbs = ("hardly does", "does not do")
+        verbs = ("hardly does", "is not seen to do")
     if within[key] <= NOTHING[key]:
         sentences.append(nothing.format(verbs[within[key] <= CHANCE[key]]))
     return sentences + _new_batches(complete, name)

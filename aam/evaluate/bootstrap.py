@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
+from scipy.special import betaincinv, ndtr, stdtrit
 
 from aam.device.rng import generator
 from aam.evaluate.metrics import CLASS_MEANS, POOLED, RANKING, Array, WeightedMetrics, sorted_levels
@@ -21,6 +21,10 @@ LEAST_GROUPS = 6
 # Below this many groups, intervals and tests are given and called rough; conformal intervals are not given.
 FEW_GROUPS = 20
 
+# The same of the groups that hold samples of the rarest class, and of the share of all samples that one group has.
+FEW_IN_A_CLASS = 10
+LARGEST_SHARE = 1 / 3
+
 # Cross-validation: the models that predict folds k and l have learned from each other's samples, so that each pair of
 # folds counts twice. Without signal the variance of a ranking metric's mean over folds is twice that of fixed
 # predictions; that of the difference between two learners was 1.5 to 1.9 times as large in simulations, with and
@@ -28,6 +32,9 @@ FEW_GROUPS = 20
 FOLD_INFLATION = math.sqrt(2)
 
 LEVEL = 0.95
+
+# Metrics between 0 and 1 that are shares, or means of shares: of samples, or of pairs of samples.
+SHARES = ("accuracy", "coverage", "balanced_accuracy", "macro_f1", "auroc", "auprc")
 
 
 @dataclass(frozen=True)
@@ -76,17 +83,67 @@ def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
 
     Few groups make plain percentiles too narrow; they are widened as Student's t is beside the normal (Hesterberg
     2015, section 5.3). Limits then stand `inflation` times as far from the value. There are none where
-    fewer than half of the resamples have the metric, or below `LEAST_GROUPS` groups.
+    fewer than half of the resamples have the metric, where all of them are equal, or below `LEAST_GROUPS` groups.
     """
-    value, drawn = float(values[0]), values[1:]
-    defined = drawn[~np.isnan(drawn)]
-    if groups < LEAST_GROUPS or 2 * len(defined) < max(len(drawn), 2):
+    value, drawn = float(values[0]), _defined(values)
+    if groups < LEAST_GROUPS or not len(drawn):
         return Interval(value)
     tail = (1 - LEVEL) / 2
     expanded = ndtr(stdtrit(groups - 1, tail) * math.sqrt(groups / (groups - 1)))
-    limits = np.percentile(defined, [100 * expanded, 100 * (1 - expanded)])
+    limits = np.percentile(drawn, [100 * expanded, 100 * (1 - expanded)])
     low, high = value + inflation * (limits - value)
-    return Interval(value, float(low), float(high))
+    return Interval(value, float(low), float(high)) if low < high else Interval(value)
+
+
+def _defined(values: Array) -> Array:
+    """Return the resamples, all but the first of `values`, that are defined; nothing where fewer than half are."""
+    defined = values[1:][~np.isnan(values[1:])]
+    return defined if 2 * len(defined) >= len(values) - 1 else defined[:0]
+
+
+def effective_groups(groups: Array) -> float:
+    """Return how many groups of one size say as much as these, where samples of a group are alike (Kish 1965)."""
+    sizes = np.unique(groups, return_counts=True)[1].astype(np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum()) if len(sizes) else 0.0
+
+
+def effective_units(name: str, truth: Array, groups: Array) -> float:
+    """Return the number of right-or-wrong trials that say as much as the groups do of a metric that is a share.
+
+    For accuracy and coverage that is the number of groups. Means over K classes, and AUROC near 1 (Newcombe 2006,
+    whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of each class, K^2 / sum(1 / n_k);
+    AUPRC rests on the rarest class.
+    """
+    name = name.removesuffix(POOLED)
+    if name not in (*CLASS_MEANS, "auroc", "auprc"):
+        return effective_groups(groups)
+    of_classes = np.array([effective_groups(groups[truth == level]) for level in np.unique(truth)])
+    if not len(of_classes):
+        return 0.0
+    return float(of_classes.min() if name == "auprc" else len(of_classes) ** 2 / (1 / of_classes).sum())
+
+
+def share_interval(values: Array, units: float, samples: int, inflation: float = 1.0) -> Interval:
+    """Return the first of the resampled `values` of a share with limits that hold near 0 and 1 too.
+
+    The exact interval of a binomial share (Clopper and Pearson 1934) for the effective number of samples, which is
+    share (1 - share) / variance (Korn and Graubard 1998), with the variance of the resamples. Where all are right, the
+    resamples do not vary: one right and one wrong trial are added to share and variance (Wilson 1927, Agresti and
+    Coull 1998) as if there were `units` of them, so that without errors the effective number is `units`. Few units
+    count for less, as Student's t does beside that of the `samples`.
+    """
+    share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
+    if not len(drawn) or math.isnan(share):
+        return Interval(share)
+    middle = (units * share + 1) / (units + 2)
+    added = units * (share - middle) ** 2 + middle**2 + (1 - middle) ** 2
+    variance = (units**2 * float(np.var(drawn)) + added) / (units + 2) ** 2
+    size = float(np.clip(middle * (1 - middle) / variance - 2, 1, samples)) / inflation**2
+    if samples > 1:
+        size *= float(stdtrit(samples - 1, tail) / stdtrit(max(units - 1, 1), tail)) ** 2
+    right, wrong = share * size, (1 - share) * size
+    low = float(betaincinv(right, wrong + 1, tail)) if right > 0 else 0.0
+    return Interval(share, low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0)
 
 
 def inflation_of(name: str, predictions: TargetPredictions) -> float:
@@ -99,22 +156,35 @@ def inflation_of_difference(predictions: TargetPredictions) -> float:
     return FOLD_INFLATION if predictions.cross_validated else 1.0
 
 
-def _within_range(name: str, limits: Interval) -> Interval:
-    """Return the interval cut to the values that a ranking metric can take."""
-    name = name.removesuffix(POOLED)
-    if name not in RANKING or math.isnan(limits.low):
-        return limits
-    lowest = 0.0 if name in ("auroc", "auprc") else -1.0
-    return Interval(limits.value, max(limits.low, lowest), min(limits.high, 1.0))
+def rough(predictions: TargetPredictions) -> str:
+    """Return on how little intervals and tests rest, as `5 groups of the class 'case' only`; nothing if on enough."""
+    units = predictions.resampling_units
+    if (count := predictions.group_count) < FEW_GROUPS:
+        return f"{count} groups only"
+    if predictions.labels:
+        by_class = {level: len(np.unique(units[predictions.truth == level])) for level in np.unique(predictions.truth)}
+        rarest = min(by_class, key=lambda level: by_class[level])
+        if by_class[rarest] < FEW_IN_A_CLASS:
+            are = "group" if by_class[rarest] == 1 else "groups"
+            return f"{by_class[rarest]} {are} of the class {predictions.labels[rarest]!r} only"
+    largest = np.unique(units, return_counts=True)[1].max() / len(units)
+    return f"one group above all, which has {100 * largest:.0f} % of the samples" if largest > LARGEST_SHARE else ""
 
 
 def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> dict[str, Interval]:
-    """Return each of the `resampled` metrics with its limits."""
-    groups = predictions.group_count
-    return {
-        name: _within_range(name, interval(values, groups, inflation_of(name, predictions)))
-        for name, values in resampled.items()
-    }
+    """Return each of the `resampled` metrics with its limits: exact ones of shares, percentiles of all others."""
+    truth, units = predictions.truth, predictions.resampling_units
+    result = {}
+    for name, values in resampled.items():
+        inflation = inflation_of(name, predictions)
+        if name.removesuffix(POOLED) in SHARES:
+            result[name] = share_interval(values, effective_units(name, truth, units), len(truth), inflation)
+            continue
+        limits = interval(values, predictions.group_count, inflation)
+        if name.removesuffix(POOLED) in RANKING:
+            limits = Interval(limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist())
+        result[name] = limits
+    return result
 
 
 def metrics_with_intervals(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> dict[str, Interval]:

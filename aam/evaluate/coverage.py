@@ -21,8 +21,11 @@ QUANTILE_TOLERANCE = 0.05
 def _interval_metrics(truth: Array, limits: Array, groups: Array, seed: int, repeats: int) -> Metrics:
     """Return coverage and mean width of limits [N, 2], with intervals over groups."""
     resampled = bootstrap.resample_metrics(metrics.weighted_interval_metrics, truth, limits, groups, seed, repeats)
-    count = len(np.unique(groups))
-    return {name: bootstrap.interval(values, count) for name, values in resampled.items()}
+    units = bootstrap.effective_groups(groups)
+    return {
+        "coverage": bootstrap.share_interval(resampled["coverage"], units, len(truth)),
+        "width": bootstrap.interval(resampled["width"], len(np.unique(groups))),
+    }
 
 
 def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:

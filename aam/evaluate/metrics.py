@@ -186,29 +186,30 @@ def unweighted_metrics(measure: WeightedMetrics, truth: Array, predicted: Array)
     return {name: float(values[0]) for name, values in rows.items()}
 
 
-def by_fold(measure: WeightedMetrics, fold: Array | None) -> WeightedMetrics:
+def by_fold(measure: WeightedMetrics, fold: Array | None, pooled: bool = True) -> WeightedMetrics:
     """Return `measure` with its ranking metrics taken inside each fold [N].
 
     A ranking metric becomes the mean over the folds that have it, weighted by their samples; over all folds at once
-    it stands beside it under its name with `POOLED`. Other metrics are those of all samples.
+    it stands beside it under its name with `POOLED`. Other metrics are those of all samples. Without `pooled` there
+    are the means alone.
     """
     if fold is None or len(levels := np.unique(fold)) < 2:
         return measure
     parts = [fold == level for level in levels]
 
     def stratified(truth: Array, predicted: Array, weights: Array) -> dict[str, Array]:
-        pooled = measure(truth, predicted, weights)
+        whole = measure(truth, predicted, weights) if pooled else {}
         inside = [measure(truth[part], predicted[part], weights[:, part]) for part in parts]
         sizes = np.stack([weights[:, part].sum(axis=1) for part in parts])
         result = {}
-        for name, values in pooled.items():
-            result[name] = values
+        for name in whole or inside[0]:
             if name in RANKING:
                 of_folds = np.stack([metrics[name] for metrics in inside])
                 defined = ~np.isnan(of_folds)
                 total = np.where(defined, of_folds * sizes, 0.0).sum(axis=0)
                 result[name] = _share(total, (defined * sizes).sum(axis=0))
-                result[f"{name}{POOLED}"] = values
+            if pooled:
+                result[f"{name}{POOLED}" if name in RANKING else name] = whole[name]
         return result
 
     return stratified

@@ -61,13 +61,18 @@ def _additive_differences(predictions: TargetPredictions, other: Array, group: A
     return np.asarray(signs @ by_group / len(truth))
 
 
-def _ranks(score: Array, fold: Array) -> Array:
-    """Return ranks of scores [N] inside their fold, as shares of it, so that two predictions have one scale."""
-    ranks = np.empty(len(score))
+def _ranks(score: Array, fold: Array, group: Array) -> Array:
+    """Return ranks of scores [N] inside their fold, as shares of it, so that two predictions have one scale.
+
+    Each group counts as one in these shares: by samples, the rank of a group that has half of all samples depends
+    most on itself, and its swap is no longer that of equals.
+    """
+    ranks, weight = np.empty(len(score)), (1 / np.bincount(group))[group]
     for level in np.unique(fold):
         part = fold == level
-        _, place, times = np.unique(score[part], return_inverse=True, return_counts=True)
-        ranks[part] = (np.cumsum(times) - (times - 1) / 2)[place] / (part.sum() + 1)
+        _, place = np.unique(score[part], return_inverse=True)
+        held = np.bincount(place, weight[part])
+        ranks[part] = ((np.cumsum(held) - held / 2) / held.sum())[place]
     return ranks
 
 
@@ -75,8 +80,8 @@ def _auroc_differences(predictions: TargetPredictions, other: Array, group: Arra
     """Return the difference of AUROC under each row of signs, [R], after ranking (Venkatraman and Begg 1996)."""
     truth = predictions.truth
     fold = np.zeros(len(truth)) if predictions.fold is None else predictions.fold
-    scores = np.concatenate([_ranks(values[:, 1], fold) for values in (predictions.predicted, other)])
-    measure = metrics.by_fold(metrics.weighted_auroc, np.tile(fold, 2))
+    scores = np.concatenate([_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)])
+    measure = metrics.by_fold(metrics.weighted_auroc, np.tile(fold, 2), pooled=False)
     both = np.tile(truth == 1, 2)
     differences = []
     at_once = max(1, WEIGHTS_AT_ONCE // (2 * len(truth)))

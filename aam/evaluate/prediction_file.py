@@ -12,10 +12,10 @@ import numpy as np
 
 from aam.config import RESERVED
 from aam.data.targets import TargetSpec
-from aam.device.files import write_text
 from aam.errors import InputError, shown
 from aam.evaluate.prediction_checks import check_predictions
 from aam.evaluate.predictions import HIGH, LOW, MEMBERS, Array, PredictionTable
+from aam.files.atomic import write_text
 from aam.io.metadata import is_number
 
 # Follows the name of a derived column where a target has that very name.

@@ -10,7 +10,7 @@ import numpy as np
 from aam.evaluate import bootstrap
 from aam.evaluate.baselines import DEPTH, DEPTH_AND_RICHNESS, RICHNESS
 from aam.evaluate.batches import batch_sentences
-from aam.evaluate.comparison import SIGNIFICANT, Comparison, headline, outcome, share_of_gain
+from aam.evaluate.comparison import SIGNIFICANT, Comparison, headline, outcome, share_of_gain, tests_corrected_for
 from aam.evaluate.metrics import TITLES
 from aam.evaluate.numbers import number
 from aam.evaluate.paired_test import smallest_p
@@ -49,31 +49,33 @@ def _groups_are(number_of_groups: int) -> str:
     return f"{number_of_groups} group{' is' if number_of_groups == 1 else 's are'}"
 
 
-def _p_text(comparison: Comparison, tests: int) -> str:
-    """Return p as it is read, and for how many baselines it was corrected."""
+def p_text(comparison: Comparison, tests: int) -> str:
+    """Return p as it is read, and for how many baselines it was corrected, or that it is one-sided."""
     p = comparison.corrected_p
     text = f"p {number(p)}" if p >= 0.001 else "p below 0.001"
+    if comparison.constant:
+        return f"{text}, one-sided"
     return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
 
 
 def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: int) -> str:
-    """Return what is said of a baseline that the model is not better than."""
+    """Return what is said of a baseline that the model is not shown to be better than."""
     name, result = comparison.name, outcome(comparison, constant, key)
-    beside = f"{TITLES[key]} {number(comparison.metrics[key].value)} against {number(comparison.model[key])}"
-    if comparison.samples != constant.samples:
-        beside += f" on {comparison.samples} of {constant.samples} samples"
+    values = [number(comparison.metrics[key].value), number(comparison.model[key])]
+    on = f" on {comparison.samples} of {constant.samples} samples" if comparison.samples != constant.samples else ""
+    beside = f"{TITLES[key]} {' against '.join(values)}{on}"
     if result == "worse":
-        return f"{_does(name, 'predict')} better than the model ({beside}; {_p_text(comparison, tests)})."
-    if result == "nearly tied":
+        return f"{_does(name, 'predict')} better than the model ({beside}; {p_text(comparison, tests)})."
+    if result == "close":
         share = f"{100 * share_of_gain(comparison, constant, key):.0f} % of the model's gain"
-        return f"{_does(name, 'practically tie')} the model ({beside}): {share} over {constant.name}."
+        return f"{_does(name, 'come')} close to the model ({beside}): {share} over {constant.name}."
+    beside = f"{TITLES[key]} {' against '.join(reversed(values))}{on}"
     if result == "untested":
         why = f"{_groups_are(comparison.groups)} too few, {bootstrap.LEAST_GROUPS} are needed"
         if comparison.groups >= bootstrap.LEAST_GROUPS:
             why = f"there is no {TITLES[key]} of the samples that both predict"
         return f"Whether the model does better than {name} is not tested ({beside}): {why}."
-    signal = f": by its {TITLES[key]} what it learned cannot be told from chance." if comparison.constant else "."
-    return f"{_does(name, 'tie')} the model ({beside}; {_p_text(comparison, tests)}){signal}"
+    return f"The model is not shown to do better than {name} ({beside}; {p_text(comparison, tests)})."
 
 
 def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
@@ -140,32 +142,34 @@ def _compared(comparisons: Sequence[Comparison], complete: TargetPredictions, su
     constant = next((one for one in comparisons if one.constant), None)
     if constant is None or math.isnan(constant.model[key]):
         return []
-    tests = sum(not math.isnan(one.p) for one in comparisons)
+    tests = tests_corrected_for(comparisons)
+    beaten = [one for one in comparisons if outcome(one, constant, key) == "better"]
+    model = f"{ON_SAMPLES.get(subset, 'The model')} ({TITLES[key]} {number(constant.model[key])})"
     sentences = []
-    better = [one for one in comparisons if outcome(one, constant, key) == "better"]
-    if better:
+    if constant in beaten:
+        value = number(constant.metrics[key].value)
+        sentences.append(f"{model} does better than {constant.name} ({value}; {p_text(constant, tests)}).")
+    if better := [one for one in beaten if not one.constant]:
         names = [f"{one.name} ({number(one.metrics[key].value)})" for one in better]
         listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
         corrected = f", each p corrected for {tests} baselines (Holm)" if tests > 1 else ""
-        model = f"{ON_SAMPLES.get(subset, 'The model')} ({TITLES[key]} {number(constant.model[key])})"
         sentences.append(f"{model} does better than {listed}{corrected}.")
-    tied = [one for one in comparisons if not one.trivial and outcome(one, constant, key) == "tied"]
-    tied = [one for one in tied if one.samples == constant.samples]
-    if len(tied) < 2:
-        tied = []
-    sentences += [_not_better(one, constant, key, tests) for one in comparisons if one not in (*better, *tied)]
-    if tied:
-        names = [f"{one.name} ({number(one.metrics[key].value)}, p {number(one.corrected_p)})" for one in tied]
-        listed = f"{', '.join(names[:-1])} and {names[-1]}"
-        model = f"{TITLES[key]} {number(constant.model[key])}"
+    unshown = [one for one in comparisons if not one.trivial and outcome(one, constant, key) == "not shown"]
+    unshown = [one for one in unshown if one.samples == constant.samples]
+    if len(unshown) < 2:
+        unshown = []
+    sentences += [_not_better(one, constant, key, tests) for one in comparisons if one not in (*beaten, *unshown)]
+    if unshown:
+        names = [f"{one.name} ({number(one.metrics[key].value)}, p {number(one.corrected_p)})" for one in unshown]
         sentences.append(
-            f"Learned baselines that tie the model ({model}; p corrected for {tests} baselines): {listed}."
+            f"Learned baselines that the model ({TITLES[key]} {number(constant.model[key])}) is not shown to do better "
+            f"than, p corrected for {tests} baselines: {', '.join(names[:-1])} and {names[-1]}."
         )
     lowest = tests * smallest_p(constant.groups, bootstrap.inflation_of_difference(complete))
     if lowest > SIGNIFICANT:
         sentences.append(
             f"With {constant.groups} groups and {tests} baselines the smallest possible corrected p is "
-            f"{number(min(lowest, 1.0))}: nothing can be shown to be better."
+            f"{number(min(lowest, 1.0))}: the model cannot be shown to do better than any of them."
         )
     return sentences + _solved(comparisons, labels)
 
@@ -190,6 +194,6 @@ def verdict(
             f"{_groups_are(groups)} too few for intervals and tests, {bootstrap.LEAST_GROUPS} are needed: nothing is "
             "shown to be better than anything."
         )
-    elif groups < bootstrap.FEW_GROUPS:
-        sentences.append(f"Intervals and tests rest on {groups} groups only: read them as rough.")
+    elif rests_on := bootstrap.rough(complete):
+        sentences.append(f"Intervals and tests rest on {rests_on}: read them as rough.")
     return tuple(sentences)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aam.device.files import write_text
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.numbers import number
 from aam.explain.effects import Matrix
@@ -16,6 +15,7 @@ from aam.explain.results import Explanation
 from aam.explain.tables import HIGHER, LONGEST_LABEL, LOWER, raised
 from aam.explain.tree_figure import tree_figure
 from aam.explain.variants import Floats
+from aam.files.atomic import write_text
 from aam.io.taxonomy import display_name
 from aam.report.figures.plot import TOP, WIDTH, Plot, shortened
 from aam.report.figures.rows import Row, draw_rows

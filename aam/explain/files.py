@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aam.device.files import write_text
 from aam.explain.effects import TargetEffects
 from aam.explain.importance import Importance
 from aam.explain.tables import Asvs, text
+from aam.files.atomic import write_text
 from aam.io.qza import write_artifact
 
 IMPORTANCE_TYPE, IMPORTANCE_FORMAT = "FeatureData[Importance]", "ImportanceDirectoryFormat"

@@ -1,24 +1,27 @@
-"""BIOM tables: 2.1 (HDF5) and 1.0 (JSON) read with sizes checked first."""
+"""BIOM tables: 2.1 (HDF5) read in slabs with sizes checked first, 1.0 (JSON) read and 2.1 written by biom-format."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.errors import InputError
-from aam.io.counts import MAX_COUNT, RawTable, whole_counts
+import aam
+from aam.device.deferred_errors import DeferredErrorFile
+from aam.errors import InputError, shown
+from aam.io.counts import RawTable, whole_counts
 from aam.io.text import decoded
+
+Counts: TypeAlias = sparse.csr_matrix | sparse.csr_array
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Parsed, JSON takes up to twenty times its size.
@@ -30,6 +33,9 @@ ID_SLAB = 1 << 12
 # Deflate, the only filter of BIOM tables, reaches 1032:1; what claims more has no data behind it.
 MAX_RATIO = 1100
 EXEMPT = 1 << 20
+
+# Constant, so that the same table gives the same bytes on every day.
+CREATED = datetime(1970, 1, 1)
 
 
 def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset:
@@ -72,56 +78,44 @@ def _indptr(file: h5py.File, samples: list[str], entries: int, where: str) -> np
     ends = _dataset(file, "sample/matrix/indptr", "iu", where)
     if ends.size != len(samples) + 1:
         raise InputError(f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}")
-    indptr = ends[:].astype(np.int64)
+    indptr = np.asarray(ends[:].astype(np.int64))
     if indptr[0] != 0 or indptr[-1] != entries or (np.diff(indptr) < 0).any():
         raise InputError(f"{where}: sample/matrix/indptr does not rise from 0 to {entries}; it is damaged")
-    return np.asarray(indptr)
+    return indptr
 
 
-@dataclass(frozen=True)
-class OpenTable:
-    """A BIOM 2.1 table that is read part by part: its ids, its number of entries, and where each sample begins."""
+def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str) -> sparse.csr_array:
+    """Return the counts [N, F] of the sample-major matrix, a slab of its entries at a time."""
+    data, positions = (
+        _dataset(file, "sample/matrix/data", "iuf", where),
+        _dataset(file, "sample/matrix/indices", "iu", where),
+    )
+    if data.size != positions.size:
+        raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
+    indptr = _indptr(file, samples, data.size, where)
+    counts, columns = np.empty(data.size, np.uint32), np.empty(data.size, np.int32)
 
-    file: h5py.File
-    samples: list[str]
-    features: list[str]
-    indptr: npt.NDArray[np.int64]
-    where: str
+    def place(entry: int) -> str:
+        row = int(np.searchsorted(indptr, entry, side="right")) - 1
+        return f"sample {samples[row]!r}, feature {features[columns[entry]]!r}"
 
-    def blocks(self, size: int = SLAB) -> Iterator[sparse.csr_array]:
-        """Yield the counts, uint32, of whole samples in order, as many at a time as have about `size` entries.
-
-        Raises `InputError`: an index out of bounds; a count that is not whole.
-        """
-        first, samples = 0, len(self.samples)
-        while first < samples:
-            last = int(np.searchsorted(self.indptr, self.indptr[first] + size, side="right")) - 1
-            last = min(max(last, first + 1), samples)
-            yield self._rows(first, last)
-            first = last
-
-    def _rows(self, first: int, last: int) -> sparse.csr_array:
-        start, stop, where = int(self.indptr[first]), int(self.indptr[last]), self.where
-        index = self.file["sample/matrix/indices"][start:stop]
-        wrong = index[(index < 0) | (index >= len(self.features))]
+    for start in range(0, data.size, SLAB):
+        some = slice(start, start + SLAB)
+        index = positions[some]
+        wrong = index[(index < 0) | (index >= len(features))]
         if wrong.size:
-            last_feature = len(self.features) - 1
-            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {last_feature}")
-
-        def place(k: int) -> str:
-            row = int(np.searchsorted(self.indptr, start + k, side="right")) - 1
-            return f"sample {self.samples[row]!r}, feature {self.features[index[k]]!r}"
-
-        counts = whole_counts(self.file["sample/matrix/data"][start:stop], where, place)
-        ends = self.indptr[first : last + 1] - start
-        return sparse.csr_array((counts, index.astype(np.int32), ends), shape=(last - first, len(self.features)))
+            raise InputError(f"{where}: sample/matrix/indices holds {wrong[0]}, expected 0 to {len(features) - 1}")
+        columns[some] = index
+        counts[some] = whole_counts(data[some], where, lambda entry, start=start: place(start + entry))  # type: ignore[misc]
+    # As narrow as the columns, which SciPy would widen otherwise.
+    return sparse.csr_array((counts, columns, indptr.astype(np.int32)), shape=(len(samples), len(features)))
 
 
-@contextlib.contextmanager
-def open_hdf5(source: Path | bytes, where: str) -> Iterator[OpenTable]:
-    """Open a BIOM 2.1 table, from a file or from bytes, of which the sample-major matrix only is read.
+def read_hdf5(source: Path | bytes, where: str) -> RawTable:
+    """Read a BIOM 2.1 table, from a file or from bytes, of which the sample-major matrix only is read.
 
-    Raises `InputError`: a dataset missing, of another type or length, or larger than what is stored.
+    Raises `InputError`: a dataset missing, of another type or length, or larger than what is stored; an index out of
+    bounds; a count that is not whole.
     """
     try:
         with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
@@ -133,101 +127,76 @@ def open_hdf5(source: Path | bytes, where: str) -> Iterator[OpenTable]:
             expected = [len(features), len(samples)]
             if shape != expected:
                 raise InputError(f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids")
-            data = _dataset(file, "sample/matrix/data", "iuf", where)
-            positions = _dataset(file, "sample/matrix/indices", "iu", where)
-            if data.size != positions.size:
-                raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
-            yield OpenTable(file, samples, features, _indptr(file, samples, data.size, where), where)
+            return RawTable(_matrix(file, samples, features, where), samples, features)
     except InputError:
         raise
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"{where}: not a readable HDF5 file ({error})") from error
 
 
-def read_hdf5(source: Path | bytes, where: str) -> RawTable:
-    """Read a BIOM 2.1 table from a file or from bytes; `InputError` as `open_hdf5` and `OpenTable.blocks` raise it."""
-    with open_hdf5(source, where) as table:
-        entries, start = int(table.indptr[-1]), 0
-        counts, indices = np.empty(entries, np.uint32), np.empty(entries, np.int32)
-        for block in table.blocks():
-            counts[start : start + block.nnz], indices[start : start + block.nnz] = block.data, block.indices
-            start += block.nnz
-        matrix = sparse.csr_array((counts, indices, table.indptr), shape=(len(table.samples), len(table.features)))
-        return RawTable(matrix, table.samples, table.features)
-
-
-def _brief(value: object) -> str:
-    return repr(value)[:60]
-
-
-def _json_ids(table: dict[str, Any], key: str, where: str) -> list[str]:
-    entries = table.get(key)
-    if not isinstance(entries, list):
-        raise InputError(f"{where}: no list {key!r}, expected a BIOM 1.0 table")
-    ids: list[str] = []
-    for entry in entries:
-        name = entry.get("id") if isinstance(entry, dict) else None
-        if not isinstance(name, str):
-            raise InputError(f"{where}: {key}[{len(ids)}] has the id {_brief(name)}, expected text")
-        ids.append(name)
-    return ids
-
-
-def _json_numbers(rows: Any, width: int, where: str) -> npt.NDArray[np.float64]:
-    """Return a list of equally long lists of numbers as an array [rows, width]."""
-    if not isinstance(rows, list) or not set(map(type, rows)) <= {list}:
-        raise InputError(f"{where}: 'data' is not a list of lists")
-    odd = next((number for number, row in enumerate(rows) if len(row) != width), None)
-    if odd is not None:
-        raise InputError(f"{where}: data[{odd}] has {len(rows[odd])} entries, expected {width}")
-    if not set(map(type, itertools.chain.from_iterable(rows))) <= {int, float}:
-        raise InputError(f"{where}: 'data' holds something that is not a number")
-    try:
-        return np.array(rows, dtype=np.float64).reshape(len(rows), width)
-    except OverflowError as error:
-        raise InputError(f"{where}: 'data' holds a number above {MAX_COUNT}") from error
-
-
-def _json_entries(table: dict[str, Any], shape: tuple[int, int], where: str) -> tuple[npt.NDArray[Any], ...]:
-    """Return rows, columns and values of the entries of the matrix."""
-    data, kind = table.get("data"), table.get("matrix_type")
-    if kind == "dense":
-        dense = _json_numbers(data, shape[1], where)
-        if len(dense) != shape[0]:
-            raise InputError(f"{where}: 'data' has {len(dense)} rows, expected {shape[0]}")
-        rows, columns, values = sparse.find(dense)
-        return rows, columns, values
-    if kind != "sparse":
-        raise InputError(f"{where}: 'matrix_type' is {_brief(kind)}, expected 'sparse' or 'dense'")
-    rows, columns, values = _json_numbers(data, 3, where).T
-    for name, index, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
-        bad = np.flatnonzero(~((index >= 0) & (index < size) & (np.floor(index) == index)))
-        if bad.size:
-            place, wrong = bad[0], index[bad[0]]
-            raise InputError(f"{where}: data[{place}] names {name} {wrong:g}, expected 0 to {size - 1}")
-    return rows.astype(np.int64), columns.astype(np.int64), values
-
-
 def read_json(blob: bytes, where: str) -> RawTable:
-    """Read a BIOM 1.0 table, sparse or dense; `InputError` when it is not one."""
+    """Read a BIOM 1.0 table, sparse or dense, by biom-format; `InputError` when it is not one."""
     if len(blob) > MAX_JSON:
         raise InputError(f"{where}: above {MAX_JSON} bytes of JSON; use biom convert --to-hdf5")
+    text = decoded(blob, where)
+    from biom import Table
+    from biom.exception import BiomException
+
     try:
-        table = json.loads(decoded(blob, where))
+        document = json.loads(text)
+        shape = [len(document[axis]) for axis in ("rows", "columns")]
+        if document["shape"] != shape:
+            raise InputError(f"{where}: 'shape' is {document['shape']!r:.60}, expected {shape}")
+        table = Table.from_json(document)
+        names = [[str(name) for name in table.ids(axis)] for axis in ("sample", "observation")]
+        matrix = sparse.csr_array(table.matrix_data.T)
+        # biom-format adds counts that stand there twice, and takes rows that do not for zeros.
+        entries, is_dense = document["data"], document["matrix_type"] == "dense"
+        if (len(entries) != shape[0]) if is_dense else (sum(entry[2] != 0 for entry in entries) != matrix.nnz):
+            raise InputError(f"{where}: 'data' lacks a row, or has two counts for one feature in a sample")
     except InputError:
         raise
-    except (RecursionError, ValueError) as error:
-        raise InputError(f"{where}: not valid JSON ({error})") from error
-    if not isinstance(table, dict):
-        raise InputError(f"{where}: the JSON is no object, expected a BIOM 1.0 table")
-    features, samples = _json_ids(table, "rows", where), _json_ids(table, "columns", where)
-    shape = (len(features), len(samples))
-    if table.get("shape") != list(shape):
-        raise InputError(f"{where}: 'shape' is {_brief(table.get('shape'))}, expected {list(shape)}")
-    rows, columns, values = _json_entries(table, shape, where)
-    counts = whole_counts(values, where, lambda k: f"sample {samples[columns[k]]!r}, feature {features[rows[k]]!r}")
-    # Not by way of scipy's COO, which adds counts that are given twice.
-    order = np.argsort(columns, kind="stable")
-    indptr = np.searchsorted(columns[order], np.arange(shape[1] + 1))
-    matrix = sparse.csr_array((counts[order], rows[order], indptr), shape=shape[::-1])
-    return RawTable(matrix, samples, features)
+    except (BiomException, OverflowError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error!s:.200}"
+        raise InputError(f"{where}: not a readable BIOM 1.0 table ({reason}); see biom validate-table") from error
+    samples, features = names
+    rows, columns = matrix.tocoo().coords
+
+    def place(entry: int) -> str:
+        return f"sample {samples[rows[entry]]!r}, feature {features[columns[entry]]!r}"
+
+    counts = whole_counts(matrix.data, where, place)
+    return RawTable(sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape), samples, features)
+
+
+def write_hdf5(path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], feature_ids: Sequence[str]) -> None:
+    """Write reads as a BIOM 2.1 file by biom-format; equal tables give equal bytes.
+
+    Write below `aam.files.atomic.atomic_file` to have a whole file or none.
+
+    Parameters
+    ----------
+    path : Path
+    parts : iterable of sparse matrices [samples, features]
+        Some samples each, in order; how they are cut changes no byte.
+    sample_ids, feature_ids : sequence of str
+
+    Raises
+    ------
+    InputError
+        Ids that do not fit the shape or occur twice.
+    """
+    from biom import Table
+
+    for kind, ids in (("sample", sample_ids), ("feature", feature_ids)):
+        if len(set(ids)) < len(ids):
+            raise InputError(f"{path}: Duplicate {kind} ids")
+    counts = sparse.csr_matrix(sparse.vstack(list(parts), format="csr"))
+    if counts.shape[0] != len(sample_ids):
+        raise InputError(f"{path}: {counts.shape[0]} samples have the ids {shown(sample_ids)}")
+    counts.sum_duplicates()
+    # As objects; of text NumPy makes four bytes for each letter of the longest id.
+    names = (np.array(ids, dtype=object) for ids in (feature_ids, sample_ids))
+    table = Table(counts.T, *names, type="OTU table")
+    with contextlib.closing(DeferredErrorFile(path)) as file, h5py.File(file, "w") as hdf5:
+        table.to_hdf5(hdf5, f"aam {aam.__version__}", creation_date=CREATED)

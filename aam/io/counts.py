@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ class RawTable:
     counts: csr_array
     sample_ids: list[str]
     feature_ids: list[str]
+
+    def transposed(self) -> RawTable:
+        """Return the table with samples and features exchanged."""
+        return RawTable(csr_array(self.counts.T), self.feature_ids, self.sample_ids)
 
 
 def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], str]) -> npt.NDArray[np.uint32]:
@@ -51,10 +55,14 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
     return values.astype(np.uint32)
 
 
-def check_ids(samples: Sequence[str], features: Sequence[str], where: str) -> None:
-    """Raise `InputError`: no samples or features, ids that are empty, cannot be printed or occur twice."""
+def checked_table(raw: RawTable, where: str) -> RawTable:
+    """Return the table with checked ids, rows sorted by column, and zeros dropped.
+
+    Raises `InputError`: no samples, features or reads; ids that are empty, cannot be printed or occur twice; two counts
+    of one feature in a sample.
+    """
     problems = Problems()
-    for kind, ids in (("sample", samples), ("feature", features)):
+    for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
         if not ids:
             problems.add(f"{where}: the table is empty, it has no {kind}s")
         if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
@@ -65,26 +73,14 @@ def check_ids(samples: Sequence[str], features: Sequence[str], where: str) -> No
             repeated = [name for name, times in Counter(ids).items() if times > 1]
             problems.add(f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}")
     problems.raise_if_any()
-
-
-def check_counts(counts: csr_array, samples: Sequence[str], features: Sequence[str], where: str) -> None:
-    """Sort rows by column and drop zeros, in place; `InputError` for a count that is given twice."""
+    counts = raw.counts
     counts.sort_indices()
     if not counts.has_canonical_format:
         entries = counts.tocoo()
         first = int(np.argmax((np.diff(entries.col) == 0) & (np.diff(entries.row) == 0)))
-        sample, feature = samples[entries.row[first]], features[entries.col[first]]
+        sample, feature = raw.sample_ids[entries.row[first]], raw.feature_ids[entries.col[first]]
         raise InputError(f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one")
     counts.eliminate_zeros()
-
-
-def checked_table(raw: RawTable, where: str) -> RawTable:
-    """Return the table with checked ids, rows sorted by column, and zeros dropped.
-
-    Raises `InputError`: what `check_ids` and `check_counts` raise, or no reads at all.
-    """
-    check_ids(raw.sample_ids, raw.feature_ids, where)
-    check_counts(raw.counts, raw.sample_ids, raw.feature_ids, where)
-    if raw.counts.nnz == 0:
+    if counts.nnz == 0:
         raise InputError(f"{where}: the table is empty, all counts are 0")
     return raw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
 import math
 import re
@@ -19,10 +20,9 @@ import numpy.typing as npt
 from aam.config import Missing
 from aam.errors import InputError, Problems, shown
 from aam.io.qza import ZIP_MAGIC, read_artifact
-from aam.io.text import decoded, parse_rows, read_bytes
+from aam.io.text import DELIMITERS, Row, decoded, find_delimiter, parse_rows, read_bytes
 
 Kind = Literal["numeric", "categorical"]
-Row = tuple[int, list[str]]
 
 # What QIIME 2 accepts in any case, its older spellings, the `sample_id` of earlier scripts, and that of BIDS.
 SAMPLE_ID_NAMES = "id|sampleid|sample id|sample-id|sample_id|sample_name|#sampleid|#sample id|participant_id"
@@ -38,6 +38,8 @@ DIRECTIVE = ("#q2:", "#sk:")
 ARTIFACTS = {"ImmutableMetadata": "metadata.tsv", "SampleData[AlphaDiversity]": "alpha-diversity.tsv"}
 MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,11 @@ def is_insdc(value: str) -> bool:
 def is_number(value: str) -> bool:
     """Return whether a cell is a finite decimal number."""
     return NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
+
+
+def _with_point(value: str) -> str:
+    """Return a number with a decimal comma as one with a point; other text as it is."""
+    return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
 
 
 @dataclass(frozen=True)
@@ -86,14 +93,32 @@ class Metadata:
         return sample_id in self._row
 
     def require(self, names: Iterable[str]) -> None:
-        """Refuse column names that do not exist, all at once, with the names there are."""
+        """Refuse columns that do not exist, with the names there are, and numbers with decimal commas; all at once."""
         problems, folded = Problems(), {column.lower(): column for column in self.columns}
         for name in dict.fromkeys(names):
             if name not in self.columns:
                 near = difflib.get_close_matches(name.lower(), folded, n=3)
                 hint = f" Did you mean {' or '.join(repr(folded[match]) for match in near)}?" if near else ""
                 problems.add(f"{self.source}: no column {name!r}.{hint} Columns: {shown(self.columns, 50)}")
+            elif comma := self._decimal_comma(name):
+                problems.add(
+                    f"{self.source}: column {name!r} has numbers with decimal commas, such as {comma!r}; pass "
+                    "--decimal , or state categorical in a row #q2:types"
+                )
         problems.raise_if_any()
+
+    def _decimal_comma(self, name: str) -> str:
+        """Return a number with a decimal comma, where a column holds numbers and such numbers only; else nothing."""
+        cells = [] if name in self.declared else [cell for cell in self.columns[name] if not is_missing(cell)]
+        commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
+        return commas[0] if commas and all(is_number(_with_point(cell)) for cell in cells) else ""
+
+    def spellings(self, name: str) -> list[tuple[str, ...]]:
+        """Return values of a column that differ only in capitals, or in how a number is written: Yes, yes; 1, 1.0."""
+        alike: dict[object, list[str]] = {}
+        for value in sorted(set(self.columns[name]) - {""}):
+            alike.setdefault(float(value) if is_number(value) else value.casefold(), []).append(value)
+        return [tuple(values) for values in alike.values() if len(values) > 1]
 
     def column(self, name: str) -> tuple[str, ...]:
         """Return all values of a column as text; `InputError` lists the columns there are."""
@@ -142,22 +167,34 @@ def _text(path: Path) -> str:
     if path.suffix not in (".qza", ".qzv"):
         raise InputError(f"{path}: is a zip archive (Excel?), expected tab-separated text in UTF-8 (.tsv)")
     artifact = read_artifact(path, ARTIFACTS, "or pass the metadata as tab-separated text (.tsv)")
-    text = decoded(artifact.file(ARTIFACTS[artifact.type.split(" % ")[0]]), path)
-    return f"id{text}" if text.startswith("\t") else text
+    return decoded(artifact.file(ARTIFACTS[artifact.type.split(" % ")[0]]), path)
 
 
-def _header(rows: Iterator[Row], path: Path) -> list[str]:
+def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
+    """Return the cells of the header, that of the ids first, and the rows below it.
+
+    R names the column of row names by nothing, or leaves it out of the header.
+    """
+    text = _text(path)
+    delimiter = find_delimiter(text, ID_NAMES)
+    rows = ((line, [cell.strip() for cell in cells]) for line, cells in parse_rows(text, path, delimiter))
     for line, cells in rows:
         if cells[0].lower() in ID_NAMES:
-            break
+            return _checked_header(cells, line, path), rows
         if any(cells) and (not cells[0].startswith("#") or cells[0].startswith(DIRECTIVE)):
-            commas = " (commas instead of tabs?)" if len(cells) == 1 and "," in cells[0] else ""
+            if not cells[0]:
+                return _checked_header(["id", *cells[1:]], line, path), rows
+            below = next(rows, (0, []))
+            if len(below[1]) == len(cells) + 1:
+                return _checked_header(["id", *cells], line, path), itertools.chain([below], rows)
             raise InputError(
-                f"{path}: line {line} begins with {cells[0][:60]!r}{commas}, expected a tab-separated header "
-                f"that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
+                f"{path}: line {line} begins with {cells[0][:60]!r} (cells separated by {DELIMITERS[delimiter]}), "
+                f"expected a header that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
             )
-    else:
-        raise InputError(f"{path}: empty or nothing but comments, expected a header and one row per sample")
+    raise InputError(f"{path}: empty or nothing but comments, expected a header and one row per sample")
+
+
+def _checked_header(cells: list[str], line: int, path: Path) -> list[str]:
     while not cells[-1]:
         cells.pop()
     problems = Problems()
@@ -192,7 +229,7 @@ class _Body:
         if first.startswith("#") and not first.startswith(DIRECTIVE):
             return ""
         if any(cells[width:]):
-            return f"more cells than the {width} of the header; is a tab inside a cell?"
+            return f"more cells than the {width} of the header; is a delimiter inside a cell?"
         cells = cells[:width] + [""] * (width - len(cells))
         if first.startswith("#"):
             late = directive in self.directives or self.rows
@@ -219,23 +256,27 @@ def _body(rows: Iterator[Row], width: int, path: Path, problems: Problems) -> _B
     return body
 
 
-def read_metadata(path: Path) -> Metadata:
-    """Read sample metadata by the rules of QIIME 2, from tab-separated text or a .qza of `ARTIFACTS`.
+def read_metadata(path: Path, decimal: str = ".") -> Metadata:
+    """Read sample metadata by the rules of QIIME 2, from text or a .qza of `ARTIFACTS`.
 
-    The first column is named by one of `ID_NAMES`; rows that begin with ``#`` are comments but for
+    Tabs, commas or semicolons separate the cells. With the `decimal` mark "," cells such as 0,5 are numbers. The first
+    column is named by one of `ID_NAMES`; rows that begin with ``#`` are comments but for
     ``#q2:types`` and ``#q2:missing``; white space around cells is dropped; rows may end early. Beyond QIIME
     2, the terms in `MISSING` are missing values unless ``#q2:missing`` says ``blank``.
 
     Raises `InputError`: with every problem of the file: encoding, quotes, header, rows, ids, directives.
     """
-    rows = ((line, [cell.strip() for cell in cells]) for line, cells in parse_rows(_text(path), path))
-    header, problems = _header(rows, path), Problems()
+    header, rows = _rows(path)
+    problems = Problems()
     body = _body(rows, len(header), path, problems)
     ids, *columns = zip(*body.rows, strict=True) if body.rows else [()] * len(header)
     types, schemes = (body.directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
     kinds: dict[str, Kind] = {}
+    table: dict[str, tuple[str, ...]] = {}
     declared, only_empty = set[str](), set[str]()
-    for name, cells, stated, scheme in zip(header[1:], columns, types, schemes, strict=True):
+    for name, written, stated, scheme in zip(header[1:], columns, types, schemes, strict=True):
+        cells = tuple(_with_point(cell) for cell in written) if decimal == "," else written
+        table[name] = cells
         if stated.lower() not in ("", "numeric", "categorical"):
             problems.add(f"{path}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical")
         if scheme not in SCHEMES:
@@ -255,7 +296,6 @@ def read_metadata(path: Path) -> Metadata:
             sample = ids[cells.index("")]
             problems.add(f"{path}: column {name!r} is no-missing, but sample {sample!r} is empty")
     problems.raise_if_any()
-    table = dict(zip(header[1:], columns, strict=True))
     insdc = frozenset(name for name, scheme in zip(header[1:], schemes, strict=True) if scheme == "INSDC:missing")
     return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path), insdc)
 

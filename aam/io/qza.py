@@ -16,8 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import aam
-from aam.device.files import atomic_file
 from aam.errors import InputError, shown
+from aam.files.atomic import atomic_file
 
 MAX_FILE = 4 << 30
 MAX_TOTAL = 8 << 30

@@ -1,10 +1,12 @@
-"""Reading text: bytes of bounded size, UTF-8, tab-separated rows."""
+"""Reading text: bytes of bounded size, UTF-8, rows of cells that tabs, semicolons or commas separate."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import itertools
+import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from aam.errors import InputError
@@ -14,6 +16,13 @@ MAX_TEXT = 2 << 30
 MAX_PROBLEMS = 10
 
 GZIP_MAGIC = b"\x1f\x8b"
+
+DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
+
+# Lines among which the header is looked for.
+HEADER_WITHIN = 1_000
+
+Row = tuple[int, list[str]]
 
 
 def read_bytes(path: Path, head: int = -1) -> bytes:
@@ -52,12 +61,28 @@ def unix(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def parse_rows(text: str, where: Path | str) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each tab-separated row, quoted as csv has them; any line ends, no blank lines.
+def find_delimiter(text: str, id_names: Collection[str]) -> str:
+    """Return what separates the cells of a table: a tab, a semicolon or a comma, as its header shows.
+
+    The header is the first line whose first cell is one of `id_names`, in any case, else the first line that is no
+    comment (#).
+    """
+    header = ""
+    for line in itertools.islice(io.StringIO(text), HEADER_WITHIN):
+        outside_quotes = re.sub('"[^"]*"', "", line)
+        if re.split("[\t;,]", line)[0].strip(' "\r\n').lower() in id_names:
+            header = outside_quotes
+            break
+        header = header or ("" if line.startswith("#") else outside_quotes.strip(" \r\n"))
+    return next((delimiter for delimiter in DELIMITERS if delimiter in header), "\t")
+
+
+def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[Row]:
+    """Yield line number and cells of each row, quoted as csv has them; any line ends, no blank lines.
 
     Raises `InputError`: quotes that do not close, while the faulty row is read.
     """
-    reader = csv.reader(io.StringIO(text, newline=""), dialect="excel-tab", strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     line = 0
     try:
         for cells in reader:

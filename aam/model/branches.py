@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from aam.data.placement import ReferenceTree
 from aam.data.tokens import count_sketch
-from aam.device.products import full_precision_product
+from aam.device.precision import full_precision_product
 from aam.device.shapes import Float, Int64
 
 # Length of branch that each 8-mer counts as, in substitutions per site (docs/decisions.md has others).

@@ -11,10 +11,10 @@ import numpy as np
 
 from aam.data.splits import Split
 from aam.data.targets import TargetSpec
-from aam.device.files import read_json
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.predictions import PredictionTable
+from aam.files.atomic import read_json
 from aam.predict.baselines import LEARNED, rows_for
 
 

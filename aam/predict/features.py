@@ -13,7 +13,6 @@ from scipy import sparse
 
 from aam.data.collate import distances_of, draw_rows
 from aam.data.study import Row, Study
-from aam.data.texts import Selected
 from aam.data.tokens import kmer_words
 from aam.device.rng import splitmix64
 from aam.diversity.dissimilarity import jaccard
@@ -127,9 +126,9 @@ class Samples:
         return replace(self, rows=self.rows[places], counts=tuple(counts[places] for counts in self.counts))
 
     @property
-    def sequences(self) -> Sequence[str]:
+    def sequences(self) -> list[str]:
         """The sequences of the ASVs, [F]."""
-        return Selected(self.study.table.sequences, self.columns)
+        return [self.study.table.sequences[column] for column in self.columns.tolist()]
 
     def of_asvs(self, read: Callable[[Bytes], sparse.csr_matrix]) -> sparse.csr_matrix:
         """Return what `read` says of the tokens ``[F, L]`` of the ASVs, some thousands at a time."""
@@ -178,7 +177,8 @@ class Presence(Feature):
         """Learn the sequences of common ASVs."""
         carriers = sum(np.bincount(one.indices, minlength=one.shape[1]) for one in samples.counts)
         common = np.flatnonzero(carriers / max(len(samples.counts), 1) >= LEAST_SAMPLES)
-        self.sequences_ = as_bytes([samples.sequences[column] for column in common.tolist()])
+        sequences = samples.sequences
+        self.sequences_ = as_bytes([sequences[column] for column in common.tolist()])
         return self
 
     def places(self, samples: Samples) -> Rows:

@@ -158,7 +158,9 @@ class Forest(Learner):
             n_jobs=self.n_jobs,
         )  # fmt: skip
         target = truth.values.astype(np.int64) if self.n_classes else truth.values
-        return forest.fit(values, target, truth.weights if self.balanced else truth.sample_weights)
+        weights = truth.weights if self.balanced else truth.sample_weights
+        # With weights, even equal ones, scikit-learn draws bootstrap samples in another way.
+        return forest.fit(values, target, weights if np.ptp(weights) else None)
 
     def _grow_all(self, X: Inputs, truth: Truth, max_features: float | str, trees: int) -> Trees:
         """Return the trees of all rarefactions."""

@@ -8,7 +8,7 @@ from typing import Any
 import safetensors.numpy
 
 from aam.data.targets import Targets
-from aam.device.files import read_json
+from aam.files.atomic import read_json
 from aam.predict.blend import LEARNERS, Blend, TargetBlend, specs_in_order
 from aam.predict.features import Covariates, Kmers, Presence
 from aam.predict.forest import Trees

@@ -18,12 +18,11 @@ from aam.config import DataConfig, FineTuneConfig, ModelConfig
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Targets
-from aam.device.files import atomic_folder, read_json
-from aam.device.manifest import MANIFEST, verify_manifest, write_manifest
-from aam.device.tensor_file import read_tensors, write_shards, write_tensors
 from aam.device.timing import stage
 from aam.encoders import CARD, model_folder
 from aam.errors import InputError, shown
+from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
+from aam.files.tensors import read_tensors, write_shards, write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict

@@ -17,6 +17,7 @@ from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig
+from aam.diversity.dissimilarity import jaccard
 from aam.evaluate.distances import mantel, neighbours_recovered, partial_mantel
 from aam.evaluate.metrics import Array
 from aam.model.aam import Aam
@@ -29,7 +30,6 @@ from aam.report.figures.ordination import ordination_figures
 from aam.report.figures.svg import Figure
 from aam.report.further_quality import diversity_table, taxa_table
 from aam.report.tables import Table
-from aam.diversity.dissimilarity import jaccard
 
 MAX_SAMPLES = 1000
 

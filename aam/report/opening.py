@@ -9,7 +9,8 @@ import numpy as np
 from aam.evaluate import bootstrap
 from aam.evaluate.comparison import Comparison, headline, outcome
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
-from aam.evaluate.numbers import number, with_limits
+from aam.evaluate.numbers import with_limits
+from aam.evaluate.verdict import p_text
 from aam.report.report import ReportData, TargetResult
 
 # The share of samples called one class from which on the report says so, of at least so many samples.
@@ -31,8 +32,8 @@ JUDGED = {
 
 OUTCOMES = {
     "better": "the model does better than it",
-    "nearly tied": "that is practically as good",
-    "tied": "the two cannot be told apart",
+    "close": "that comes close to the model",
+    "not shown": "the model is not shown to do better than it",
     "worse": "the model does worse than it",
     "untested": "with so few groups nothing is tested",
 }
@@ -52,10 +53,9 @@ def _doubts(result: TargetResult) -> list[str]:
     complete, reasons = result.predictions.complete(), []
     constant = next((one for one in result.comparisons if one.constant), None)
     if constant is not None:
-        p = f"p {number(constant.corrected_p)}, corrected for {len(result.comparisons)} baselines"
         state = outcome(constant, constant, headline(complete.labels))
-        words = {"tied": "it is not shown to do better than", "worse": "it does worse than"}
-        reasons += [f"{words[state]} {constant.name} ({p})"] if state in words else []
+        words = {"not shown": "it is not shown to do better than", "worse": "it does worse than"}
+        reasons += [f"{words[state]} {constant.name} ({p_text(constant, 1)})"] if state in words else []
     if complete.labels and len(complete.truth) >= LEAST_SAMPLES:
         chosen = np.bincount(complete.predicted.argmax(axis=1), minlength=len(complete.labels)) / len(complete.truth)
         most = int(chosen.argmax())
@@ -76,8 +76,8 @@ def _distrust(result: TargetResult, transductive: bool) -> list[str]:
         reasons.append("no group column was named, so that several samples of one subject would count as independent")
     if complete.group_count < bootstrap.LEAST_GROUPS:
         reasons.append(f"{complete.group_count} groups are too few for intervals")
-    elif complete.group_count < bootstrap.FEW_GROUPS:
-        reasons.append(f"intervals rest on {complete.group_count} groups only")
+    elif rests_on := bootstrap.rough(complete):
+        reasons.append(f"intervals rest on {rests_on}")
     if result.comparisons and all(one.trivial for one in result.comparisons):
         reasons.append("no learned baseline, such as a forest, stands beside it")
     if complete.batch is not None and len(result.batches) > 1:

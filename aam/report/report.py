@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from aam.evaluate import bootstrap, conformal, coverage, metrics
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import Interval
-from aam.evaluate.comparison import Comparison, compare_with_baselines, headline
+from aam.evaluate.comparison import Comparison, compare_with_baselines, headline, tests_corrected_for
 from aam.evaluate.metrics import TITLES, Array
 from aam.evaluate.numbers import number, with_limits
 from aam.evaluate.target_predictions import Subset, TargetPredictions
@@ -177,8 +177,8 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
         for one in result.comparisons
     ]
     title = "The model beside baselines"
-    tests = sum(not math.isnan(one.p) for one in result.comparisons)
-    corrected = f" (Holm, {tests} baselines)" if tests > 1 else ""
+    tests = tests_corrected_for(result.comparisons)
+    corrected = f" (Holm, {tests} baselines; of the constant one-sided, not corrected)" if tests > 1 else ""
     if brief:
         columns = ("", "samples", TITLES[key], "model minus it", "p")
         return Table(f"{title}, p corrected{corrected}" if corrected else title, columns, tuple(rows))

@@ -17,13 +17,13 @@ from aam.config_commands import ForestConfig
 from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.device.files import write_text
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.conformal import LEAST_GROUPS, LEAST_GROUPS_IN_PART, LEVEL, Conformal
 from aam.evaluate.metrics import Array
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
+from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
 from aam.predict.baseline_file import baselines_in
 from aam.predict.baselines import Columns, baselines_of, column_values, rows_for, truth_of

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from aam.device.files import read_json
-from aam.device.output_folder import RUN
 from aam.engine.run_record import Record, flatten, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
@@ -23,6 +21,8 @@ from aam.evaluate.paired_test import holm
 from aam.evaluate.prediction_file import read_predictions
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.files.atomic import read_json
+from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata
 from aam.predict.baselines import column_values, rows_for, truth_of
 from aam.report.figures.rows import Row, draw_rows
@@ -163,7 +163,7 @@ def _sentence(first: str, one: Comparison, key: str, tests: int) -> str:
     if math.isnan(one.corrected_p):
         return f"Whether {first} or {one.name} does better is not tested ({beside}): {one.groups} groups are too few."
     if one.corrected_p > SIGNIFICANT:
-        return f"{first} and {one.name} cannot be told apart ({beside}; p {number(one.corrected_p)}{corrected})."
+        return f"{first} and {one.name} are not shown to differ ({beside}; p {number(one.corrected_p)}{corrected})."
     better = (one.difference.value < 0) == (key in LOWER_IS_BETTER)
     names = (first, one.name) if better else (one.name, first)
     return f"{names[0]} does better than {names[1]} ({beside}; p {number(one.corrected_p)}{corrected})."

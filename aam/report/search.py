@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aam.device.files import write_text
 from aam.evaluate.numbers import number
+from aam.files.atomic import write_text
 from aam.report.figures.plot import BOTTOM, TOP, WIDTH, Plot, span
 from aam.report.figures.svg import Figure, standalone
 from aam.report.report_html import page_frame, templates

@@ -15,9 +15,8 @@ import torch
 
 import aam
 from aam.config import ModelConfig
-from aam.device.device import device_name, prepare_device
 from aam.device.options import RuntimeConfig
-from aam.device.platform import Facts
+from aam.device.platform import Facts, device_name, prepare_device
 from aam.device.precision import autocast, resolve_precision
 from aam.device.routing import routed
 from aam.device.verdicts import cached_verdict

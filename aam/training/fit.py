@@ -14,14 +14,13 @@ import numpy.typing as npt
 from aam.data.region import RegionProfile
 from aam.data.splits import Split, write_split
 from aam.data.study import EVALUATION, Study
-from aam.data.texts import Selected
-from aam.device.files import remove
 from aam.device.memory import keep_freed_memory
 from aam.engine.fit import fit
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import CHECKPOINTS
 from aam.engine.trainer import Trainer
 from aam.evaluate.prediction_file import write_predictions
+from aam.files.atomic import remove
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
@@ -55,7 +54,7 @@ def _notes(prepared: Prepared, run: RunDirectory, seen: Iterable[str], labelled:
 
 
 def _profile(study: Study, train_rows: npt.NDArray[np.int64]) -> RegionProfile:
-    return RegionProfile.fit(Selected(study.table.sequences, study.table.columns_of(train_rows)))
+    return RegionProfile.fit([study.table.sequences[column] for column in study.table.columns_of(train_rows)])
 
 
 def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: Path) -> SavedModel:

@@ -22,13 +22,13 @@ from aam.data.placement import ReferenceTree, read_reference
 from aam.data.splits import Split, make_splits, restricted, split_columns
 from aam.data.study import Study, load_studies, load_study
 from aam.data.targets import Covariates, Targets, optional_columns, supervised
-from aam.device.device import prepare_device
 from aam.device.distributed import SINGLE, World
-from aam.device.manifest import MANIFEST
+from aam.device.platform import prepare_device
 from aam.device.rng import generator
 from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.prediction_file import name_problems
+from aam.files.atomic import MANIFEST
 from aam.model.aam import Aam
 from aam.predict.network import AsvVectors, EncodedAsvs
 from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels

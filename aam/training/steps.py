@@ -15,8 +15,8 @@ from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.placement import read_reference
 from aam.data.study import Study, load_study
-from aam.device.decisions import decide_execution
-from aam.device.device import prepare_device
+from aam.device.attention import decide_execution
+from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
 from aam.device.timing import forward_stage, record_stages, seconds, stage
 from aam.engine.finders import StepRunner

@@ -13,7 +13,7 @@ import numpy as np
 from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.table import select_samples
-from aam.device.decisions import decide_execution
+from aam.device.attention import decide_execution
 from aam.engine.run_directory import RunDirectory
 from aam.engine.signals import Signals
 from aam.errors import InputError

@@ -98,10 +98,9 @@ def check_training() -> dict[str, object]:
 def attention_errors(device: torch.device) -> dict[str, dict[str, object]]:
     """Check torch's own attention on a device by the checks of aam; return what every back end gave.
 
-    The tolerances are those of `aam.device.attention_checks`, in float32 and bfloat16, with and without a mask.
+    The tolerances are those of `aam.device.attention`, in float32 and bfloat16, with and without a mask.
     """
-    from aam.device.attention import SDPA, call_kind
-    from aam.device.attention_checks import check_call_kind, is_wrong
+    from aam.device.attention import SDPA, call_kind, check_call_kind, is_wrong
 
     results = {}
     for dtype in (torch.float32, torch.bfloat16):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from aam.device.files import atomic_file, file_digest
+from aam.files.atomic import atomic_file, file_digest
 
 # The repository, or aam/bundled of an installed aam (setup.py).
 ROOT = Path(__file__).resolve().parents[2]

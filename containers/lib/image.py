@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aam.device.files import atomic_file, file_digest
+from aam.files.atomic import atomic_file, file_digest
 from containers.lib.engine import Engine, find_engine, run_engine, scratch_folder, why_not_build
 from containers.lib.errors import InputError, raise_if_any
 from containers.lib.files import CONTAINERS, folder_digest

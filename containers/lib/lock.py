@@ -11,7 +11,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from aam.device.files import file_digest
+from aam.files.atomic import file_digest
 from containers.lib.errors import FailedError, InputError
 from containers.lib.files import ROOT, write_text
 from containers.lib.pins import PROJECT, Pins, inputs_digest, lock_problems, read_pins, record

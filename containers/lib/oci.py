@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from aam.device.files import atomic_file
+from aam.files.atomic import atomic_file
 from containers.lib.engine import run_engine, scratch_folder
 from containers.lib.errors import InputError, raise_if_any
 from containers.lib.files import CONTAINERS

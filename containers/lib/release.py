@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aam.device.files import atomic_file
 from aam.errors import shown
+from aam.files.atomic import atomic_file
 from containers.lib.engine import scratch_folder
 from containers.lib.errors import FailedError, raise_if_any
 from containers.lib.files import CONTAINERS, ROOT

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aam.device.files import file_digest
+from aam.files.atomic import file_digest
 from containers.lib.engine import Engine, engine_environment
 from containers.lib.errors import FAILED, FailedError, InputError
 from containers.lib.files import write_text

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from aam.device.files import atomic_file, file_digest
+from aam.files.atomic import atomic_file, file_digest
 from containers.lib.errors import FailedError
 from containers.lib.files import OUTPUT, PACKAGE, ROOT, write_text
 from containers.lib.git import commit_time

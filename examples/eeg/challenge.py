@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from aam.contradictions import check_command
-from aam.device.files import write_text
 from aam.errors import InputError, shown
+from aam.files.atomic import write_text
 from aam.io.metadata import is_number
 from aam.options import given
 from examples.eeg.config import ChallengeConfig

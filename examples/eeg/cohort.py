@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.contradictions import check_command
-from aam.device.extras import import_extra
-from aam.device.output_folder import RUN, OutputFolder
 from aam.device.rng import generator
+from aam.errors import import_extra
+from aam.files.output_folder import RUN, OutputFolder
 from aam.options import given
 from examples.eeg.config import SimulateConfig
 

@@ -16,10 +16,9 @@ from rich.table import Table
 
 from aam.contradictions import check_command
 from aam.data.splits import write_split
-from aam.device.decisions import decide_execution
-from aam.device.device import prepare_device
-from aam.device.files import write_text
+from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
+from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
 from aam.engine.checkpoint import load
 from aam.engine.finders import (
@@ -34,6 +33,7 @@ from aam.engine.run import Command, run_command
 from aam.engine.run_directory import RunDirectory
 from aam.engine.run_record import training_outputs
 from aam.errors import InputError
+from aam.files.atomic import write_text
 from aam.options import given, to_dict
 from examples.eeg.baselines import baseline_predictions
 from examples.eeg.config import CARD_SHARE, CARDS, FindConfig, ModelOptions, PretrainConfig, TrainConfig, model_problems

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.splits import SUBSETS, Split, kfold, make_split, restricted
-from aam.device.extras import import_extra
 from aam.device.rng import generator
-from aam.errors import InputError
+from aam.errors import InputError, import_extra
 from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
 from examples.eeg.config import LabelOptions, RecordingOptions

@@ -24,9 +24,9 @@ from aam.data.rarefaction import rarefied_row
 from aam.data.region import RegionProfile
 from aam.data.study import EVALUATION
 from aam.data.table import SampleTable, read_table, write_biom
-from aam.device.files import atomic_file, remove
 from aam.encoders import ENCODERS
 from aam.errors import FINISHED, InputError
+from aam.files.atomic import atomic_file, remove
 from aam.io.newick import read_tree
 from aam.model.aam import Aam
 from aam.model.branches import BranchDistanceHead
@@ -97,9 +97,7 @@ def select_features(table: SampleTable, kept: np.ndarray) -> SampleTable:
     columns = np.flatnonzero(kept)
     return replace(
         table,
-        stored=csr_array(table.counts.tocsc()[:, columns].tocsr()),
-        places=None,
-        prepared=None,
+        counts=csr_array(table.counts.tocsc()[:, columns].tocsr()),
         feature_ids=tuple(table.feature_ids[column] for column in columns.tolist()),
         sequences=tuple(table.sequences[column] for column in columns.tolist()),
     )
@@ -145,7 +143,7 @@ def random_sets(sequences: Collection[str]) -> SampleTable:
     starts = np.arange(0, len(columns) + 1, ASVS_OF_A_SET)
     counts = csr_array((np.ones(len(columns), np.uint8), columns, starts), shape=(sets, len(names)))
     counts.sort_indices()
-    return SampleTable(counts, tuple(f"{SET}{number}" for number in range(sets)), names, names)
+    return SampleTable(counts, tuple(f"{SET}{number}" for number in range(sets)), tuple(names), tuple(names))
 
 
 def prepare(data: Path, output: Path) -> None:

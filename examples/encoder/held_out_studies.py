@@ -19,9 +19,9 @@ from aam.data.splits import Split, Subset
 from aam.data.study import Study, load_study
 from aam.data.table import read_table
 from aam.data.tokens import encode
-from aam.device.files import write_text
 from aam.device.options import RuntimeConfig
 from aam.errors import FINISHED
+from aam.files.atomic import write_text
 from aam.predict.saved_model import SavedModel, load_models
 from aam.report.encoder_quality import MAX_ASVS, base_table, evaluate_encoder
 from aam.report.tables import Table

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from aam.contradictions import check_command
-from aam.device.device import device_name, prepare_device
-from aam.device.files import write_text
 from aam.device.launch import run_ranks
 from aam.device.memory import peak_memory
+from aam.device.platform import device_name, prepare_device
 from aam.device.process_group import process_group
 from aam.device.processors import available_cores
 from aam.device.ranks import rank_of
 from aam.engine.options import RunConfig
 from aam.engine.trainer import LOG_STEPS, Trainer
 from aam.errors import InputError
+from aam.files.atomic import write_text
 from examples.htft.commands import MODULE, build
 from examples.htft.config import BenchmarkConfig, StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask

@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 
 from aam.contradictions import check_command
 from aam.device.distributed import World
-from aam.device.files import write_text
 from aam.device.ranks import rank_of
 from aam.device.sharding import shard_rows
 from aam.engine.checkpoint import load
@@ -24,6 +23,7 @@ from aam.engine.fit import fit_and_save
 from aam.engine.run import Command, run_command
 from aam.engine.run_directory import RunDirectory
 from aam.errors import InputError
+from aam.files.atomic import write_text
 from aam.options import given
 from examples.htft.config import EvaluateConfig, TeachConfig, TrainConfig, device_names, published, train_problems
 from examples.htft.language import LanguageModel, LanguageTask

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from aam.data.table import read_table
 from aam.data.tokens import encode
-from aam.device.extras import import_extra
-from aam.errors import InputError
+from aam.errors import InputError, import_extra
 from aam.predict.saved_model import load_model
 from examples.htft.config import TeacherOptions
 from examples.htft.language import markov_stream

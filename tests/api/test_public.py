@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import aam
-from aam.device.extras import import_extra
-from aam.errors import InputError
+from aam.errors import InputError, import_extra
 
 # A change of these lines is a change of the interface, and stands in the changelog.
 SIGNATURES = {

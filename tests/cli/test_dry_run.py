@@ -9,7 +9,7 @@ import pytest
 from aam.cli.main import main
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
-from aam.device.folder_lock import LOCK, lock_folder
+from aam.files.output_folder import LOCK, lock_folder
 
 
 @pytest.fixture(scope="module")

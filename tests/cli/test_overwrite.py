@@ -11,7 +11,7 @@ import pytest
 from aam.cli.main import main
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
-from aam.device.output_folder import OutputFolder
+from aam.files.output_folder import OutputFolder
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import aam.commands.train  # noqa: F401 (a user without rights may not be able to read it later)
 from aam.cli.main import main
 from aam.data.table import read_table, write_biom
-from aam.device.folder_lock import lock_folder
 from aam.engine.logger import RunLogger
+from aam.files.output_folder import lock_folder
 
 pytestmark = pytest.mark.slow
 

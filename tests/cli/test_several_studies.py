@@ -12,8 +12,8 @@ from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
 from aam.data.collate import draw_batch
 from aam.data.table import read_table, write_biom
-from aam.device.files import read_json
 from aam.engine.options import RunConfig
+from aam.files.atomic import read_json
 from aam.predict.saved_model import load_model
 from aam.training.build import build
 from aam.training.inputs import load_inputs

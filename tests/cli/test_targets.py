@@ -11,8 +11,8 @@ import pytest
 
 from aam.cli.main import main
 from aam.data.table import read_table
-from aam.device.files import read_json
 from aam.engine.logger import RunLogger
+from aam.files.atomic import read_json
 
 SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2 --rarefy-depth 400"
 SMALL = f"{SIZES} --batch-size 16 --device cpu --threads 1".split()

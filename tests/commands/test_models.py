@@ -15,7 +15,7 @@ from aam.config import ModelConfig
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets
-from aam.device.manifest import MANIFEST
+from aam.files.atomic import MANIFEST
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aam.device import attention, attention_checks
+from aam.device import attention
 
 SELFTEST = runpy.run_path(str(Path(__file__).parents[2] / "containers" / "inside" / "selftest.py"))
 CPU = torch.device("cpu")
@@ -22,6 +22,6 @@ def test_attention_on_the_cpu_passes_the_gate():
 
 @pytest.mark.parametrize("result", [{"forward": 1.73, "backward": 0.0, "seconds": 0.0}, {"refused": "no kernel"}])
 def test_attention_that_is_wrong_or_missing_fails(monkeypatch, result):
-    monkeypatch.setattr(attention_checks, "check_call_kind", lambda *words: {attention.SDPA: result})
+    monkeypatch.setattr(attention, "check_call_kind", lambda *words: {attention.SDPA: result})
     with pytest.raises(AssertionError, match="attention on cpu, float32, unmasked"):
         SELFTEST["attention_errors"](CPU)

@@ -73,6 +73,23 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
         load(files, rarefy_depth=0)
 
 
+def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
+    rows = ["a\tP1\tYes\t0", "b\tp1\tyes\t1", "c\tP2\tno\t0", "d\tP2\tno\t1", "e\tP3\tno\t1"]
+    files["metadata"].write_text("\n".join(["sample-id\tsubject\tsite\till", *rows]) + "\n")
+    with caplog.at_level(logging.WARNING, "aam"):
+        load(files, "site", "ill", "subject", classes=("site", "ill"), rarefy_depth=2, group_column="subject")
+    assert "'Yes', 'yes' in 'site' are different classes" in caplog.text
+    assert "'P1', 'p1' in 'subject' are different groups; if they are one, it is in several subsets" in caplog.text
+    assert "'ill' holds 0 and 1 only and is predicted as a number; --classifier makes classes" in caplog.text
+
+
+def test_a_table_with_samples_in_rows(files, tmp_path):
+    cells = [",".join([name, *map(str, row)]) for name, row in zip(NAMES, COUNTS.tolist(), strict=True)]
+    files["table"] = tmp_path / "dada2.csv"
+    files["table"].write_text("\n".join([",".join(["sample-id", *SEQUENCES]), *cells]) + "\n")
+    assert load(files, rarefy_depth=14, transpose=True).table.sample_ids == ("d", "b", "a")
+
+
 @pytest.fixture
 def deep_files(tmp_path) -> dict[str, Path]:
     """A table of 20 samples with 1001, 1002, ... 1020 reads: gut is the shallow half, oral the deep one."""

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from aam.device.device import read_facts
 from aam.device.doctor import Finding, collect_findings
-from aam.device.platform import Platform, platform_of
+from aam.device.platform import Platform, platform_of, read_facts
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """Simulated studies without signal, or with a known share of it, on which the statistics of reports are checked.
 
-``python tests/evaluate/simulations.py null|learned|learners|paired|conformal --studies 1000`` prints one table.
+``python -m tests.evaluate.simulations TABLE --studies 2000`` prints one table.
 ``null`` and ``learned`` divide the samples of a simulated table into folds and predict a target of pure noise with the
 presence kernel that `aam train --members presence` fits: the mean of a ranking metric is that of chance, its 95 %
 interval covers chance, and nothing is called better. ``learners`` cross-validates two ridge regressions of
-numbers, or of classes, that are equally good. ``paired`` and ``conformal`` draw predictions as they are.
+numbers, or of classes, that are equally good. ``paired`` and ``conformal`` draw predictions as they are. ``edge``
+is the coverage of intervals of shares near 1 or of few positives; ``chance`` and ``power`` how often a learner of
+noise, fitted anew in each of five folds, and predictions of AUROC .75 are called better than chance.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import norm
 
 from aam.config import DataConfig
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 from aam.data.splits import kfold
 from aam.data.study import Study, load_study
-from aam.evaluate import bootstrap, conformal
+from aam.evaluate import bootstrap, chance, conformal, metrics
 from aam.evaluate.comparison import SIGNIFICANT, compare_with_baselines, headline, outcome
 from aam.evaluate.paired_test import paired_p
 from aam.evaluate.target_predictions import TargetPredictions
@@ -33,6 +36,12 @@ from aam.predict.linear import Linear
 
 DEPTH = 500
 LABELS = {0: (), 2: ("no", "yes"), 3: ("low", "middle", "high")}
+# Metric, its value, samples, positives.
+EDGES = (
+    ("accuracy", 0.9, 10, 5), ("accuracy", 0.9, 20, 10), ("accuracy", 0.9, 40, 20), ("accuracy", 0.95, 40, 20),
+    ("accuracy", 0.98, 100, 50), ("auroc", 0.92, 10, 5), ("auroc", 0.92, 20, 10), ("auroc", 0.92, 40, 20),
+    ("auroc", 0.92, 100, 5), ("auroc", 0.76, 200, 10),
+)  # fmt: skip
 CHANCE = {"auroc": 0.5, "pearson": 0.0, "spearman": 0.0}
 
 
@@ -103,14 +112,19 @@ def learned_false_positives(studies: int, classes: int, groups: int, samples: in
     return {"studies": studies} | {name: outcomes.count(name) / studies for name in ("better", "worse", "untested")}
 
 
-def paired_false_positives(studies: int, key: str, groups: int) -> dict[str, float]:
-    """Return how often the paired test tells two equally good predictions apart, whose unequal groups share errors."""
+def paired_false_positives(studies: int, key: str, groups: int, dominant: bool = False) -> dict[str, float]:
+    """Return how often the paired test tells two equally good predictions apart, whose unequal groups share errors.
+
+    If `dominant`, one group has half of all samples, and each prediction has an error of its own for each group.
+    """
     draw = np.random.default_rng([groups, len(key)])
     called = 0
     for study in range(studies):
-        unit = np.repeat(np.arange(groups), draw.integers(1, 9, groups))
+        sizes = draw.integers(1, 9, groups)
+        sizes[0] = sizes[1:].sum() if dominant else sizes[0]
+        unit = np.repeat(np.arange(groups), sizes)
         size = len(unit)
-        shared, model, other = draw.normal(size=(3, groups))[:, unit] + draw.normal(size=(3, size))
+        shared, model, other = draw.normal(size=(3, groups))[:, unit] * (1 + dominant) + draw.normal(size=(3, size))
         ids, labels = tuple(map(str, range(size))), LABELS[0 if key == "mae" else 2]
         if key == "mae":
             truth, values = np.zeros(size), (shared + model, shared + other)
@@ -121,6 +135,81 @@ def paired_false_positives(studies: int, key: str, groups: int) -> dict[str, flo
         given = TargetPredictions(ids, truth, values[0], labels, groups=unit)
         called += paired_p(given, values[1], key, study) <= SIGNIFICANT
     return {"studies": studies, "told apart": called / studies}
+
+
+def edge_study(draw: np.random.Generator, key: str, value: float, samples: int, positives: int) -> TargetPredictions:
+    """Return predictions whose expected accuracy or AUROC is such a value, of so many samples."""
+    truth = (np.arange(samples) < positives).astype(np.int64)
+    if key == "accuracy":
+        score = np.where(draw.random(samples) < value, truth, 1 - truth).astype(np.float64)
+    else:
+        score = norm.cdf(draw.normal(size=samples) + np.sqrt(2) * norm.ppf(value) * truth)
+    return TargetPredictions(tuple(map(str, range(samples))), truth, np.stack([1 - score, score], axis=1), LABELS[2])
+
+
+def edge_coverage(studies: int, key: str, value: float, samples: int, positives: int) -> dict[str, float]:
+    """Return how often the interval of accuracy or AUROC holds the value that predictions have, and how wide it is."""
+    draw, limits = np.random.default_rng([samples, positives]), []
+    for study in range(studies):
+        given = edge_study(draw, key, value, samples, positives)
+        found = bootstrap.resample_metrics(
+            given.measure if key == "accuracy" else ranked_auroc, given.truth, given.predicted, given.resampling_units,
+            study, 500,
+        )  # fmt: skip
+        one = bootstrap.intervals(given, {key: found[key]})[key]
+        limits.append((one.low, one.high))
+    low, high = np.transpose(limits)
+    return {
+        "studies": studies,
+        "coverage": float(np.mean((low <= value) & (value <= high))),
+        "mean width": float(np.mean(high - low)),
+        "smallest width": float(np.min(high - low)),
+    }
+
+
+def ranked_auroc(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """The AUROC alone, which is faster than all metrics."""
+    return metrics.weighted_auroc(truth == 1, predicted[:, 1], weights)
+
+
+# n, positives, groups that share a class (none: each sample is one).
+CHANCE_STUDIES = ((300, 15, None), (200, 20, None), (100, 50, None), (300, 15, 60), (200, 40, 40))
+
+
+def labelled_study(
+    draw: np.random.Generator, samples: int, positives: int, groups: int | None
+) -> tuple[TargetPredictions, np.ndarray]:
+    """Return samples in five folds of whole groups, which share a class, and 30 numbers of each that say nothing."""
+    units = groups or samples
+    unit = np.arange(samples) * units // samples
+    case = draw.permutation(units) < round(positives * units / samples)
+    inputs = draw.normal(size=(samples, 30))
+    if groups:
+        inputs += 0.7 * draw.normal(size=(units, 30))[unit]
+    fold, truth = (draw.permutation(units) % 5)[unit], case[unit].astype(np.int64)
+    given = TargetPredictions(
+        tuple(map(str, range(samples))), truth, np.full((samples, 2), 0.5), LABELS[2], fold=fold,
+        groups=unit if groups else None,
+    )  # fmt: skip
+    return given, inputs
+
+
+def called_better(studies: int, samples: int, positives: int, groups: int | None, shift: float = 0.0) -> float:
+    """Return how often a learner of noise is called better than chance or, with a `shift`, fixed scores are.
+
+    The learner is the mean of one class minus that of the other, of all learners the one whose folds share most.
+    """
+    draw, called = np.random.default_rng([samples, positives]), 0
+    for study in range(studies):
+        given, inputs = labelled_study(draw, samples, positives, groups)
+        score = draw.normal(size=samples) + shift * given.truth
+        for test in (given.fold == fold for fold in range(0 if shift else 5)):
+            centre = given.truth[~test] - given.truth[~test].mean()
+            score[test] = inputs[test] @ (centre @ inputs[~test])
+        probability = norm.cdf(score / score.std())
+        given = replace(given, predicted=np.stack([1 - probability, probability], axis=1))
+        called += chance.permutation_p(given, study, 499) <= SIGNIFICANT
+    return called / studies
 
 
 def _ridge(inputs: np.ndarray, truth: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -214,6 +303,17 @@ def tables(name: str, studies: int) -> Iterator[tuple[str, dict[str, float]]]:
         for key in ("mae", "accuracy", "auroc"):
             for groups in (6, 10, 20, 40):
                 yield f"{key}, {groups} groups", paired_false_positives(studies, key, groups)
+        yield "auroc, 20 groups, one with half of all samples", paired_false_positives(studies, "auroc", 20, True)
+    if name == "edge":
+        for key, value, samples, positives in EDGES:
+            title = f"{key} {value:g}, {samples} samples, {positives} positive"
+            yield title, edge_coverage(studies, key, value, samples, positives)
+    if name == "chance":
+        for cell in CHANCE_STUDIES:
+            yield str(cell), {"called better": called_better(studies, *cell)}
+    if name == "power":
+        for cell in CHANCE_STUDIES[:3]:
+            yield str(cell), {"called better": called_better(studies, *cell, shift=np.sqrt(2) * norm.ppf(0.75))}
     if name == "conformal":
         for dominant in (False, True):
             for groups in (20, 40, 80):
@@ -223,7 +323,9 @@ def tables(name: str, studies: int) -> Iterator[tuple[str, dict[str, float]]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("null", "learned", "learners", "paired", "conformal"))
+    parser.add_argument(
+        "table", choices=("null", "learned", "learners", "paired", "edge", "chance", "power", "conformal")
+    )
     parser.add_argument("--studies", type=int, default=1000)
     chosen = parser.parse_args()
     for title, row in tables(chosen.table, chosen.studies):

@@ -101,4 +101,4 @@ def test_worse_than_the_mean_of_the_batch_is_not_hardly_better():
     draw = np.random.default_rng(0)
     truth, batch = draw.normal(size=60), np.repeat(["a", "b"], 30)
     given = TargetPredictions(tuple(map(str, range(60))), truth, draw.normal(size=60), batch=batch)
-    assert batch_sentences(given, "run")[1] == "Inside a run the model does not do better than that run's mean."
+    assert batch_sentences(given, "run")[1] == "Inside a run the model is not seen to do better than that run's mean."

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.evaluate import bootstrap, metrics, paired_test
+from aam.evaluate import bootstrap, chance, metrics, paired_test
 from aam.evaluate.baselines import MAJORITY, Baseline
 from aam.evaluate.comparison import compare_with_baselines, outcome
 from aam.evaluate.target_predictions import TargetPredictions
-from tests.evaluate.simulated import median, numeric, two_classes
+from tests.evaluate.simulated import majority, median, numeric, two_classes
 
 
 def outcomes(predictions: TargetPredictions, *baselines: Baseline, key: str = "mae") -> list[str]:
@@ -63,7 +64,10 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
     given = TargetPredictions(given.sample_ids, truth, given.predicted, given.labels, fold)
     comparison = compare_with_baselines(given, [Baseline(MAJORITY, flipped)], seed=0, repeats=20)[0]
     assert sklearn.metrics.roc_auc_score(truth, flipped[:, 1]) < 0.4
-    assert comparison.metrics["auroc"] == bootstrap.Interval(0.5, 0.5, 0.5)
+    assert comparison.metrics["auroc"].value == 0.5
+    assert math.isnan(comparison.metrics["auroc"].low)
+    model = bootstrap.metrics_with_intervals(given, 0, 20)["auroc"]
+    assert comparison.difference == bootstrap.Interval(model.value - 0.5, model.low - 0.5, model.high - 0.5)
     assert comparison.metrics["auprc"].value == pytest.approx(truth.mean())
     assert comparison.metrics["accuracy"].value == (truth != fold).mean()
 
@@ -71,13 +75,28 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
 def test_outcomes():
     given = numeric(0.5)
     assert outcomes(given, median(given)) == ["better"]
-    assert outcomes(numeric(1.0), median(given), Baseline("alike", numeric(1.0, seed=5).predicted))[1] == "tied"
+    assert outcomes(numeric(1.0), median(given), Baseline("alike", numeric(1.0, seed=5).predicted))[1] == "not shown"
     assert outcomes(given, median(given), Baseline("good", numeric(0.1, seed=5).predicted))[1] == "worse"
     assert outcomes(given, median(given), Baseline("bad", numeric(0.9, seed=5).predicted))[1] == "better"
     # Always a fiftieth further off: p is small, and still it has nearly all of the gain.
     close = given.truth + (given.predicted - given.truth) * 1.02
-    assert outcomes(given, median(given), Baseline("close", close)) == ["better", "nearly tied"]
+    assert outcomes(given, median(given), Baseline("close", close)) == ["better", "close"]
     assert outcomes(given, median(given), Baseline("trees", close, trivial=False)) == ["better", "better"]
+
+
+def test_the_test_against_the_constant_is_one_sided_and_not_corrected_with_the_others():
+    """AUROC .889 with 15 positives in five folds "could not be told from chance": two-sided, and times two."""
+    given, alike = numeric(1.0), Baseline("alike", numeric(1.0, seed=5).predicted)
+    constant, other = compare_with_baselines(given, [median(given), alike], seed=0, repeats=20)
+    assert constant.p == constant.corrected_p == paired_test.paired_p(given, median(given).predicted, "mae", 0) / 2
+    assert other.corrected_p == other.p
+    assert outcomes(numeric(5.0), median(given)) == ["worse"]
+    rare = two_classes(2.0, 300)
+    rare = replace(rare, truth=np.where(np.arange(300) % 20, 0, rare.truth), fold=np.arange(300) % 5)
+    (constant,) = compare_with_baselines(rare, [majority(rare)], seed=0, repeats=20)
+    assert constant.p == constant.corrected_p == chance.permutation_p(rare, 0)
+    flipped = replace(two_classes(2.0), predicted=two_classes(2.0).predicted[:, ::-1])
+    assert outcomes(flipped, majority(flipped), key="auroc") == ["worse"]
 
 
 @pytest.mark.parametrize(("groups", "expected"), [(1, "untested"), (5, "untested"), (6, "better")])

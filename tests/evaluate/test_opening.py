@@ -49,7 +49,7 @@ def test_a_model_that_is_no_better_than_a_constant_is_doubted():
         )
         words = opening_of_target(result)
         assert [said for said in (tie, worse) if f"keep in mind: {said}" in words] == [said for said in [doubt] if said]
-        assert ("corrected for 2 baselines)" in words) == bool(doubt)
+        assert (", one-sided)" in words) == bool(doubt)
 
 
 def test_one_class_for_all_samples_is_said():

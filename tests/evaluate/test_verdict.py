@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,22 +21,23 @@ def said(predictions: TargetPredictions, *baselines: Baseline, batch: str = "bat
     return verdict(predictions, compare_with_baselines(predictions, baselines, seed=0, repeats=200), batch)
 
 
-def test_a_model_without_signal_is_said_to_tie_the_median():
+def test_a_model_without_signal_is_not_shown_to_be_better_than_the_median():
     given = numeric(0.5)
     shuffled = np.random.default_rng(1).permutation(given.truth) * 0.05
     empty = TargetPredictions(given.sample_ids, given.truth, shuffled)
     (only,) = said(empty, median(empty))
-    assert only.startswith("The training median ties the model (MAE 0.")
-    assert only.endswith("): by its MAE what it learned cannot be told from chance.")
+    assert only.startswith("The model is not shown to do better than the training median (MAE 0.")
+    assert only.endswith(", one-sided).")
     assert "; p " in only
 
 
 def test_a_model_that_is_better_is_said_to_be():
     given = numeric(0.3)
-    (only,) = said(given, median(given), Baseline(DEPTH, numeric(0.9, seed=4).predicted))
-    assert only.startswith("The model (MAE 0.")
-    assert " does better than the training median (0." in only
-    assert " and depth alone (0." in only
+    first, second = said(given, median(given), Baseline(DEPTH, numeric(0.9, seed=4).predicted))
+    assert first.startswith("The model (MAE 0.")
+    assert " does better than the training median (0." in first
+    assert first.endswith("; p below 0.001, one-sided).")
+    assert " does better than depth alone (0." in second
 
 
 def test_the_median_of_the_study_that_ties_is_named():
@@ -50,10 +52,10 @@ def test_the_median_of_the_study_that_ties_is_named():
     )
     sentences = said(given, median(given), Baseline("the study's median", medians), batch="study")
     text = "\n".join(sentences)
-    assert "The study's median ties the model (MAE 2." in text
+    assert "The model is not shown to do better than the study's median (MAE 2." in text
     assert "The study's median explains most of the target (R2 0.9" in text
     assert "Within a study, against each study's own mean, R2 is" in text
-    assert "Inside a study the model does not do better than that study's mean." in text
+    assert "Inside a study the model is not seen to do better than that study's mean." in text
     assert "Samples of one study are in several folds" in text
     whole = TargetPredictions(given.sample_ids, truth, given.predicted, fold=study, batch=study)
     text = "\n".join(said(whole, median(whole), batch="study"))
@@ -74,11 +76,11 @@ def test_depth_that_separates_the_classes_is_named():
     assert not any("separate" in one for one in said(strong, majority(strong), Baseline(DEPTH, weak.predicted)))
 
 
-def test_a_tie_in_all_but_the_interval_is_said_to_be_one():
+def test_a_baseline_with_nearly_all_of_the_gain_is_said_to_come_close():
     given = numeric(0.3)
     close = given.truth + (given.predicted - given.truth) * 1.02
     text = said(given, median(given), Baseline(DEPTH_AND_RICHNESS, close))
-    assert text[1].startswith("Depth and richness alone practically tie the model (MAE 0.")
+    assert text[1].startswith("Depth and richness alone come close to the model (MAE 0.")
     assert text[1].endswith("% of the model's gain over the training median.")
 
 
@@ -97,9 +99,9 @@ def test_point_7_few_groups_are_not_tested_and_the_correction_is_said():
     assert few[0].startswith("Whether the model does better than the training median is not tested (MAE ")
     assert few[-1].startswith("5 groups are too few for intervals and tests, 6 are needed: nothing is shown")
     assert not any("does better than the training median (" in one for one in few)
-    both = (median(given), Baseline(DEPTH, numeric(0.9, seed=4).predicted))
-    assert said(given, *both)[0].endswith(", each p corrected for 2 baselines (Holm).")
-    lowest = said(numeric(0.3, groups=np.arange(200) % 6), *both)
+    others = [Baseline(name, numeric(0.9, seed=4).predicted) for name in (DEPTH, "richness alone")]
+    assert said(given, median(given), *others)[1].endswith(", each p corrected for 2 baselines (Holm).")
+    lowest = said(numeric(0.3, groups=np.arange(200) % 6), median(given), *others)
     assert "With 6 groups and 2 baselines the smallest possible corrected p is 0.0625" in "\n".join(lowest)
 
 
@@ -156,13 +158,15 @@ def test_a_baseline_of_few_samples_solves_nothing():
     assert not any("explains most of the target" in one for one in text)
 
 
-def test_a_tie_in_accuracy_is_not_said_of_everything_learned():
+def test_what_is_not_shown_is_said_of_its_metric_alone():
     """Pearson was 0.66 where nothing was said to be learned, by a tie in MAE."""
     truth = np.append(np.zeros(180, np.int64), [1, 2] * 10)
     ranked = np.tile([0.9, 0.05, 0.05], (200, 1)) - 0.3 * (truth > 0)[:, None] * np.array([1, -0.5, -0.5])
     given = TargetPredictions(tuple(map(str, range(200))), truth, ranked, ("a", "b", "c"))
     (only,) = said(given, majority(given, 3))
-    assert only.endswith("): by its accuracy what it learned cannot be told from chance.")
+    assert only.startswith(
+        "The model is not shown to do better than the majority class (accuracy 0.900 against 0.900; p"
+    )
 
 
 def test_validation_samples_are_named_where_the_model_does_better_on_them():
@@ -192,7 +196,7 @@ def test_what_is_unknown_is_a_dash():
     assert number(math.nan) == "-"
 
 
-def test_learned_baselines_that_tie_are_listed_in_one_sentence():
+def test_learned_baselines_that_are_not_beaten_are_listed_in_one_sentence():
     given = two_classes(1.0)
     draw = np.random.default_rng(7)
     close = [
@@ -201,7 +205,15 @@ def test_learned_baselines_that_tie_are_listed_in_one_sentence():
     ]
     text = said(given, majority(given), *close)
     (one,) = [sentence for sentence in text if "random forest" in sentence]
-    assert one.startswith("Learned baselines that tie the model (AUROC 0.")
+    assert one.startswith("Learned baselines that the model (AUROC 0.")
     assert one.count("p 1.00") == 2
     (single,) = [sentence for sentence in said(given, majority(given), close[0]) if "andom forest" in sentence]
-    assert single.startswith("Random forest ties the model")
+    assert single.startswith("The model is not shown to do better than random forest (AUROC 0.")
+
+
+def test_no_difference_is_called_equality():
+    """A difference that was not shown was called a tie, and that nothing could be told from chance."""
+    for given in (numeric(1.0), numeric(0.99, fold=np.arange(200) % 5)):
+        text = " ".join(said(given, median(given), Baseline(DEPTH, numeric(1.0, seed=4).predicted)))
+        assert "is not shown to do better than" in text
+        assert not re.search(r"\bties?\b|told from|told apart|no better", text)

@@ -12,8 +12,8 @@ from aam.cli.main import main
 from aam.config import DataConfig
 from aam.data.study import load_study
 from aam.data.table import read_table
-from aam.device.manifest import MANIFEST
 from aam.errors import FINISHED
+from aam.files.atomic import MANIFEST
 from aam.predict.saved_model import load_model
 from examples.encoder import __main__ as encoder
 from examples.encoder.__main__ import ASVS_OF_A_SET, Source, prevalent, random_sets

@@ -30,16 +30,15 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig
-from aam.data.prepare import write_prepared
 from aam.data.region import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
-from aam.device.manifest import write_manifest
 from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
 from aam.evaluate.prediction_file import read_predictions
-from aam.io.biom_writing import write_hdf5
+from aam.files.atomic import write_manifest
+from aam.io.biom import write_hdf5
 from aam.io.fasta import read_fasta
 from aam.io.matrices import read_distances
 from aam.io.metadata import read_metadata
@@ -82,7 +81,6 @@ READERS: dict[str, Reader] = {
     "distances.tsv": read_distances, "distances.qza": read_distances, "split.tsv": read_split,
     "predictions.tsv": read_predictions, "toml": lambda p: read_config(p, PretrainConfig()),
     "run.json": lambda p: read_config(p, PretrainConfig()), "checkpoint": load, "model": _model,
-    "prepared": _table,
 }  # fmt: skip
 
 
@@ -94,11 +92,13 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     features = ["".join(rng.choice(list("ACGT"), 20)) for _ in range(9)]
     samples = [f"s{row}" for row in range(7)]
     write_hdf5(folder / "a.biom", [counts], samples, features)
-    write_prepared(folder / "a.prepared", folder / "a.biom")
     rows, columns = counts.T.nonzero()
     data = [[int(r), int(c), int(counts[c, r])] for r, c in zip(rows, columns, strict=True)]
-    text = {"rows": [{"id": f, "metadata": None} for f in features], "columns": [{"id": s} for s in samples]}
+    text = {
+        name: [{"id": i, "metadata": None} for i in ids] for name, ids in (("rows", features), ("columns", samples))
+    }
     text |= {"matrix_type": "sparse", "shape": [9, 7], "data": data, "format": "Biological Observation Matrix 1.0.0"}
+    text |= {"id": None, "type": "OTU table", "generated_by": "", "date": "", "matrix_element_type": "int"}
     (folder / "a.json").write_text(json.dumps(text))
     lines = ["#OTU ID\t" + "\t".join(samples)]
     lines += ["\t".join([f, *map(str, row)]) for f, row in zip(features, counts.T.toarray().tolist(), strict=True)]

@@ -10,16 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 import aam
 from aam.config import DataConfig, ModelConfig
 from aam.data.region import RegionProfile
-from aam.data.targets import Scale, Targets, TargetSpec
-from aam.device.manifest import MANIFEST, write_manifest
+from aam.data.study import Study
+from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
+from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.heads import HeadConfig
+from aam.predict.blend import LEARNERS, fit_blend
+from aam.predict.features import BUCKETS, Samples
 from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 
@@ -170,7 +174,7 @@ def test_a_model_of_another_version_is_refused(folder):
 
 
 def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
-    monkeypatch.setattr("aam.device.files.MAX_JSON", 100)
+    monkeypatch.setattr("aam.files.atomic.MAX_JSON", 100)
     with pytest.raises(InputError, match="larger than"):
         load_model(folder, CPU)
 
@@ -205,3 +209,90 @@ def test_no_file_holds_code(folder):
     for path in folder.iterdir():
         head = path.read_bytes()[:16]
         assert head.startswith(b"{") or head[8:9] == b"{", path.name
+
+
+# --- learners beside a network, and without one -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def blended(study_of, tiny) -> tuple[Study, SavedModel]:
+    """A study and a model of all learners but the network, of a number and two kinds of classes."""
+    study, rng = study_of(**tiny(samples=40, asvs=30)), np.random.default_rng(0)
+    classes = TargetSpec("site", "class", ("gut", "mouth", "skin")), TargetSpec("case", "class", ("no", "yes"))
+    targets = Targets((TargetSpec("age", "numeric", (), "zscore", Scale(3.0, 2.0), bounds=(0.0, 9.0)), *classes))
+    study = dataclasses.replace(
+        study,
+        target=rng.normal(size=(40, 1)).astype(np.float32),
+        label=np.stack([rng.integers(0, 3, 40), rng.integers(0, 2, 40)], axis=1),
+        category=rng.integers(0, 3, (40, 1)),
+        covariate=rng.normal(size=(40, 1)).astype(np.float32),
+    )
+    blend = fit_blend(study, targets, np.arange(40), None, 0, tuple(LEARNERS))
+    profile = RegionProfile.fit(study.table.sequences)
+    notes = {"seen_samples": []}
+    saved = SavedModel(
+        None, DataConfig(), ModelConfig(), HeadConfig(), 40, 0, targets, profile, notes, Covariates(), blend
+    )
+    return study, saved
+
+
+def outputs(study, saved) -> list[np.ndarray]:
+    scores = saved.blend.scores(saved.blend.inputs(Samples.rarefied(study, np.arange(9), [-2, -3])))
+    return [*saved.blend.blend(scores), *(values for of_target in scores for values in of_target.values())]
+
+
+def test_a_model_without_a_network_holds_none(blended, tmp_path):
+    study, saved = blended
+    save_model(tmp_path / "model", saved)
+    names = ["learners.safetensors", "manifest.json", "model.json", "profile.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
+    loaded = load_model(tmp_path / "model", CPU)
+    assert (loaded.network, loaded.reference, loaded.device, loaded.blend.network_weight) == (None, None, CPU, 0.0)
+    for values, expected in zip(outputs(study, loaded), outputs(study, saved), strict=True):
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="it has no network, only 'presence', 'kernel', 'forest'"):
+        _ = loaded.required_network
+
+
+def as_format_1(folder: Path, saved: SavedModel) -> None:
+    """Rewrite the learners of a folder as aam wrote them in format 1."""
+    vocabulary, levels = (saved.blend.features[name] for name in ("presence", "covariates"))
+    arrays, targets = {"sequences": vocabulary.sequences_}, []
+    for number, fitted in enumerate(saved.blend.fitted):
+        facts = {}
+        for name, learner in fitted.learners.items():
+            if name == "forest":
+                parts, facts[name] = learner.trees_, {"kind": "forest", "classes": learner.n_classes}
+            else:
+                coefficients = {"kmers": np.zeros((BUCKETS, len(learner.intercept_))), **learner.coef_}
+                parts = {"asvs": coefficients.pop("presence"), **coefficients, "bias": learner.intercept_}
+                facts[name] = {"kind": "kernel", "penalty": learner.alpha_, "range": None}
+                if not learner.n_classes:
+                    parts["thresholds"], facts[name]["range"] = learner.thresholds_, learner.range_
+                if learner.n_classes == 2:
+                    parts["base_rates"] = learner.base_rates_
+            arrays |= {f"{number}.{name}.{part}": values for part, values in parts.items()}
+        targets.append({"members": facts, "weights": fitted.weights, "power": fitted.power})
+    described = {"vocabulary": {"levels": levels.levels_, "numbers": levels.numbers_}, "targets": targets}
+    (folder / "members.json").write_text(json.dumps(described))
+    safetensors.numpy.save_file(arrays, folder / "members.safetensors")
+    (folder / "learners.safetensors").unlink()
+    rewrite(folder, format=1)
+
+
+def test_models_of_format_1_are_read(blended, saved, study, tmp_path):
+    tables, old = blended
+    both = dataclasses.replace(old, network=saved.network, model=saved.model, heads=saved.heads)
+    save_model(tmp_path / "blended", both)
+    as_format_1(tmp_path / "blended", both)
+    loaded = load_model(tmp_path / "blended", CPU)
+    for values, expected in zip(outputs(tables, loaded), outputs(tables, old), strict=True):
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
+    save_model(tmp_path / "alone", saved)
+    rewrite(tmp_path / "alone", format=1)
+    alone = load_model(tmp_path / "alone", CPU)
+    assert [fitted.weights for fitted in alone.blend.fitted] == [{"deep": 1.0}] * 2
+    predicted, expected = (
+        run_model(model.network, study, np.arange(9), CPU, RuntimeConfig()) for model in (alone, saved)
+    )
+    np.testing.assert_array_equal(predicted.target, expected.target)

@@ -48,6 +48,6 @@ def comparison_figures(
         "differences", f"Paired differences of {title}", f"Model minus baseline: {listed}.",
         plot.width, plot.height, plot.body,
         f"{side.capitalize()} of the line the model is better. Bars are paired 95 % intervals: both are resampled "
-        f"together; a bar that crosses the line is a tie.{few}", legend[1:],
+        f"together; a bar that crosses the line shows no difference.{few}", legend[1:],
     )  # fmt: skip
     return [values, differences]

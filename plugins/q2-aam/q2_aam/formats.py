@@ -11,9 +11,8 @@ import qiime2
 from q2_types.sample_data import SampleData
 from qiime2.plugin import SemanticType, ValidationError, model
 
-from aam.device.files import read_json
-from aam.device.manifest import verify_manifest
 from aam.errors import InputError
+from aam.files.atomic import read_json, verify_manifest
 
 AmpliconEncoder = SemanticType("AmpliconEncoder")
 AmpliconModel = SemanticType("AmpliconModel")

@@ -10,8 +10,7 @@ from scipy import sparse
 
 import aam
 from aam.errors import InputError
-from aam.io import biom_writing
-from aam.io.biom_writing import CREATED, write_hdf5
+from aam.io.biom import CREATED, write_hdf5
 
 SAMPLES, FEATURES = 500, 90
 
@@ -82,12 +81,10 @@ def test_the_bytes_are_those_of_biom_format(tmp_path, counts):
     assert write(tmp_path / "table.biom", counts).read_bytes() == (tmp_path / "biom").read_bytes()
 
 
-def test_parts_change_no_byte_and_leave_nothing_behind(tmp_path, counts, monkeypatch):
+def test_parts_change_no_byte_and_leave_nothing_behind(tmp_path, counts):
     expected = write(tmp_path / "whole", counts).read_bytes()
-    monkeypatch.setattr(biom_writing, "SLAB", 1_000)
     parts = [counts[start : start + 37] for start in range(0, SAMPLES, 37)]
-    write_hdf5(
-        tmp_path / "parts", parts, [f"s{row}" for row in range(SAMPLES)], [f"f{column}" for column in range(FEATURES)]
-    )
+    names = ([f"s{row}" for row in range(SAMPLES)], [f"f{column}" for column in range(FEATURES)])
+    write_hdf5(tmp_path / "parts", parts, *names)
     assert (tmp_path / "parts").read_bytes() == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]

@@ -1,8 +1,9 @@
-"""Files and folders that are written atomically, and files that are read within limits."""
+"""Files and folders that appear whole, limits of what is read, manifests."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import socket
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from aam.device.files import (
+from aam.errors import InputError
+from aam.files.atomic import (
+    MANIFEST,
     atomic_file,
     atomic_folder,
     check_writable,
@@ -21,9 +24,10 @@ from aam.device.files import (
     read_json,
     remove_partial,
     seen_from_here,
+    verify_manifest,
+    write_manifest,
     write_text,
 )
-from aam.errors import InputError
 
 
 def names(folder: Path) -> list[str]:
@@ -230,3 +234,44 @@ def test_json_that_cannot_be_read_is_bad_input(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_json(path, 2 << 20)
+
+
+# --- manifests -----------------------------------------------------------------------------------------------
+
+
+def test_a_manifest_names_files_of_its_folder_only(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("1")
+    (tmp_path / "secret").write_text("2")
+    write_manifest(tmp_path / "in")
+    verify_manifest(tmp_path / "in")
+    manifest = json.loads((tmp_path / "in" / "manifest.json").read_text())
+    digest = {"bytes": 1, "sha256": file_digest(tmp_path / "secret")}
+    for name in ("../secret", str(tmp_path / "secret"), "x" * 5000, "a\0b"):
+        manifest["files"] = {name: digest}
+        (tmp_path / "in" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(InputError, match="missing or damaged"):
+            verify_manifest(tmp_path / "in")
+
+
+def test_every_file_that_differs_is_named(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    write_manifest(tmp_path)
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").unlink()
+    with pytest.raises(InputError) as caught:
+        verify_manifest(tmp_path)
+    assert caught.value.problems == tuple(
+        f"{tmp_path}/{name}: missing or damaged (its checksum differs)" for name in ("a", "b")
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[]", "damaged"), ('{"format": 1}', "damaged"), ('{"format": 9, "files": {}}', "format 9")],
+)
+def test_a_manifest_of_another_form_is_refused(tmp_path, content, message):
+    (tmp_path / MANIFEST).write_text(content)
+    with pytest.raises(InputError, match=message):
+        verify_manifest(tmp_path)

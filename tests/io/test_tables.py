@@ -1,4 +1,4 @@
-"""The classic tab-separated table: what is read, and what is refused with its line."""
+"""Tables of text: what is read, and what is refused with its line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from aam.data.table import read_table
-from tests.data.small_tables import dense, read_or_refused, refused
+from tests.data.small_tables import COUNTS, ORDER, SAMPLES, biom_table, dense, read_or_refused, refused, save_hdf5
+from tests.data.small_tables import SEQUENCES as SEQUENCES_OF_TABLE
 
 TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
 
@@ -26,7 +27,8 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("x") + "TT\t\t1\n", ["line 4: sample 's2' has 'x'", "line 5: sample 's1' has ''"]),
         (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
         (TSV.format("1\t2"), ["line 4 has 4 columns, expected 3"]),
-        (TSV.format("1") + "\nTT\t1\t1\n", ["line 5 has 1 columns, expected 3"]),
+        (TSV.format("1") + "\nTT\t1\n", ["line 6 has 2 columns, expected 3", "separated by tabs"]),
+        (TSV.format('"1'), ["the row that begins on line 4 cannot be read"]),
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
         (TSV.format("1").replace("s2", "s1"), ["1 sample ids occur more than once: 's1'"]),
@@ -40,7 +42,10 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
         ("", ["the file is empty"]),
         ("\n \n", ["the file is empty"]),
-        ("sample\tACGT\ns1\t1\n", ["line 1 begins with 'sample'", "#OTU ID", "features in rows"]),
+        ("name|ACGT\ns1|1\n", ["line 1 begins with 'name|ACGT'", "#OTU ID", "features in rows"]),
+        ("name,s1\nACGT,1\n", ["line 1 begins with 'name' (cells separated by commas)"]),
+        ("# nothing\n", ["nothing but comments"]),
+        ("sample\tACGT\ns1\t1\n", ["samples are in rows", "pass --transpose"]),
         (gzip.compress(b"x", mtime=0), ["gunzip"]),
     ],
 )
@@ -56,6 +61,51 @@ def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path)
     path = tmp_path / "t.tsv"
     path.write_text("#OTU ID\ts1\ts2\ts3\nACGT\t1.0\t0\t2e3\nGG\t0\t0.0\t 5\n")
     assert dense(read_table(path)).tolist() == [[1, 0], [0, 0], [2000, 5]]
+
+
+SEQUENCES = ("ACGT" * 5, "CCGT" * 5)
+# The same table as spreadsheets, R's write.table and write.csv, and DADA2 write it.
+SPELLINGS = {
+    "commas": "#OTU ID,s1,s2\n{0},1,0\n{1},2,3\n",
+    "semicolons": "feature-id;s1;s2;taxonomy\n{0};1;0;k__B, p__F\n{1};2;3;k__B\n",
+    "write.table": '"s1"\t"s2"\n"{0}"\t1\t0\n"{1}"\t2\t3\n',
+    "write.csv": '"","s1","s2"\n"{0}",1,0\n"{1}",2,3\n',
+    "blank lines": "\n#OTU ID\ts1\ts2\n\n{0}\t1\t0\n{1}\t2\t3\n",
+}
+DADA2 = ['"","{0}","{1}"\n"s1",1,2\n"s2",0,3\n', '"{0}"\t"{1}"\n"s1"\t1\t2\n"s2"\t0\t3\n']
+DADA2 += ["sample-id\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_delimiters_and_row_names_of_r(tmp_path, spelling):
+    path = tmp_path / "t.csv"
+    path.write_text(SPELLINGS[spelling].format(*SEQUENCES))
+    table = read_table(path)
+    assert (table.sample_ids, table.sequences) == (("s1", "s2"), SEQUENCES)
+    assert dense(table).tolist() == [[1, 2], [0, 3]]
+
+
+@pytest.mark.parametrize("text", DADA2)
+def test_samples_in_rows_need_transpose(tmp_path, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text.format(*SEQUENCES))
+    assert "samples are in rows and features in columns" in refused(path)
+    table = read_table(path, transpose=True)
+    assert (table.sample_ids, table.sequences) == (("s1", "s2"), SEQUENCES)
+    assert dense(table).tolist() == [[1, 2], [0, 3]]
+
+
+def test_transpose_holds_for_every_format(tmp_path):
+    turned = biom_table(COUNTS.T, SEQUENCES_OF_TABLE, SAMPLES)
+    table = read_table(save_hdf5(turned, tmp_path / "t.biom"), transpose=True)
+    assert table.sample_ids == tuple(SAMPLES)
+    assert dense(table).tolist() == COUNTS[:, ORDER].tolist()
+
+
+def test_files_of_aam_prepare_are_no_longer_read(tmp_path):
+    path = tmp_path / "t.prepared"
+    path.write_bytes(bytes(8) + b'{"__metadata__": {"aam-table": "1"')
+    assert "written by `aam prepare`, which is no longer needed" in refused(path)
 
 
 cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])

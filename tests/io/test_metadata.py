@@ -105,6 +105,39 @@ def test_rows_may_end_early_and_columns_may_trail(read):
     assert metadata.columns == {"a": ("1", "1", ""), "b": ("", "2", "")}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sample-id,age,site\ns1,1.5,"gut, oral"\n',
+        "#SampleID;age;site\ns1;1.5;gut, oral\n",
+        '"age"\t"site"\n"s1"\t1.5\t"gut, oral"\n',
+        '"","age","site"\n"s1",1.5,"gut, oral"\n',
+    ],
+)
+def test_delimiters_and_row_names_of_r(read, text):
+    metadata = read(text)
+    assert metadata.ids == ("s1",)
+    assert metadata.columns == {"age": ("1.5",), "site": ("gut, oral",)}
+
+
+def test_decimal_commas(read, tmp_path):
+    metadata = read("id\tph\tcity\tboth\ns1\t0,5\ta,b\t1\ns2\t-1,5e3\t1,5\t1,5\ns3\tNA\tx\t\n")
+    with pytest.raises(InputError) as error:
+        metadata.require(["ph", "city", "both"])
+    assert len(error.value.problems) == 2
+    assert "column 'ph' has numbers with decimal commas, such as '0,5'; pass --decimal ," in error.value.problems[0]
+    metadata = read_metadata(tmp_path / "metadata.tsv", decimal=",")
+    np.testing.assert_array_equal(metadata.numbers("ph", metadata.ids), [0.5, -1500, np.nan])
+    np.testing.assert_array_equal(metadata.numbers("both", metadata.ids), [1, 1.5, np.nan])
+    assert metadata.kinds == {"ph": "numeric", "city": "categorical", "both": "numeric"}
+    read("id\tph\n#q2:types\tcategorical\ns1\t0,5\n").require(["ph"])
+
+
+def test_spellings_of_one_value(read):
+    metadata = read("id\ta\tb\ns1\tYes\t1\ns2\tyes\t1.0\ns3\tno\t2\n")
+    assert (metadata.spellings("a"), metadata.spellings("b")) == ([("Yes", "yes")], [("1", "1.0")])
+
+
 def test_types_directive(read):
     head = "id\tplate\tage\tfree\n#q2:types\tCategorical\tnumeric\t\n"
     metadata = read(head + "s1\t1\t2\t3\n")
@@ -152,8 +185,8 @@ def test_no_numbers(value):
         ("# only\n", "empty or nothing but comments"),
         ("sample-id\tage\n", "no samples below"),
         ("sample-id\tage\n#q2:types\tnumeric\n", "no samples below"),
-        ("name\tage\ns1\t1\n", "line 1 begins with 'name', expected a tab-separated header"),
-        ("sample-id,age\ns1,1\n", "commas instead of tabs?"),
+        ("name\tage\ns1\t1\n", "line 1 begins with 'name' (cells separated by tabs), expected a header"),
+        ("name;age\ns1;1\n", "line 1 begins with 'name' (cells separated by semicolons)"),
         ("#q2:types\tnumeric\nid\ta\ns1\t1\n", "begins with '#q2:types'"),
         ("id\ta\t\tb\ns1\t1\t2\t3\n", "column '3' has no name"),
         ("id\ta\tb\ta\ns1\t1\t2\t3\n", "columns of the same name: 'a'"),

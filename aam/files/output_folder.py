@@ -2,23 +2,36 @@
 
 A listed name is the path of a file below the folder. Its parts may hold ``*``, as in ``figures/*.svg``, and a last part
 ``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty.
+
+A lock says which process writes there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
-from aam.device.files import PARTIAL, REPLACED, check_writable, partial_folder, put_folder, read_json, write_text
-from aam.device.folder_lock import LOCK
-from aam.device.manifest import MANIFEST
 from aam.errors import InputError, shown
+from aam.files.atomic import (
+    MANIFEST,
+    PARTIAL,
+    REPLACED,
+    check_writable,
+    partial_folder,
+    put_folder,
+    read_json,
+    write_text,
+)
+
+log = logging.getLogger("aam")
 
 # The description of what a command has done, in the folder of its results.
 RUN = "run.json"
@@ -26,6 +39,8 @@ LIST = "outputs"
 
 # What ``--memory-profile`` adds.
 MEMORY = ("memory.json", "memory.png", "memory.pickle")
+
+LOCK = ".lock"
 
 HIDDEN = (LOCK, PARTIAL, REPLACED)
 
@@ -251,3 +266,58 @@ class OutputFolder:
             for path in sorted(_entries(new), key=lambda path: path != PurePath(RUN)):
                 (place / path).parent.mkdir(parents=True, exist_ok=True)
                 (new / path).replace(place / path)
+
+
+# --- lock ----------------------------------------------------------------------------------------------------
+
+
+def _lock(file: IO[str], folder: Path, kind: int) -> None:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{folder}: another process is writing there; wait for it, or choose another") from None
+    except OSError as error:
+        log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+
+
+def check_unlocked(folder: Path) -> None:
+    """Raise `InputError` where another process has locked `folder`; writes nothing, not even a new lock."""
+    if (folder / LOCK).exists():
+        with (folder / LOCK).open() as file:
+            _lock(file, folder, fcntl.LOCK_SH)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock `folder` for this process; the system releases the lock when the process ends, however it ends.
+
+    Raises
+    ------
+    InputError
+        Another process holds the lock.
+    """
+    with (folder / LOCK).open("a") as file:
+        _lock(file, folder, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def share_folder(folder: Path, prepare: Callable[[], object]) -> Iterator[None]:
+    """Share `folder` with other processes; the system ends the share when the process ends, however it ends.
+
+    `prepare` is called where no other process shares the folder; those that come meanwhile wait for its end.
+    """
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            log.warning("%s: this file system has no locks (%s); start one process there at a time", folder, error)
+            prepare()
+            yield
+            return
+        else:
+            prepare()
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield

@@ -1,14 +1,15 @@
-"""What is removed from a folder of results, and what never is."""
+"""Folders of results: what is replaced, what is refused, and the lock."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 
 import pytest
 
-from aam.device.output_folder import RUN, OutputFolder, check_output_file
 from aam.errors import InputError
+from aam.files.output_folder import LOCK, RUN, OutputFolder, check_output_file, check_unlocked, lock_folder
 
 NAMES = (RUN, "metrics.json", "figures/*.svg", "model/manifest.json", "model/*.safetensors", "trials/*/**")
 
@@ -154,3 +155,30 @@ def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
     for path in (run / "mine.json", tmp_path / "link"):
         with pytest.raises(InputError, match="is read by the same command"):
             check_output_file(path, overwrite=True, inputs=[tmp_path / "absent", run / "mine.json"])
+
+
+# --- the lock ------------------------------------------------------------------------------------------------
+
+
+def test_one_process_at_a_time(tmp_path):
+    with lock_folder(tmp_path), pytest.raises(InputError, match="another process is writing there"):
+        lock_folder(tmp_path).__enter__()
+    with lock_folder(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_lock_is_looked_at_without_a_trace(tmp_path):
+    check_unlocked(tmp_path)
+    assert not list(tmp_path.iterdir())
+    with lock_folder(tmp_path), pytest.raises(InputError, match="another process is writing there"):
+        check_unlocked(tmp_path)
+    check_unlocked(tmp_path)
+
+
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
+    def refuse(*_: object) -> None:
+        raise OSError("Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with lock_folder(tmp_path):
+        assert "this file system has no locks" in caplog.text

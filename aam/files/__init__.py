@@ -1,0 +1,1 @@
+"""Files and folders that are written whole, and never over what is not ours."""
