@@ -74,8 +74,9 @@ def study_of() -> Callable[..., Any]:
     from scipy.sparse import csr_array
 
     from aam.config import DataConfig
-    from aam.data.study import Study
+    from aam.data.study import MatchedTree, Study, StudyPart
     from aam.data.table import make_table
+    from aam.data.targets import Labels
     from aam.data.tokens import encode
     from aam.io.newick import parse_newick
     from aam.io.phylogeny import match_tips
@@ -87,12 +88,12 @@ def study_of() -> Callable[..., Any]:
         return Study(
             table=table,
             tokens=torch.from_numpy(encode(table.sequences)),
-            lengths=np.array([len(sequence) for sequence in table.sequences], np.int64),
             depth=depth,
             seed=seed,
             config=DataConfig(**config),
-            tree=tree,
-            tips=None if tree is None else match_tips(tree, table.feature_ids),
+            labels=Labels.none(len(names)),
+            parts=(StudyPart("", None if tree is None else MatchedTree(tree, match_tips(tree, table.feature_ids))),),
+            origin=np.zeros(len(names), np.int64),
         )
 
     return make

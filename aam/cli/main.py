@@ -8,15 +8,14 @@ import errno
 import logging
 import os
 import re
-import signal
 import sys
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from aam import __version__
 from aam.cli.bundled import run_bundled
 from aam.cli.commands import AAM, Bundled, Command, Program
+from aam.engine.signals import Signals
 from aam.engine.terminal import TerminalHandler, write_line
 from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, InputError, RunError
 
@@ -53,7 +52,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
         return BAD_INPUT
     _configure_log()
     try:
-        with _call_again_at_signals() if name in program.resumable else contextlib.nullcontext():
+        # Before a run handles signals itself, and after, a warning ends it with the status that calls it again.
+        with Signals() if name in program.resumable else contextlib.nullcontext():
             status = run(name, words[1:], program)
     except (InputError, RunError, OSError, CallAgain, KeyboardInterrupt) as error:
         if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
@@ -97,7 +97,7 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     options = to_dict(config)
     options |= options.get("runtime", {})
     # Before torch is imported, which reads them.
-    prepare_environment(options.get("use_expandable_segments", False))
+    prepare_environment(options.get("use_expandable_segments", False), options.get("threads"))
     function = command.load()
     try:
         if options["memory_profile"] and not options.get("dry_run"):
@@ -130,21 +130,6 @@ def _configure_log() -> None:
     log.handlers[:] = [TerminalHandler()]
     log.setLevel(logging.INFO)
     log.propagate = False
-
-
-@contextlib.contextmanager
-def _call_again_at_signals() -> Iterator[None]:
-    """Before a run handles signals itself, and after, let a warning end it with the status that calls it again."""
-
-    def stop(number: int, frame: types.FrameType | None) -> None:
-        raise CallAgain(f"{signal.Signals(number).name} came where there is nothing to save")
-
-    handlers = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR2)}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _report(name: str, error: BaseException) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
 from aam.contradictions import check_command
-from aam.data.study import Study, load_study
+from aam.data.study import MetadataColumns, Study, load_study
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
@@ -91,7 +91,7 @@ def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study
         metadata=metadata if required or optional else None,
         missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
-    study = load_study(data, saved.model.max_bp, saved.seed, sorted(required), optional=optional)
+    study = load_study(data, saved.model.max_bp, saved.seed, MetadataColumns(sorted(required), optional))
     warnings = saved.profile.compare(study.table.sequences)
     for column, scales in {spec.normalize_by: spec.categories for spec in specs}.items():
         if column is None or study.metadata is None:
@@ -114,10 +114,13 @@ def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, run
     ids = study.table.sample_ids
     predictions = [predict_rows(m, replace(study, seed=m.seed), ids, runtime, passes) for m in models]
     table = combined(predictions)
-    notes = dict.fromkeys(study.all_sample_ids, "no metadata, which the model reads")
+    notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
-    notes |= {name: f"{reads} reads, below the model's depth of {study.depth}" for name, reads in study.dropped.items()}
+    notes |= {
+        name: f"{reads} reads, below the model's depth of {study.depth}"
+        for name, reads in study.selection.dropped.items()
+    }
     subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
     subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
     table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
-    return table.with_rows(study.all_sample_ids, notes)
+    return table.with_rows(study.selection.of_file, notes)

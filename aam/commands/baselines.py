@@ -23,7 +23,7 @@ from aam.data.splits import (
     restricted,
     split_columns,
 )
-from aam.data.study import Study, load_study
+from aam.data.study import MetadataColumns, Study, load_study
 from aam.data.targets import TargetSpec, fit_targets
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
@@ -124,8 +124,8 @@ def rf_baseline(config: RfBaselineConfig) -> None:
     names = config.metadata_column
     columns = _columns(config)
     study = load_study(
-        data, sys.maxsize, config.seed, [*names, *split_columns(data)], names, config.classifier,
-        optional=columns.covariates,
+        data, sys.maxsize, config.seed,
+        MetadataColumns([*names, *split_columns(data)], columns.covariates, names, config.classifier),
         training=None if files is None else read_subsets(*files).ids("train"),
     )  # fmt: skip
     if study.metadata is None:

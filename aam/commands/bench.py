@@ -99,7 +99,7 @@ def time_training(config: FineTuneConfig, repeats: int, task_class: type[Amplico
     order = steps.loader.order(0)
     # Expected to have the most ASVs; to draw all batches of a large study would take longer than the steps.
     largest = max(order, key=lambda rows: steps.loader.study.richness[rows].sum())
-    steps.step(steps.loader.draw(largest, 0))
+    steps.step(steps.loader.batch(largest, 0))
     measurements |= {"peak_bytes": peak_memory(steps.device), **steps.stages(max(repeats // 2, 1), 2)}
     product = (product + product_rate(steps.device)) / 2
     middle = int(np.argsort(taken)[(repeats - 1) // 2])
@@ -138,7 +138,7 @@ def time_prediction(table: Path, runtime: RuntimeConfig, repeats: int) -> Measur
             subprocess.run([*words, "--output", f"{folder}/{number}.tsv"], check=True, capture_output=True)
             taken.append(time.perf_counter() - start)
     p50, p95 = np.percentile(taken, [50, 95]).tolist()
-    samples, asvs = len(study.all_sample_ids), len(study.table.sequences)
+    samples, asvs = len(study.selection.of_file), len(study.table.sequences)
     return {"seconds": {"p50": p50, "p95": p95}, "samples": samples, "distinct_asvs": asvs}
 
 

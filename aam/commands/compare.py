@@ -15,7 +15,7 @@ from rich.text import Text
 
 from aam.config_commands import CompareConfig
 from aam.contradictions import check_command
-from aam.engine.run_record import Record, differences, flatten, read_record
+from aam.engine.run import Record, differences, flatten, read_record
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import file_digest, read_json
 from aam.files.output_folder import RUN

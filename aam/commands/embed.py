@@ -6,7 +6,7 @@ import csv
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +17,11 @@ from aam.commands.apply import check_paths, load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.model.further import TaxaHead
+from aam.model.heads import TaxaHead
 from aam.options import files_read, to_dict
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
@@ -121,7 +121,7 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embeddi
     network = saved.required_network
     study, _ = load_table(models, config)
     asvs = encode_table(network, study, saved.device, config.runtime)
-    study = replace(study, **saved.covariates.encode(None, study.table.sample_ids)).placed_on(saved.reference)
+    study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     return Embedding(saved, study, asvs, config.runtime)
 
 

@@ -13,7 +13,7 @@ from aam.commands.apply import check_paths, load_models_and_table, predict_sampl
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError, shown
 from aam.evaluate.prediction_file import read_predictions, write_predictions
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable

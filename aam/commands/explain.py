@@ -18,8 +18,7 @@ from aam.config_commands import ExplainConfig
 from aam.data.splits import Split, read_split
 from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
-from aam.engine.run_directory import EXPLANATION
-from aam.engine.run_record import describe
+from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.explain.effects import explain_samples
 from aam.explain.figures import write_figures

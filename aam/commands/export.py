@@ -18,7 +18,7 @@ from aam.config_commands import ExportConfig
 from aam.contradictions import check_command
 from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError, RunError, import_extra
 from aam.files.output_folder import RUN, OutputFolder
 from aam.options import files_read, given, to_dict

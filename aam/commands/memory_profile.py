@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 
 from aam.device.memory import child_peak_memory, memory_limit, record_memory
 from aam.device.platform import choose_device
@@ -51,11 +50,12 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
 def _write_memory(folder: Path, peaks: dict[str, dict[str, int]], device: torch.device) -> None:
     limit, largest = memory_limit(device, 1.0), max(peak["peak_bytes"] for peak in peaks.values())
     report = {"stages": peaks, "limit_bytes": limit, "utilisation": largest / limit, "child_bytes": child_peak_memory()}
-    figure = Figure(figsize=(7, 3))
-    axes = figure.subplots()
-    axes.barh(list(peaks), [peak["peak_bytes"] / 1e9 for peak in peaks.values()])
-    axes.set(xlabel="most memory, GB")
+    import altair as alt
+
+    rows = [{"stage": stage, "memory": peak["peak_bytes"] / 1e9} for stage, peak in peaks.items()]
+    chart = alt.Chart(alt.InlineData(values=rows), width=500).mark_bar()
+    chart = chart.encode(x=alt.X("memory:Q", title="most memory, GB"), y=alt.Y("stage:N", title=None, sort=None))
     with atomic_file(folder / "memory.png") as temporary:
-        figure.savefig(temporary, format="png", bbox_inches="tight")
+        chart.save(temporary, format="png")
     write_text(folder / "memory.json", json.dumps(report, indent=1) + "\n")
     log.info("memory: %.2f of %.2f GB, %s", largest / 1e9, limit / 1e9, folder / "memory.json")

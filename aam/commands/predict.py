@@ -23,4 +23,4 @@ def predict_table(config: PredictConfig) -> None:
     models, study, _ = load_models_and_table(config)
     table = predict_samples(models, study, config.prediction_passes, config.runtime)
     write_predictions(output, table)
-    log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.dropped))
+    log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.selection.dropped))

@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import altair as alt
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from aam.commands.bench import WARM_UP, Measurements, describe_case, time_training
@@ -24,12 +24,12 @@ from aam.device.memory import memory_limit
 from aam.device.platform import device_name
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
-from aam.engine.run_record import describe
+from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.atomic import atomic_file, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.options import files_read, given, to_dict
-from aam.training.memory_budget import largest_fitting_batch
+from aam.training.decisions import largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
 
 
@@ -64,13 +64,13 @@ def read_rocprof(path: Path) -> dict[str, float]:
 
 
 def _plot(path: Path, tried: Sequence[tuple[float, float]], best: float) -> None:
-    figure = Figure(figsize=(6, 4))
-    axes = figure.subplots()
-    axes.plot(*zip(*tried, strict=True))
-    axes.axvline(best, linestyle=":")
-    axes.set(xscale="log", xlabel="learning rate", ylabel="loss, smoothed")
+    rows = [{"rate": rate, "loss": loss, "best": best} for rate, loss in tried]
+    chart = alt.Chart(alt.InlineData(values=rows), width=500)
+    rate = alt.X("rate:Q", title="learning rate", scale=alt.Scale(type="log", nice=False))
+    curve = chart.mark_line().encode(x=rate, y=alt.Y("loss:Q", title="loss, smoothed", scale=alt.Scale(zero=False)))
+    chosen = chart.mark_rule(strokeDash=[2, 2]).encode(x="best:Q")
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, format="png")
+        alt.layer(curve, chosen).save(temporary, format="png")
 
 
 def _profile_step(config: ProfileConfig, training_config: FineTuneConfig, folder: Path) -> Measurements:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aam.config_commands import ReportConfig
 from aam.contradictions import check_command
-from aam.engine.run_record import read_record
+from aam.engine.run import read_record
 from aam.files.atomic import write_text
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata, read_metadata

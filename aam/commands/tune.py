@@ -16,8 +16,7 @@ from aam.config import FineTuneConfig
 from aam.config_tune import SearchConfig, TuneConfig
 from aam.data.splits import Split, write_split
 from aam.device.rng import generator
-from aam.engine.run_directory import output_folder
-from aam.engine.run_record import check_same, describe, read_record
+from aam.engine.run import check_same, describe, output_folder, read_record
 from aam.errors import InputError, RunError, import_extra
 from aam.evaluate.numbers import number
 from aam.files.atomic import remove, seen_from_here, write_text

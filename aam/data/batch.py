@@ -8,13 +8,48 @@ all_U are the samples and unique ASVs of all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from aam.device.shapes import Float, Int64, UInt8
 from aam.device.timing import stage
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How a batch is divided among ranks.
+
+    Attributes
+    ----------
+    rank : int
+        This one.
+    samples, asvs : tuple of int
+        Samples and distinct ASVs of each rank, one rank after the other; empty with a single rank.
+    """
+
+    rank: int = 0
+    samples: tuple[int, ...] = ()
+    asvs: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """Index of the first sample of this rank among those of all."""
+        return sum(self.samples[: self.rank])
+
+    @property
+    def own_samples(self) -> slice:
+        """The samples of this rank among those of all."""
+        return _stretch(self.samples, self.rank)
+
+    @property
+    def own_asvs(self) -> slice:
+        """The distinct ASVs that this rank encodes among those of all."""
+        return _stretch(self.asvs, self.rank)
+
+
+def _stretch(sizes: tuple[int, ...], rank: int) -> slice:
+    return slice(sum(sizes[:rank]), sum(sizes[: rank + 1])) if sizes else slice(None)
 
 
 @dataclass(frozen=True)
@@ -34,8 +69,8 @@ class Batch:
         samples of this rank and those of all.
     faith_pd : float32 [B], optional
         Faith PD of the same rarefied counts.
-    further : dict of str to tensor
-        Further targets of pretraining by name, those of `aam.data.auxiliary_targets`.
+    auxiliary : dict of str to tensor
+        Auxiliary targets of pretraining by name (`aam.data.auxiliary_targets`).
     target : float32 [B, T], optional
         Transformed numeric columns, NaN where missing.
     label : int64 [B, K], optional
@@ -50,10 +85,9 @@ class Batch:
         ASVs of each sample, on the host; samples stand in descending order of it.
     padded : bool
         Whether a row of `tokens` is shorter than L.
-    rank : int
-    samples_by_rank, asvs_by_rank : tuple of int
-        Samples and distinct ASVs of each rank, one rank after the other; empty with a single rank.
     sample_ids : tuple of str
+    ranks : Ranks
+        How samples and ASVs are divided among several ranks.
     """
 
     tokens: UInt8[Tensor, "U L"]
@@ -61,7 +95,7 @@ class Batch:
     counts: Float[Tensor, "B S"]
     distance: Float[Tensor, "B all_B"] | None = None
     faith_pd: Float[Tensor, " B"] | None = None
-    further: dict[str, Tensor] = field(default_factory=dict)
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)
     target: Float[Tensor, "B T"] | None = None
     label: Int64[Tensor, "B K"] | None = None
     category: Int64[Tensor, "B C"] | None = None
@@ -73,20 +107,7 @@ class Batch:
     sizes: tuple[int, ...] = ()
     padded: bool = False
     sample_ids: tuple[str, ...] = ()
-    rank: int = 0
-    samples_by_rank: tuple[int, ...] = ()
-    asvs_by_rank: tuple[int, ...] = ()
-
-    @property
-    def first(self) -> int:
-        """Index of the first sample among those of all ranks."""
-        return sum(self.samples_by_rank[: self.rank])
-
-    @property
-    def asvs_of_rank(self) -> slice:
-        """The distinct ASVs that `tokens` holds, among those of all ranks."""
-        start = sum(self.asvs_by_rank[: self.rank])
-        return slice(start, start + len(self.tokens))
+    ranks: Ranks = field(default_factory=Ranks)
 
     def work(self, patch: int) -> int:
         """Return the tokens that each block reads: patches of this rank's distinct ASVs, and ASVs of the samples."""
@@ -100,21 +121,5 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """Return a copy on `device`."""
         moved = {name: value.to(device, non_blocking=True) for name, value in self._tensors().items()}
-        further = {name: value.to(device, non_blocking=True) for name, value in self.further.items()}
-        return replace(self, further=further, **moved)  # type: ignore[arg-type]
-
-
-class Budget(NamedTuple):
-    """Bytes of a step by the size of its batch, as measured on a machine, and the limit of what one may take.
-
-    `base` bytes, `token` for each base of the distinct ASVs [U, L], and `slot` for each slot of the samples [B, S].
-    """
-
-    base: float
-    token: float
-    slot: float
-    limit: float
-
-    def allows(self, batch: Batch) -> bool:
-        """Return whether a step on `batch` stays within the limit."""
-        return bool(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel() <= self.limit)
+        auxiliary = {name: value.to(device, non_blocking=True) for name, value in self.auxiliary.items()}
+        return replace(self, auxiliary=auxiliary, **moved)  # type: ignore[arg-type]

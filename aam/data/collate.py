@@ -1,8 +1,9 @@
-"""Drawing samples: rarefied reads, and the batch made of them."""
+"""Collating: samples are rarefied, and made into one batch with the targets of this very rarefaction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,8 @@ import torch
 from scipy import sparse
 
 from aam.config import UnifracMetric
-from aam.data.auxiliary_targets import further_targets
-from aam.data.batch import Batch
+from aam.data.auxiliary_targets import DISTANCES
+from aam.data.batch import Batch, Ranks
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.tokens import asv_keys
@@ -26,175 +27,199 @@ from aam.io.matrices import Matrix
 SHALLOWEST = 0.25
 
 
-def _limited(study: Study, row: Row, name: str, draw: int) -> Row:
-    """Return at most `token_limit` ASVs of a rarefied sample, chosen as configured, columns ascending."""
-    columns, reads = row
-    limit = study.config.token_limit
-    if len(columns) <= limit:
-        return row
-    if study.config.asv_sampling == "abundance":
-        kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
-    elif study.config.asv_sampling == "random":
-        kept = np.sort(generator(study.seed, "limit", draw, name).permutation(len(columns))[:limit])
-    else:
-        kept = np.arange(limit)
-    return columns[kept], reads[kept]
-
-
-def _sparse(study: Study, drawn: Sequence[Row]) -> sparse.csr_matrix:
-    starts = np.cumsum([0, *(len(columns) for columns, _ in drawn)])
-    columns = np.concatenate([columns for columns, _ in drawn])
-    reads = np.concatenate([reads for _, reads in drawn])
-    return sparse.csr_matrix((reads, columns, starts), shape=(len(drawn), len(study.table.feature_ids)))
-
-
-def rarefied_table(study: Study, draw: int = EVALUATION) -> sparse.csr_matrix:
-    """Return the reads [N, F] of every sample in one rarefaction; that of evaluation unless given."""
-    rows = range(len(study.table.sample_ids))
-    return _sparse(study, [rarefied_row(study.table, row, study.depth, study.seed, draw) for row in rows])
-
-
-def _inner(a: Matrix, b: Matrix) -> Matrix:
-    """Return ``a.T @ b`` by torch: NumPy's own threads know nothing of --threads and wait on others' cores."""
-    return (torch.from_numpy(a).T @ torch.from_numpy(b)).numpy()
-
-
-def distances_of(
-    study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice = slice(None)
-) -> dict[str, torch.Tensor]:
-    """Return UniFrac of the samples at `selected` to all at `rows`, or their Faith PD, from rarefied reads [B, F]."""
-    config, real = study.config, np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
-    if study.origin is not None:
-        return {"distance": torch.from_numpy(_within_studies(study, counts, study.origin[rows])[selected].astype(real))}
-    if study.matrix is not None:
-        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))}
-    if study.tree is None or study.tips is None:
-        return {}
-    if config.unifrac_metric == "faith_pd":
-        diversity = faith_pd(study.tree, study.tips, counts[selected], config.root_length)
-        return {"faith_pd": torch.from_numpy(diversity.astype(real))}
-    metric: UnifracMetric = config.unifrac_metric
-    options = UnifracOptions(metric, config.alpha, config.root_length, double=real == np.float64)
-    asked = slice(None) if len(rows[selected]) == len(rows) else selected
-    with stage("UniFrac"):
-        distance = batch_unifrac(study.tree, study.tips, counts, options, asked, _inner)
-    return {"distance": torch.from_numpy(distance)}
-
-
-def _compared(
-    study: Study,
-    drawn: Sequence[Row],
-    rows: Rows,
-    selected: slice,
-    columns: npt.NDArray[np.integer[Any]],
-    distances: bool,
-) -> dict[str, Any]:
-    """Return UniFrac or Faith PD, with `distances`, and the further targets of a batch, as its fields."""
-    if not (distances or study.further):
-        return {}
-    counts = _sparse(study, drawn)
-    fields = distances_of(study, counts, rows, selected) if distances else {}
-    return {**fields, "further": further_targets(study, counts, rows, selected, columns)}
-
-
-def _within_studies(study: Study, counts: sparse.csr_matrix, origin: Rows) -> npt.NDArray[np.floating[Any]]:
-    """Return UniFrac between samples [B, F] of several studies [B]: NaN across studies, and in those without a tree."""
-    config, distance = study.config, np.full((len(origin), len(origin)), np.nan)
-    metric: UnifracMetric = "unifrac" if config.unifrac_metric == "faith_pd" else config.unifrac_metric
-    options = UnifracOptions(metric, config.alpha, config.root_length, double=True)
-    for number, part in enumerate(study.parts):
-        rows = np.flatnonzero(origin == number)
-        if part.tree is not None and part.tips is not None and len(rows):
-            with stage("UniFrac"):
-                distance[np.ix_(rows, rows)] = batch_unifrac(part.tree, part.tips, counts[rows], options)
-    return distance
-
-
-def _drawn_depth(study: Study, name: str, draw: int, shallow: float) -> int:
-    """Return the reads to draw: the depth or, in a share `shallow` of the rarefactions, `SHALLOWEST` of it or more."""
-    if not shallow:
-        return study.depth
-    rng = generator(study.seed, "shallow", draw, name)
-    return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
-
-
-def draw_rows(study: Study, rows: Rows, draw: int, shallow: float = 0.0) -> list[Row]:
-    """Return columns and reads of the samples at `rows`, rarefied; the parameters are those of `draw_batch`."""
-    names = study.table.sample_ids
-    return [
-        rarefied_row(study.table, row, _drawn_depth(study, names[row], draw, shallow), study.seed, draw)
-        for row in rows.tolist()
-    ]
-
-
-def rows_read(study: Study, rows: Rows, draw: int) -> list[Row]:
-    """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most `token_limit`."""
-    names = study.table.sample_ids
-    drawn = zip(rows.tolist(), draw_rows(study, rows, draw), strict=True)
-    return [_limited(study, each, names[row], draw) for row, each in drawn]
-
-
-def _read(study: Study, row: Row, name: str, draw: int, share: float) -> Row:
-    """Return the ASVs that the model reads of a rarefied sample: at most `token_limit`, a `share` of them left out."""
-    columns, reads = _limited(study, row, name, draw)
-    if not share:
-        return columns, reads
-    kept = generator(study.seed, "asv dropout", draw, name).random(len(columns)) >= share
-    kept[reads.argmax()] = True
-    return columns[kept], reads[kept]
-
-
-def _conditions(study: Study, rows: Rows, draw: int, hidden: float) -> dict[str, Any]:
-    """Return covariates, a share `hidden` of them unknown, and weights of the samples."""
-    weight, real = study.weight, torch.get_default_dtype()
-    conditions = {} if weight is None else {"weight": torch.from_numpy(weight[rows]).to(real)}
-    if study.category is None or study.covariate is None:
-        return conditions
-    category, covariate = study.category[rows], study.covariate[rows]
-    for at, row in enumerate(rows.tolist() if hidden else ()):
-        rng = generator(study.seed, "covariates", draw, study.table.sample_ids[row])
-        is_hidden = rng.random(category.shape[1] + covariate.shape[1]) < hidden
-        category[at, is_hidden[: category.shape[1]]] = 0
-        covariate[at, is_hidden[category.shape[1] :]] = np.nan
-    return {**conditions, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
-
-
-class Withheld(NamedTuple):
-    """Shares that a rarefaction leaves out: of a sample's ASVs, from the input alone, and of its covariates."""
+class InputDropout(NamedTuple):
+    """Shares that training leaves out: of a sample's ASVs, from the input alone, and of its covariates."""
 
     asvs: float = 0.0
     covariates: float = 0.0
 
 
-NOTHING = Withheld()
+NO_DROPOUT = InputDropout()
 
 
-def draw_batch(
-    study: Study,
-    rows: Rows,
-    draw: int,
-    tokens: bool = True,
-    distances: bool = True,
-    shallow: float = 0.0,
-    withheld: Withheld = NOTHING,
-) -> Batch:
+@dataclass(frozen=True)
+class Collation:
+    """What batches carry, and how their samples are rarefied.
+
+    Attributes
+    ----------
+    tokens : bool
+        Fill `Batch.tokens`; without it the caller has the ASV vectors already.
+    distances : bool
+        Compute the UniFrac target.
+    shallow : float
+        Share of the samples that get fewer reads than the depth; which ones, and how many, depends on the rarefaction.
+    dropout : InputDropout
+    """
+
+    tokens: bool = True
+    distances: bool = True
+    shallow: float = 0.0
+    dropout: InputDropout = NO_DROPOUT
+
+
+EVERYTHING = Collation()
+
+
+def rarefied_rows(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[Row]:
+    """Return columns and reads of the samples at `rows` in the rarefaction of `epoch`; `shallow` as in `Collation`."""
+    names = study.table.sample_ids
+    return [
+        rarefied_row(study.table, row, _reads_of(study, names[row], epoch, shallow), study.seed, epoch)
+        for row in rows.tolist()
+    ]
+
+
+def _reads_of(study: Study, name: str, epoch: int, shallow: float) -> int:
+    """Return the reads of a sample: the depth or, in a share `shallow` of rarefactions, `SHALLOWEST` of it or more."""
+    if not shallow:
+        return study.depth
+    rng = generator(study.seed, "shallow", epoch, name)
+    return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
+
+
+def rarefied_table(study: Study, epoch: int = EVALUATION) -> sparse.csr_matrix:
+    """Return the reads [N, F] of every sample in one rarefaction; that of evaluation unless given."""
+    return _sparse(study, rarefied_rows(study, np.arange(len(study.table.sample_ids)), epoch))
+
+
+def _sparse(study: Study, rarefied: Sequence[Row]) -> sparse.csr_matrix:
+    starts = np.cumsum([0, *(len(columns) for columns, _ in rarefied)])
+    columns = np.concatenate([columns for columns, _ in rarefied])
+    reads = np.concatenate([reads for _, reads in rarefied])
+    return sparse.csr_matrix((reads, columns, starts), shape=(len(rarefied), len(study.table.feature_ids)))
+
+
+def rows_read(study: Study, rows: Rows, epoch: int) -> list[Row]:
+    """Return columns and reads of the samples at `rows` as a network reads them: rarefied, at most `token_limit`."""
+    rarefied = zip(rows.tolist(), rarefied_rows(study, rows, epoch), strict=True)
+    return [_limited(study, each, study.table.sample_ids[row], epoch) for row, each in rarefied]
+
+
+def _limited(study: Study, row: Row, name: str, epoch: int, dropout: float = 0.0) -> Row:
+    """Return at most `token_limit` ASVs of a rarefied sample, chosen as configured, a share `dropout` left out."""
+    columns, reads = row
+    limit = study.config.token_limit
+    if len(columns) > limit:
+        if study.config.asv_sampling == "abundance":
+            kept = np.sort(np.argsort(-reads, kind="stable")[:limit])
+        elif study.config.asv_sampling == "random":
+            kept = np.sort(generator(study.seed, "limit", epoch, name).permutation(len(columns))[:limit])
+        else:
+            kept = np.arange(limit)
+        columns, reads = columns[kept], reads[kept]
+    if dropout:
+        is_kept = generator(study.seed, "asv dropout", epoch, name).random(len(columns)) >= dropout
+        is_kept[reads.argmax()] = True
+        columns, reads = columns[is_kept], reads[is_kept]
+    return columns, reads
+
+
+def rarefied_batch(study: Study, rows: Rows, epoch: int, how: Collation = EVERYTHING) -> Batch:
     """Rarefy the samples at `rows` and put them into one batch, largest first.
 
     Parameters
     ----------
     study : Study
     rows : int64 [B]
-    draw : int
-        Epoch of the rarefaction; `EVALUATION` and below are rarefactions outside training.
-    tokens : bool
-        Fill `tokens`; without it the caller has the ASV vectors already.
-    distances : bool
-        Compute the UniFrac target.
-    shallow : float
-        Share of the samples that get fewer reads than the depth; which ones, and how many, depends on `draw`.
-    withheld : Withheld
+    epoch : int
+        Number of the rarefaction; `EVALUATION` and below are rarefactions outside training.
+    how : Collation
     """
-    return make_batch(study, [rows], [draw_rows(study, rows, draw, shallow)], draw, 0, tokens, distances, withheld)
+    return collate(study, [rows], [rarefied_rows(study, rows, epoch, how.shallow)], epoch, how)
+
+
+def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
+    """Return samples whose rarefied reads are known, largest first, without tokens, distances or targets.
+
+    Parameters
+    ----------
+    study : Study
+    rows : int64 [B]
+        Row of the table of each sample, for its covariates; a row may occur several times.
+    reads : sequence of (columns, reads)
+        ASVs of each sample and their reads, all above 0, with no fewer ASVs than the next.
+    """
+    columns = np.unique(np.concatenate([columns for columns, _ in reads]))
+    asv, counts = _laid_out(columns, reads)
+    column = torch.from_numpy(columns.astype(np.int64))
+    return Batch(
+        tokens=study.tokens[column, :0],
+        asv=asv,
+        counts=counts,
+        column=column,
+        features=study.features(column),
+        sizes=tuple(len(columns) for columns, _ in reads),
+        sample_ids=tuple(study.table.sample_ids[row] for row in rows.tolist()),
+        **_conditions(study, rows, EVALUATION, 0.0),
+    )
+
+
+def collate(
+    study: Study,
+    parts: Sequence[Rows],
+    rarefied: Sequence[Sequence[Row]],
+    epoch: int,
+    how: Collation = EVERYTHING,
+    rank: int = 0,
+) -> Batch:
+    """Return one rank's share of a batch.
+
+    Parameters
+    ----------
+    study : Study
+    parts : sequence of int64 [B]
+        The rows of the table that each rank holds.
+    rarefied : sequence of sequences of (columns, reads)
+        Their rarefied reads, from `rarefied_rows`.
+    epoch, how
+        As for `rarefied_batch`.
+    rank : int
+        Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
+        ASVs of all ranks stand in order of length, and each rank has the tokens of its stretch of them.
+    """
+    names = study.table.sample_ids
+    rows, read, full = _largest_first(study, parts, rarefied, epoch, how.dropout.asvs)
+    columns = np.unique(np.concatenate([columns for columns, _ in read]))
+    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
+    ranks = Ranks(rank, tuple(map(len, parts)), _balanced(study.lengths[columns], len(parts)))
+    own, encoded = ranks.own_samples, columns[ranks.own_asvs]
+    longest = int(study.lengths[encoded if len(encoded) else columns].max()) if how.tokens else 0
+    asv, counts = _laid_out(columns, read[own])
+    column = torch.from_numpy(columns.astype(np.int64))
+    return Batch(
+        tokens=study.tokens[torch.from_numpy(encoded.astype(np.int64)), :longest],
+        asv=asv,
+        counts=counts,
+        column=column,
+        key=asv_keys(study.tokens[column]) if how.tokens else None,
+        features=study.features(column),
+        sizes=tuple(len(columns) for columns, _ in read[own]),
+        padded=bool(how.tokens and (study.lengths[encoded] < longest).any()),
+        target=_columns(study.labels.target, rows[own]),
+        label=_columns(study.labels.label, rows[own]),
+        sample_ids=tuple(names[row] for row in rows[own]),
+        ranks=ranks,
+        **_conditions(study, rows[own], epoch, how.dropout.covariates),
+        **_compared(study, full, rows, own, encoded, how.distances),
+    )
+
+
+def _largest_first(
+    study: Study, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]], epoch: int, dropout: float
+) -> tuple[Rows, list[Row], list[Row]]:
+    """Return the rows of all ranks, each rank's samples largest first; what the model reads of them; their reads."""
+    rows, read, full = [], [], []
+    for part, reads in zip(parts, rarefied, strict=True):
+        limited = [
+            _limited(study, row, study.table.sample_ids[at], epoch, dropout)
+            for row, at in zip(reads, part, strict=True)
+        ]
+        order = np.argsort([-len(columns) for columns, _ in limited], kind="stable")
+        rows.append(part[order])
+        read += [limited[i] for i in order]
+        full += [reads[i] for i in order]
+    return np.concatenate(rows), read, full
 
 
 def _balanced(lengths: Rows, ranks: int) -> tuple[int, ...]:
@@ -215,89 +240,119 @@ def _laid_out(columns: npt.NDArray[np.integer[Any]], rows: Sequence[Row]) -> tup
     return torch.from_numpy(asv), torch.from_numpy(counts)
 
 
-def batch_of_reads(study: Study, rows: Rows, reads: Sequence[Row]) -> Batch:
-    """Return samples whose rarefied reads are given, largest first, without tokens, distances or targets.
-
-    Parameters
-    ----------
-    study : Study
-    rows : int64 [B]
-        Row of the table of each sample, for its covariates; a row may occur several times.
-    reads : sequence of (columns, reads)
-        ASVs of each sample and their reads, all above 0, with no fewer ASVs than the next.
-    """
-    columns = np.unique(np.concatenate([columns for columns, _ in reads]))
-    asv, counts = _laid_out(columns, reads)
-    conditions = _conditions(study, rows, EVALUATION, 0.0)
-    column = torch.from_numpy(columns.astype(np.int64))
-    return Batch(
-        tokens=study.tokens[column, :0],
-        asv=asv,
-        counts=counts,
-        column=column,
-        features=study.features(column),
-        sizes=tuple(len(columns) for columns, _ in reads),
-        sample_ids=tuple(study.table.sample_ids[row] for row in rows.tolist()),
-        **conditions,
-    )
+def _columns(values: npt.NDArray[Any], rows: Rows) -> torch.Tensor | None:
+    """Return the values of some samples, none where there are no columns."""
+    return torch.from_numpy(values[rows]) if values.shape[1] else None
 
 
-def make_batch(
+def _conditions(study: Study, rows: Rows, epoch: int, dropout: float) -> dict[str, Any]:
+    """Return weights and covariates of the samples, a share `dropout` of these unknown."""
+    labels = study.labels
+    conditions = {"weight": torch.from_numpy(labels.weight[rows]).to(torch.get_default_dtype())}
+    category, covariate = labels.category[rows], labels.covariate[rows]
+    if not category.shape[1] + covariate.shape[1]:
+        return conditions
+    for at, row in enumerate(rows.tolist() if dropout else ()):
+        rng = generator(study.seed, "covariates", epoch, study.table.sample_ids[row])
+        is_hidden = rng.random(category.shape[1] + covariate.shape[1]) < dropout
+        category[at, is_hidden[: category.shape[1]]] = 0
+        covariate[at, is_hidden[category.shape[1] :]] = np.nan
+    return {**conditions, "category": torch.from_numpy(category), "covariate": torch.from_numpy(covariate)}
+
+
+def _compared(
     study: Study,
-    parts: Sequence[Rows],
-    drawn: Sequence[Sequence[Row]],
-    draw: int,
-    rank: int,
-    tokens: bool = True,
-    distances: bool = True,
-    withheld: Withheld = NOTHING,
-) -> Batch:
-    """Return one rank's share of a batch.
+    full: Sequence[Row],
+    rows: Rows,
+    selected: slice,
+    columns: npt.NDArray[np.integer[Any]],
+    distances: bool,
+) -> dict[str, Any]:
+    """Return UniFrac or Faith PD, with `distances`, and the auxiliary targets of a batch, as its fields."""
+    if not (distances or study.auxiliary.names):
+        return {}
+    counts = _sparse(study, full)
+    fields = distances_of(study, counts, rows, selected) if distances else {}
+    return {**fields, "auxiliary": _auxiliary(study, counts, rows, selected, columns)}
+
+
+def distances_of(
+    study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice = slice(None)
+) -> dict[str, torch.Tensor]:
+    """Return UniFrac of the samples at `selected` to all at `rows`, or their Faith PD, from rarefied reads [B, F]."""
+    real = np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
+    if study.matrix is not None:
+        return {"distance": torch.from_numpy(study.matrix.values[np.ix_(rows[selected], rows)].astype(real))}
+    if not study.has_tree:
+        return {}
+    if study.config.unifrac_metric == "faith_pd":
+        return {"faith_pd": torch.from_numpy(_diversity(study, counts[selected], rows[selected]).astype(real))}
+    with stage("UniFrac"):
+        distance = _unifrac(study, study.config.unifrac_metric, counts, study.origin[rows], selected)
+    return {"distance": torch.from_numpy(distance.astype(real, copy=False))}
+
+
+def _unifrac(study: Study, metric: UnifracMetric, counts: sparse.csr_matrix, origin: Rows, selected: slice) -> Matrix:
+    """Return UniFrac of the samples at `selected` to all; NaN across studies, `origin` [B], and without a tree."""
+    config, double = study.config, torch.get_default_dtype() == torch.float64
+    options = UnifracOptions(metric, config.alpha, config.root_length, double=double)
+    distance = np.full((len(origin), len(origin)), np.nan)
+    for number in np.unique(origin):
+        tree, rows = study.parts[number].tree, np.flatnonzero(origin == number)
+        if tree is None:
+            continue
+        if len(rows) == len(origin):
+            asked = slice(None) if len(origin[selected]) == len(origin) else selected
+            return batch_unifrac(tree.phylogeny, tree.tips, counts, options, asked, _inner)
+        distance[np.ix_(rows, rows)] = batch_unifrac(tree.phylogeny, tree.tips, counts[rows], options, multiply=_inner)
+    return distance[selected]
+
+
+def _inner(a: Matrix, b: Matrix) -> Matrix:
+    """Return ``a.T @ b`` by torch: NumPy's own threads know nothing of --threads and wait on others' cores."""
+    return (torch.from_numpy(a).T @ torch.from_numpy(b)).numpy()
+
+
+def _diversity(study: Study, counts: sparse.csr_matrix, rows: Rows) -> npt.NDArray[np.float64]:
+    """Return Faith PD [B] on the tree of each sample's study; NaN without one."""
+    values = np.full(len(rows), np.nan)
+    for number, part in enumerate(study.parts):
+        at = np.flatnonzero(study.origin[rows] == number)
+        if part.tree is not None and len(at):
+            values[at] = faith_pd(part.tree.phylogeny, part.tree.tips, counts[at], study.config.root_length)
+    return values
+
+
+def _auxiliary(
+    study: Study, counts: sparse.csr_matrix, rows: Rows, selected: slice, columns: npt.NDArray[np.integer[Any]]
+) -> dict[str, torch.Tensor]:
+    """Return the auxiliary targets of a batch, by name.
 
     Parameters
     ----------
     study : Study
-    parts : sequence of int64 [B]
-        The rows of the table that each rank holds.
-    drawn : sequence of sequences of (columns, reads)
-        Their rarefied reads, from `draw_rows`.
-    draw, tokens, distances, withheld
-        As for `draw_batch`.
-    rank : int
-        Its samples are those of ``parts[rank]``, largest first; distances go to those of all ranks. The distinct
-        ASVs of all ranks stand in order of length, and each rank has the tokens of its stretch of them.
+    counts : CSR [all_B, F]
+        Rarefied reads of the samples of all ranks.
+    rows : int64 [all_B]
+        Their rows of the table.
+    selected : slice
+        Those of this rank.
+    columns : int [U]
+        Columns of the ASVs that this rank encodes.
+
+    Returns
+    -------
+    dict
+        Distances [B, all_B], Faith PD [B], both NaN where not known; taxonomy int64 [U, R], -1 where not known.
     """
-    names, places, limited = study.table.sample_ids, [], []
-    for rows, some in zip(parts, drawn, strict=True):
-        read = [_read(study, row, names[at], draw, withheld.asvs) for row, at in zip(some, rows, strict=True)]
-        order = np.argsort([-len(columns) for columns, _ in read], kind="stable")
-        places.append(order)
-        limited += [read[i] for i in order]
-    at = [rows[order] for rows, order in zip(parts, places, strict=True)]
-    full = [some[i] for some, order in zip(drawn, places, strict=True) for i in order]
-    own_rows = slice(start := sum(map(len, parts[:rank])), start + len(parts[rank]))
-    columns = np.unique(np.concatenate([columns for columns, _ in limited]))
-    columns = columns[np.argsort(study.lengths[columns], kind="stable")]
-    shares = _balanced(study.lengths[columns], len(parts))
-    mine = columns[sum(shares[:rank]) :][: shares[rank]]
-    longest = int(study.lengths[mine if len(mine) else columns].max()) if tokens else 0
-    asv, counts = _laid_out(columns, limited[own_rows])
-    column, rows = torch.from_numpy(columns.astype(np.int64)), at[rank]
-    return Batch(
-        tokens=study.tokens[torch.from_numpy(mine.astype(np.int64)), :longest],
-        asv=asv,
-        counts=counts,
-        column=column,
-        key=asv_keys(study.tokens[column]) if tokens else None,
-        features=study.features(column),
-        sizes=tuple(len(columns) for columns, _ in limited[own_rows]),
-        padded=bool(tokens and (study.lengths[mine] < longest).any()),
-        target=None if study.target is None else torch.from_numpy(study.target[rows]),
-        label=None if study.label is None else torch.from_numpy(study.label[rows]),
-        sample_ids=tuple(names[row] for row in rows),
-        rank=rank,
-        samples_by_rank=tuple(map(len, parts)),
-        asvs_by_rank=shares,
-        **_conditions(study, rows, draw, withheld.covariates),
-        **_compared(study, full, np.concatenate(at), own_rows, mine, distances),
-    )
+    real, origin = torch.get_default_dtype(), study.origin[rows]
+    targets: dict[str, torch.Tensor] = {}
+    for name in study.auxiliary.names:
+        if name in DISTANCES:
+            distance = np.where(origin[selected][:, None] == origin, DISTANCES[name](counts, selected), np.nan)
+            targets[name] = torch.from_numpy(distance).to(real)
+        elif name == "faith-pd":
+            targets[name] = torch.from_numpy(_diversity(study, counts[selected], rows[selected])).to(real)
+        else:
+            targets[name] = torch.from_numpy(study.auxiliary.taxa.codes[columns])
+    return targets

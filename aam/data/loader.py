@@ -7,20 +7,36 @@ import math
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from aam.data.batch import Batch, Budget
-from aam.data.collate import NOTHING, Withheld, draw_batch, draw_rows, make_batch
+from aam.data.batch import Batch
+from aam.data.collate import EVERYTHING, Collation, collate, rarefied_batch, rarefied_rows
 from aam.data.study import Row, Rows, Study
 from aam.device.distributed import SINGLE, World
 from aam.device.rng import generator
 from aam.errors import WARNINGS, RunError
+
+
+class Budget(NamedTuple):
+    """Bytes of a step by the size of its batch, as measured on a machine, and the limit of what one may take.
+
+    `base` bytes, `token` for each base of the distinct ASVs [U, L], and `slot` for each slot of the samples [B, S].
+    """
+
+    base: float
+    token: float
+    slot: float
+    limit: float
+
+    def allows(self, batch: Batch) -> bool:
+        """Return whether a step on `batch` stays within the limit."""
+        return bool(self.base + self.token * batch.tokens.numel() + self.slot * batch.asv.numel() <= self.limit)
 
 
 def _ignore_warnings(worker: int) -> None:
@@ -41,7 +57,7 @@ def _begun(ahead: DataLoader[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True, eq=False)
 class _RarefiedBatches(Dataset[Any]):
-    """The batches of one epoch, drawn when asked for, in this process or another."""
+    """The batches of one epoch, rarefied when asked for, in this process or another."""
 
     rows: list[Rows]
     take: Callable[[Rows], Any]
@@ -55,11 +71,11 @@ class _RarefiedBatches(Dataset[Any]):
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """Draws the samples at `rows` in batches of nearly equal size, at most `batch_size` on each rank of `world`.
+    """Rarefies the samples at `rows` in batches of nearly equal size, at most `batch_size` on each rank of `world`.
 
     `rows` int64 [n] stand in a new order each epoch when `shuffle`, else by sample id; the number of `workers`,
-    processes that draw ahead, changes no bit; `tokens`, `distances`, `shallow` and `withheld` are those of
-    `draw_batch`; a batch that is too large for `budget` comes in parts.
+    processes that rarefy ahead, changes no bit; `how` is that of `rarefied_batch`; a batch that is too large for
+    `budget` comes in parts.
     """
 
     study: Study
@@ -67,10 +83,7 @@ class Loader:
     batch_size: int
     shuffle: bool = False
     workers: int = 0
-    tokens: bool = True
-    distances: bool = True
-    shallow: float = 0.0
-    withheld: Withheld = NOTHING
+    how: Collation = EVERYTHING
     world: World = SINGLE
     budget: Budget | None = None
 
@@ -83,23 +96,23 @@ class Loader:
 
     @property
     def _mixes_studies(self) -> bool:
-        return self.study.origin is not None and len(self.rows) > 0
+        return len(self.study.parts) > 1 and len(self.rows) > 0
 
-    def draw(self, rows: Rows, draw: int) -> Batch:
-        """Return one batch of given rows."""
-        return draw_batch(self.study, rows, draw, self.tokens, self.distances, self.shallow, self.withheld)
+    def batch(self, rows: Rows, epoch: int) -> Batch:
+        """Return the samples at `rows` as one batch."""
+        return rarefied_batch(self.study, rows, epoch, self.how)
 
-    def order(self, draw: int) -> list[Rows]:
+    def order(self, epoch: int) -> list[Rows]:
         """Return the rows of each batch of an epoch; the order of the table changes nothing."""
         names, origin = self.study.table.sample_ids, self.study.origin
-        if self._mixes_studies and origin is not None:
+        if self._mixes_studies:
             size = self.batch_size * self.world.size
             if not self.shuffle:
                 return each_study(origin, names, self.rows, size)
-            return batches_by_study(origin, names, self.rows, size, self.study.seed, draw)
+            return batches_by_study(origin, names, self.rows, size, self.study.seed, epoch)
         rows = np.array(sorted(self.rows.tolist(), key=names.__getitem__), np.int64)
         if self.shuffle:
-            rows = rows[generator(self.study.seed, "order", draw).permutation(len(rows))]
+            rows = rows[generator(self.study.seed, "order", epoch).permutation(len(rows))]
         return np.array_split(rows, len(self)) if len(rows) else []
 
     def parts(self, rows: Rows) -> list[Rows]:
@@ -115,63 +128,62 @@ class Loader:
             loads[rank] += self.study.richness[row]
         return [np.array(sorted(part, key=self.study.table.sample_ids.__getitem__), np.int64) for part in parts]
 
-    def window(self, parts: Sequence[Rows], drawn: Sequence[Sequence[Row]], draw: int) -> list[Batch]:
+    def window(self, parts: Sequence[Rows], rarefied: Sequence[Sequence[Row]], epoch: int) -> list[Batch]:
         """Return this rank's share of a batch, in the fewest parts that `budget` allows on every rank.
 
-        `parts` and `drawn` are those of `make_batch`; each part has equally many samples, one at
-        least, rich and poor ones alike.
+        `parts` and `rarefied` are those of `collate`; each part has equally many samples, one at least, rich and poor
+        ones alike.
         """
-        study, rank = self.study, self.world.rank
 
-        def made(number: int, distances: bool) -> list[Batch]:
+        def made(number: int, how: Collation) -> list[Batch]:
             batches = []
             for at in range(number):
                 cut = [np.sort(order[at::number]) for order in orders]
                 rows = [part[selected] for part, selected in zip(parts, cut, strict=True)]
-                some = [[part[i] for i in selected] for part, selected in zip(drawn, cut, strict=True)]
-                batches.append(make_batch(study, rows, some, draw, rank, self.tokens, distances, self.withheld))
+                some = [[part[i] for i in selected] for part, selected in zip(rarefied, cut, strict=True)]
+                batches.append(collate(self.study, rows, some, epoch, how, self.world.rank))
             return batches
 
-        orders = [np.argsort([-len(columns) for columns, _ in part], kind="stable") for part in drawn]
+        orders = [np.argsort([-len(columns) for columns, _ in part], kind="stable") for part in rarefied]
+        without_distances = replace(self.how, distances=False)
         number = 1
         largest_number = max(1, min(map(len, parts)))
         while self.budget and number < largest_number:
-            too_large = not all(map(self.budget.allows, made(number, False)))
+            too_large = not all(map(self.budget.allows, made(number, without_distances)))
             if not self.world.any(too_large):
                 break
             number += 1
-        return made(number, self.distances)
+        return made(number, self.how)
 
-    def cut(self, rows: Rows, draw: int) -> list[Batch]:
-        """Return one batch of given rows, in the parts that `budget` makes of it."""
-        return self.window([rows], [draw_rows(self.study, rows, draw, self.shallow)], draw)
+    def cut(self, rows: Rows, epoch: int) -> list[Batch]:
+        """Return the samples at `rows` as one batch, in the parts that `budget` makes of it."""
+        return self.window([rows], [rarefied_rows(self.study, rows, epoch, self.how.shallow)], epoch)
 
-    def epoch(self, draw: int, skip: int = 0) -> Iterator[Batch]:
-        """Return the batches of epoch `draw` after the first `skip`."""
-        return itertools.chain.from_iterable(self.windows(draw, skip))
+    def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
+        """Return the batches of an epoch after the first `skip`."""
+        return itertools.chain.from_iterable(self.windows(epoch, skip))
 
-    def windows(self, draw: int, skip: int = 0) -> Iterator[list[Batch]]:
-        """Yield the batches of epoch `draw` after the first `skip`, each as the parts that `budget` makes of it."""
-        order, world = self.order(draw)[skip:], self.world
+    def windows(self, epoch: int, skip: int = 0) -> Iterator[list[Batch]]:
+        """Yield the batches of an epoch after the first `skip`, each as the parts that `budget` makes of it."""
+        order, world = self.order(epoch)[skip:], self.world
         if world.size == 1:
-            yield from self._ahead(_RarefiedBatches(order, partial(self.cut, draw=draw)))
+            yield from self._ahead(_RarefiedBatches(order, partial(self.cut, epoch=epoch)))
             return
         parts_by_batch = [self.parts(rows) for rows in order]
-        take = partial(draw_rows, self.study, draw=draw, shallow=self.shallow)
-        drawn_here = self._ahead(_RarefiedBatches([parts[world.rank] for parts in parts_by_batch], take))
-        for parts, drawn in zip(parts_by_batch, drawn_here, strict=True):
-            rows = exchange_rows(drawn, [len(part) for part in parts], world)
-            yield self.window(parts, rows, draw)
+        take = partial(rarefied_rows, self.study, epoch=epoch, shallow=self.how.shallow)
+        rarefied_here = self._ahead(_RarefiedBatches([parts[world.rank] for parts in parts_by_batch], take))
+        for parts, rarefied in zip(parts_by_batch, rarefied_here, strict=True):
+            yield self.window(parts, exchange_rows(rarefied, [len(part) for part in parts], world), epoch)
 
     def _ahead(self, dataset: _RarefiedBatches) -> Iterator[Any]:
-        """Yield the items of a data set in order, drawn by `workers` where there are any."""
+        """Yield the items of a data set in order, made by `workers` where there are any."""
         if not self.workers:
             yield from map(dataset.__getitem__, range(len(dataset)))
             return
         with warnings.catch_warnings():
             # torch warns when there are more workers than cores; the user asked for them.
             warnings.filterwarnings("ignore", message="This DataLoader will create")
-            # Without a generator of its own it would advance the one that dropout draws from.
+            # Without a generator of its own it would advance the one that dropout uses.
             own_generator = torch.Generator()
             ahead = DataLoader(
                 dataset,
@@ -189,10 +201,10 @@ class Loader:
                 raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
 
 
-def exchange_rows(drawn: Sequence[Row], sizes: Sequence[int], world: World) -> list[list[Row]]:
+def exchange_rows(rarefied: Sequence[Row], sizes: Sequence[int], world: World) -> list[list[Row]]:
     """Return the rarefied samples of all ranks, `sizes` of each, from those of this rank; int32 arrays are sent."""
-    lengths = [len(columns) for columns, _ in drawn]
-    own_rows = np.concatenate([lengths, *(columns for columns, _ in drawn), *(reads for _, reads in drawn)])
+    lengths = [len(columns) for columns, _ in rarefied]
+    own_rows = np.concatenate([lengths, *(columns for columns, _ in rarefied), *(reads for _, reads in rarefied)])
     rows_by_rank = []
     for message, size in zip(world.all_gather_arrays(own_rows.astype(np.int32), "rarefied rows"), sizes, strict=True):
         ends = np.cumsum(message[:size])[:-1]
@@ -211,7 +223,7 @@ def each_study(origin: Rows, sample_ids: Sequence[str], rows: Rows, size: int) -
 
 
 def batches_by_study(
-    origin: Rows, sample_ids: Sequence[str], rows: Rows, size: int, seed: int, draw: int
+    origin: Rows, sample_ids: Sequence[str], rows: Rows, size: int, seed: int, epoch: int
 ) -> list[Rows]:
     """Return the rows of each batch of an epoch of training, all samples of a batch from one study.
 
@@ -230,7 +242,7 @@ def batches_by_study(
         needed = number * min(size, len(part))
         dealt: list[Rows] = []
         while len(dealt) * len(part) < needed:
-            dealt.append(ordered[generator(seed, "order", draw, study, len(dealt)).permutation(len(ordered))])
+            dealt.append(ordered[generator(seed, "order", epoch, study, len(dealt)).permutation(len(ordered))])
         pool = np.concatenate(dealt)[:needed]
         result += [np.unique(batch) for batch in np.array_split(pool, number)]
-    return [result[at] for at in generator(seed, "studies", draw).permutation(len(result))]
+    return [result[at] for at in generator(seed, "studies", epoch).permutation(len(result))]

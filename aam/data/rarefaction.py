@@ -14,10 +14,10 @@ from aam.data.table import Integers, SampleTable
 from aam.device.rng import generator
 from aam.errors import InputError
 
-# Up to here numpy's shuffle of the reads is faster than its draw per ASV (23 against 50 us at 20,000 reads).
+# Up to here numpy's shuffle of the reads is faster than a marginal for each ASV (23 against 50 us at 20,000 reads).
 MAX_SHUFFLED = 1 << 17
 
-# numpy refuses hypergeometric draws from 10^9 reads and more.
+# numpy refuses hypergeometric samples of 10^9 reads and more.
 MAX_MARGINAL = 10**9
 
 
@@ -52,12 +52,12 @@ def rarefied_row(
 ) -> tuple[Integers, npt.NDArray[np.int64]]:
     """Return columns [S], ascending, and rarefied reads [S], all above 0, of one sample in one epoch.
 
-    The draw depends on the sample's id and counts, `seed` and `epoch`, and on nothing else in the table.
+    It depends on the sample's id and counts, `seed` and `epoch`, and on nothing else in the table.
     """
     columns, values = table.row(row)
-    drawn = rarefy(values, depth, generator(seed, "rarefy", epoch, table.sample_ids[row]))
-    kept = np.flatnonzero(drawn)
-    return columns[kept], drawn[kept]
+    rarefied = rarefy(values, depth, generator(seed, "rarefy", epoch, table.sample_ids[row]))
+    kept = np.flatnonzero(rarefied)
+    return columns[kept], rarefied[kept]
 
 
 KEPT_TENTHS = 9

@@ -35,7 +35,7 @@ PH_RANGE = (4.5, 8.5)
 PH_WITHIN_SUBJECT_SD = 0.6
 SAMPLES_AT_ONCE = 512
 OUTPUTS = (RUN, "table.biom", "metadata.tsv", "traits.tsv", "tree.nwk", "truth.json")
-# With more ASVs than these a pool is drawn by repeated single draws: noise for every ASV took 0.1 s a subject.
+# With more ASVs than these a pool is sampled ASV by ASV: noise for every ASV took 0.1 s a subject.
 MOST_WITH_NOISE = 1 << 19
 ORACLE_DEPTH = 1_000
 ORACLE_SAMPLES = 2_000
@@ -55,7 +55,7 @@ NICHE_WIDTH = 1.3
 BIOME_EFFECT = 0.7
 SEASON_EFFECT = 0.4
 BATCH_EFFECT = 0.6
-# Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial draw. Cases are
+# Total of the Dirichlet parameters: the smaller, the more counts scatter beyond a multinomial sample. Cases are
 # sequenced CASE_DEPTH_RATIO times less deeply than controls.
 CONCENTRATION = 150.0
 DEPTH_SD = 0.4
@@ -65,7 +65,7 @@ Design = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Study:
+class SimulatedStudy:
     """ASVs in the order of tips, and `design`, the metadata columns with classes as numbers; the counts come later.
 
     `traits` [ASVs, 13]: acidity preference, affinity for each biome, season and batch; `prevalence` and
@@ -96,8 +96,8 @@ class Study:
         return np.asarray(sums / sums[-1])
 
 
-def draw_design(samples: int, subjects: int, seed: int) -> Design:
-    """Draw the metadata; `fold`, `batch` and the usual `ph` belong to the subject, the rest to the sample."""
+def random_design(samples: int, subjects: int, seed: int) -> Design:
+    """Sample the metadata; `fold`, `batch` and the usual `ph` belong to the subject, the rest to the sample."""
     rng = generator(seed, "simulate", "design")
     subject = np.sort(np.concatenate([np.arange(subjects), rng.integers(0, subjects, samples - subjects)]))
     size, fold, filled = np.bincount(subject), np.zeros(subjects, np.int64), np.zeros(FOLDS, np.int64)
@@ -144,11 +144,11 @@ def _checked(settings: SimulateConfig) -> SimulateConfig:
     return replace(settings, asvs=asvs, subjects=subjects)
 
 
-def draw_study(settings: SimulateConfig) -> Study:
-    """Draw tree, sequences, traits and metadata; `InputError` for settings out of range."""
+def random_study(settings: SimulateConfig) -> SimulatedStudy:
+    """Sample tree, sequences, traits and metadata; `InputError` for settings out of range."""
     settings = _checked(settings)
     asvs, seed = settings.asvs or 0, settings.seed
-    tree, design = draw_tree(asvs, seed), draw_design(settings.samples, settings.subjects or 0, seed)
+    tree, design = random_tree(asvs, seed), random_design(settings.samples, settings.subjects or 0, seed)
     rng = generator(seed, "simulate", "asvs")
     prevalence = PREVALENCE_SD * rng.standard_normal(asvs)
     abundance = ABUNDANCE_SD * rng.standard_normal(asvs) + ABUNDANCE_PER_PREVALENCE * prevalence
@@ -159,29 +159,29 @@ def draw_study(settings: SimulateConfig) -> Study:
         visited[home == fold] = rng.choice(np.flatnonzero(design["fold"] == fold), int((home == fold).sum()))
     sequences = evolve_sequences(tree, settings.length, seed)
     traits = evolve_traits(tree, 1 + len(BIOMES + SEASONS + BATCHES), seed)
-    return Study(settings, tree, sequences, traits, prevalence, abundance, home, visited, design)
+    return SimulatedStudy(settings, tree, sequences, traits, prevalence, abundance, home, visited, design)
 
 
-def _pool(study: Study, fold: int, rng: np.random.Generator) -> Ints:
-    """Return the ASVs of a subject's pool, ascending, drawn without replacement by prevalence among those of a fold."""
+def _pool(study: SimulatedStudy, fold: int, rng: np.random.Generator) -> Ints:
+    """Return a subject's pool, ascending: ASVs of a fold, sampled without replacement by prevalence."""
     if len(study.home) <= MOST_WITH_NOISE:
-        # Gumbel noise draws without replacement.
+        # Gumbel noise samples without replacement.
         allowed = (study.home < 0) | (study.home == fold)
         key = np.where(allowed, study.prevalence + rng.gumbel(size=len(allowed)), -np.inf)
         size = min(POOL, int(allowed.sum()))
         return np.sort(np.argpartition(-key, size - 1)[:size])
-    # Single draws of which repeats are passed over have the same distribution.
+    # Single ASVs of which repeats are passed over have the same distribution.
     pool = np.zeros(0, np.int64)
     while len(pool) < POOL:
-        drawn = np.searchsorted(study.shares, rng.random(2 * POOL))
-        drawn = drawn[(study.home[drawn] < 0) | (study.home[drawn] == fold)]
-        joined = np.concatenate([pool, drawn])
+        sampled = np.searchsorted(study.shares, rng.random(2 * POOL))
+        sampled = sampled[(study.home[sampled] < 0) | (study.home[sampled] == fold)]
+        joined = np.concatenate([pool, sampled])
         pool = joined[np.sort(np.unique(joined, return_index=True)[1])][:POOL]
     return np.sort(pool)
 
 
-def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Ints, Ints]]:
-    """Return ASVs and reads of each sample of a subject, drawn from the subject's own stream of random numbers."""
+def _subject_counts(study: SimulatedStudy, subject: int, samples: Ints) -> list[tuple[Ints, Ints]]:
+    """Return ASVs and reads of each sample of a subject, from the subject's own stream of random numbers."""
     rng = generator(study.settings.seed, "simulate", "subject", subject)
     pool = _pool(study, study.design["fold"][samples[0]], rng)
     size, (visitors, begins) = len(pool), study.visitors
@@ -212,8 +212,8 @@ def _subject_counts(study: Study, subject: int, samples: Ints) -> list[tuple[Int
     return counts
 
 
-def communities(study: Study, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterator[sparse.csr_matrix]:
-    """Draw the counts [samples, ASVs] in order, some subjects at a time; the cuts change no count."""
+def communities(study: SimulatedStudy, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterator[sparse.csr_matrix]:
+    """Sample the counts [samples, ASVs] in order, some subjects at a time; the cuts change no count."""
     edges = np.flatnonzero(np.diff(study.design["subject"], prepend=-1, append=-1))
     pending: list[tuple[Ints, Ints]] = []
     for subject, (start, stop) in enumerate(itertools.pairwise(edges)):
@@ -229,7 +229,7 @@ def communities(study: Study, samples_at_once: int = SAMPLES_AT_ONCE) -> Iterato
             pending = []
 
 
-def _oracle(study: Study, looks: dict[int, Floats]) -> dict[str, float | None]:
+def _oracle(study: SimulatedStudy, looks: dict[int, Floats]) -> dict[str, float | None]:
     """Return R2 of `ph` and accuracy of `biome`, pooled over the folds; none where too few samples are deep."""
     used = {name: values[list(looks)] for name, values in study.design.items()}
     features = np.array(list(looks.values()))
@@ -248,7 +248,7 @@ def _write_tsv(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> 
         writer.writerows(rows)
 
 
-def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
+def _write_texts(study: SimulatedStudy, folder: Path, truth: dict[str, Any]) -> None:
     texts = {name: np.array(labels)[study.design[name]] for name, labels in CODED.items()}
     texts["subject"] = np.array([f"subject-{code + 1}" for code in study.design["subject"]])
     columns = {"sample-id": sample_ids(study.settings.samples)}
@@ -262,16 +262,16 @@ def _write_texts(study: Study, folder: Path, truth: dict[str, Any]) -> None:
     (folder / "truth.json").write_text(json.dumps(truth, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _look(study: Study, sample: int, reads: Ints, columns: Ints) -> tuple[int, Floats]:
+def _look(study: SimulatedStudy, sample: int, reads: Ints, columns: Ints) -> tuple[int, Floats]:
     """Return a rarefied sample's richness and its ASVs' mean traits, weighted by reads, log reads and presence."""
     rng = generator(study.settings.seed, "simulate", "oracle", sample)
-    drawn = rng.multivariate_hypergeometric(reads, ORACLE_DEPTH)
-    weights = np.stack([drawn, np.log1p(drawn), drawn > 0])
+    rarefied = rng.multivariate_hypergeometric(reads, ORACLE_DEPTH)
+    weights = np.stack([rarefied, np.log1p(rarefied), rarefied > 0])
     means = (weights @ study.traits[columns]) / weights.sum(1, keepdims=True)
-    return int((drawn > 0).sum()), means.ravel()
+    return int((rarefied > 0).sum()), means.ravel()
 
 
-def write_study(study: Study, folder: Path, samples_at_once: int = SAMPLES_AT_ONCE) -> dict[str, Any]:
+def write_study(study: SimulatedStudy, folder: Path, samples_at_once: int = SAMPLES_AT_ONCE) -> dict[str, Any]:
     """Write table.biom, tree.nwk, metadata.tsv, traits.tsv and truth.json into a folder that exists.
 
     Returns the truth: what was written, so many samples at a time, which changes no byte, and what an oracle that
@@ -309,7 +309,7 @@ def write_study(study: Study, folder: Path, samples_at_once: int = SAMPLES_AT_ON
 
 
 def simulate(settings: SimulateConfig) -> dict[str, Any]:
-    """Draw a study and write it to `settings.output_dir`, whole or not at all; equal settings, equal bytes.
+    """Simulate a study and write it to `settings.output_dir`, whole or not at all; equal settings, equal bytes.
 
     Returns what truth.json says. Raises `InputError`: settings out of range; a folder that exists, unless
     it is to be overwritten and an earlier simulation wrote it.
@@ -319,7 +319,7 @@ def simulate(settings: SimulateConfig) -> dict[str, Any]:
     output.check()
     options = {name: value for name, value in asdict(settings).items() if name not in ("output_dir", "overwrite")}
     with output.replaced({"config": options}) as folder:
-        return write_study(draw_study(settings), folder)
+        return write_study(random_study(settings), folder)
 
 
 # Base composition of the 150 nt after primer 515F in public tables of the V4 region.
@@ -361,8 +361,8 @@ class Tree:
                 yield "("
 
 
-def draw_tree(asvs: int, seed: int) -> Tree:
-    """Draw a random tree whose `asvs` tips form clusters of uneven size; rates vary between branches.
+def random_tree(asvs: int, seed: int) -> Tree:
+    """Return a random tree whose `asvs` tips form clusters of uneven size; rates vary between branches.
 
     Neighbours in a row of tips part at random heights (Popovic 2004), low ones within a cluster.
     """

@@ -444,7 +444,7 @@ def test_share(data: StudyConfig, groups: int) -> float:
 def _studies_held_out(study: Study, data: DataConfig, seed: int) -> Split:
     """Return the split whose test subset is all samples of ``--hold-out-study``."""
     numbers = [number for number, part in enumerate(study.parts) if part.name in data.hold_out_study]
-    held_out = np.isin(np.zeros(0) if study.origin is None else study.origin, numbers)
+    held_out = np.isin(study.origin, numbers)
     ids = study.table.sample_ids
     others = [name for name, is_held_out in zip(ids, held_out, strict=True) if not is_held_out]
     if not others or len(others) == len(ids):
@@ -471,7 +471,7 @@ def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]
     ids = study.table.sample_ids
     if isinstance(data, DataConfig) and data.hold_out_study:
         return (_studies_held_out(study, data, seed),)
-    splits = split_samples(study.metadata, data, study.aligned_sample_ids or ids, seed)
+    splits = split_samples(study.metadata, data, study.selection.aligned or ids, seed)
     if data.test_size is None and data.cv is None and data.split_column is None and data.split is None:
         tested = len(splits[0].ids("test"))
         says = f"{tested} samples are held out as the test subset" if tested else "no sample is held out for a test"

@@ -1,34 +1,37 @@
-"""A study ready to learn from: table, tree, metadata and targets, read, aligned and cut to the rarefaction depth."""
+"""A study ready to learn from: its inputs read, aligned, and cut to the samples that reach the rarefaction depth."""
 
 from __future__ import annotations
 
 import functools
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
-from scipy.sparse import block_diag, csr_array
 
-from aam.config import NO_TREE, DataConfig
-from aam.data.auxiliary_targets import Taxa
+from aam.config import NO_TREE, DataConfig, FurtherTarget
+from aam.data.auxiliary_targets import Auxiliary, Taxa, read_lineages
 from aam.data.placement import Placement, ReferenceTree
-from aam.data.rarefaction import Labels, choose_depth, dropped_by_class
+from aam.data.rarefaction import Labels as ClassLabels
+from aam.data.rarefaction import choose_depth, dropped_by_class
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile
 from aam.data.splits import split_samples
 from aam.data.table import SampleTable, check_length, deep_enough, make_table, read_table, select_samples, trim
+from aam.data.targets import Covariates, Labels
 from aam.data.tokens import encode
 from aam.errors import InputError, Problems, shown
 from aam.io.matrices import DistanceMatrix, read_distances
 from aam.io.metadata import Metadata, align, is_number, read_metadata
-from aam.io.newick import pruned_tree
+from aam.io.newick import matched_tree, read_tree
 from aam.io.phylogeny import Ints, Phylogeny
-from aam.io.taxonomy import Lineage
+
+log = logging.getLogger("aam")
 
 Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
 
@@ -36,19 +39,96 @@ Rows = npt.NDArray[np.int64]
 
 EVALUATION = -1
 
+# Names of files that say nothing; their folder names the study.
+PLAIN_NAMES = ("table", "feature-table")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a study is made of, from files or from memory.
+
+    Attributes
+    ----------
+    tables : tuple of SampleTable
+        One, or one for each of several studies, which are joined.
+    names : tuple of str
+        Name of each study; a single one may be called ''.
+    trees : tuple of Phylogeny or None
+        Of each table, where it has one.
+    matrix : DistanceMatrix, optional
+        Precomputed distances in place of a tree.
+    metadata : Metadata, optional
+    """
+
+    tables: tuple[SampleTable, ...]
+    names: tuple[str, ...] = ("",)
+    trees: tuple[Phylogeny | None, ...] = (None,)
+    matrix: DistanceMatrix | None = None
+    metadata: Metadata | None = None
+
+
+@dataclass(frozen=True)
+class MetadataColumns:
+    """The metadata columns that a study is asked for.
+
+    Attributes
+    ----------
+    required : sequence of str
+        Columns in which every sample needs a value.
+    optional : sequence of str
+        Columns for which every sample needs a row but no value.
+    targets : sequence of str
+        Those whose classes keep 90 % of their training samples when the depth is chosen, by `choose_depth`.
+    classifier : bool
+        Whether numeric `targets` hold classes.
+    """
+
+    required: Sequence[str] = ()
+    optional: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    classifier: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedTree:
+    """A tree above the ASVs of a table, and the tip of each ASV, int64 [F] (-1 without)."""
+
+    phylogeny: Phylogeny
+    tips: Ints
+
 
 @dataclass(frozen=True, eq=False)
 class StudyPart:
-    """One of several studies: its name and, where it has one, its tree with the tip of each ASV (int64 [F], or -1)."""
+    """One of the studies that were joined: its name and, where it has one, its tree."""
 
-    name: str
-    tree: Phylogeny | None = None
-    tips: npt.NDArray[np.int64] | None = None
+    name: str = ""
+    tree: MatchedTree | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How the samples of a study were selected.
+
+    Attributes
+    ----------
+    of_file : tuple of str
+        Samples of the file, in its order.
+    aligned : tuple of str
+        Those of them that have all the metadata asked for, whatever their reads; splits divide these.
+    dropped : dict of str to int
+        Samples below the depth, and their reads.
+    """
+
+    of_file: tuple[str, ...] = ()
+    aligned: tuple[str, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """The data from which batches are drawn.
+    """The samples of which batches are made.
 
     Attributes
     ----------
@@ -56,70 +136,50 @@ class Study:
         The samples that reach the depth.
     tokens : uint8 [F, L]
         Every ASV of the table, PAD at the end of shorter ones.
-    lengths : int64 [F]
-        Nucleotides of each ASV.
     depth, seed : int
-        Rarefaction depth in reads, and the seed of every draw.
+        Rarefaction depth in reads, and the seed of every rarefaction.
     config : DataConfig
         How UniFrac is computed and how many ASVs are read.
-    tree, tips : Phylogeny and int64 [F], optional
-        Pruned to the table, and the tip of each ASV (-1 without).
+    labels : Labels
+        Targets, covariates and weights of the samples.
+    parts : tuple of StudyPart
+        The study or, where several were joined, each of them; distances are within each.
+    origin : int64 [N]
+        Which of `parts` each sample is of.
     matrix : DistanceMatrix, optional
         Precomputed distances, in the order of the table.
-    parts : tuple of StudyPart
-        The studies that were joined, where there are several; then distances are within each.
-    origin : int64 [N], optional
-        Which of them each sample is of.
     placement : Placement, optional
         Where the ASVs stand on a reference tree.
     metadata : Metadata, optional
-    all_sample_ids : tuple of str
-        Samples of the file, in its order.
-    aligned_sample_ids : tuple of str
-        Those of them that have all the metadata asked for, whatever their reads; splits divide these.
-    dropped : dict of str to int
-        Samples below the depth, and their reads.
-    target, label : float32 [N, T] and int64 [N, K], optional
-    further : tuple of str
-        Further targets of pretraining that batches carry (`aam.data.auxiliary_targets`).
-    lineages : tuple of tuple of str
-        Lineage of each ASV, empty where not known; nothing where no taxonomy was read.
-    taxa : Taxa, optional
-        The taxa of the ASVs as classes.
-    category, covariate, weight : int64 [N, C], float32 [N, M] and float32 [N], optional
-        Covariates (0 is unknown, NaN missing), and weights of the samples in the target loss.
+    auxiliary : Auxiliary
+        Auxiliary targets of pretraining.
+    selection : Selection
+        How its samples were selected.
     """
 
     table: SampleTable
     tokens: torch.Tensor
-    lengths: npt.NDArray[np.int64]
     depth: int
     seed: int
     config: DataConfig
-    tree: Phylogeny | None = None
-    tips: npt.NDArray[np.int64] | None = None
+    labels: Labels
+    parts: tuple[StudyPart, ...]
+    origin: Rows
     matrix: DistanceMatrix | None = None
-    parts: tuple[StudyPart, ...] = ()
-    origin: npt.NDArray[np.int64] | None = None
     placement: Placement | None = None
     metadata: Metadata | None = None
-    all_sample_ids: tuple[str, ...] = ()
-    aligned_sample_ids: tuple[str, ...] = ()
-    dropped: dict[str, int] = field(default_factory=dict)
-    target: npt.NDArray[np.float32] | None = None
-    label: npt.NDArray[np.int64] | None = None
-    further: tuple[str, ...] = ()
-    lineages: tuple[Lineage, ...] = ()
-    taxa: Taxa | None = None
-    category: npt.NDArray[np.int64] | None = None
-    covariate: npt.NDArray[np.float32] | None = None
-    weight: npt.NDArray[np.float32] | None = None
+    auxiliary: Auxiliary = field(default_factory=Auxiliary)
+    selection: Selection = field(default_factory=Selection)
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether there is a tree, of one of its parts at the least."""
+        return any(part.tree is not None for part in self.parts)
 
     @property
     def metric(self) -> str | None:
         """The distance that batches carry, if any."""
-        has_tree = self.tree is not None or any(part.tree is not None for part in self.parts)
-        return self.config.unifrac_metric if has_tree or self.matrix is not None else None
+        return self.config.unifrac_metric if self.has_tree or self.matrix is not None else None
 
     @property
     def reference(self) -> ReferenceTree | None:
@@ -135,6 +195,37 @@ class Study:
     def features(self, columns: torch.Tensor) -> torch.Tensor | None:
         """Return branches and words of some ASVs, int64 [U, P], where they are placed on a tree."""
         return None if self.placement is None else self.placement.features[columns].long()
+
+    def with_covariates(self, covariates: Covariates, metadata: Metadata | None) -> Study:
+        """Return the study with the values of `covariates` in its samples, all unknown without metadata."""
+        category, covariate = covariates.encode(metadata, self.table.sample_ids)
+        return replace(self, labels=replace(self.labels, category=category, covariate=covariate))
+
+    def with_lineages(self) -> Study:
+        """Return the study with the lineages of its ASVs, where its taxonomy is a target.
+
+        Raises `InputError`: a file of ``--taxonomy`` cannot be read, or has a taxon for no ASV of the study.
+        """
+        if "taxonomy" not in self.config.targets:
+            return self
+        lineages = read_lineages(self.config.taxonomy, self.table.feature_ids, self.table.sequences)
+        unknown = sum(not lineage for lineage in lineages)
+        if unknown:
+            log.info("--taxonomy: %d of %d ASVs have no taxon and are left out of this target", unknown, len(lineages))
+        return replace(self, auxiliary=replace(self.auxiliary, lineages=lineages))
+
+    def with_auxiliary_targets(self, names: Sequence[FurtherTarget], train_ids: Sequence[str]) -> Study:
+        """Return a study whose batches carry the targets `names`, with the taxa of the training samples as classes."""
+        auxiliary = replace(self.auxiliary, names=tuple(names))
+        if "taxonomy" in names:
+            taxa = Taxa.fit(auxiliary.lineages, self.table.columns_of(self.rows(train_ids)))
+            auxiliary = replace(auxiliary, taxa=taxa)
+        return replace(self, auxiliary=auxiliary)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Nucleotides of each ASV, int64 [F]."""
+        return self.table.lengths
 
     @property
     def longest(self) -> int:
@@ -158,50 +249,166 @@ class Study:
         return np.array([place[name] for name in sample_ids], np.int64)
 
 
-log = logging.getLogger("aam")
+def load_study(
+    config: DataConfig,
+    max_bp: int | None,
+    seed: int,
+    columns: MetadataColumns = MetadataColumns(),
+    training: Collection[str] | None = None,
+) -> Study:
+    """Read the files that `config` names and make a study of them; parameters and errors as `make_study`."""
+    return make_study(read_inputs(config, columns), config, max_bp, seed, columns, training)
 
 
-def _read_inputs(config: DataConfig, max_bp: int | None, columns: Sequence[str]) -> tuple[SampleTable, Metadata | None]:
-    """Return table and metadata; problems of both come in one message."""
+def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
+    """Read the files that `config` names.
+
+    Raises
+    ------
+    InputError
+        With the problems of every file, and with metadata columns that are not there.
+    """
     problems = Problems()
-    table, metadata = None, None
-    if config.table is None:
-        problems.add("--table: not given; name the feature table (.biom, .qza or .tsv)")
-    else:
+
+    def read(reader: Callable[[], T]) -> T | None:
         try:
-            table = _read_table(config, config.table, max_bp)
+            return reader()
         except InputError as error:
             problems.extend(error)
-    if config.metadata is None and columns:
-        problems.add(f"--metadata: not given, but columns {shown(columns)} are asked for")
-    if config.metadata is not None:
-        try:
-            metadata = read_metadata(config.metadata, config.decimal)
-            metadata.require(columns)
-        except InputError as error:
-            problems.extend(error)
-    if config.tree is not None and config.unifrac_matrix is not None:
-        problems.add("--tree and --unifrac-matrix: both given; distances come from one of them")
-    for path, name in ((config.tree, "--tree"), (config.unifrac_matrix, "--unifrac-matrix")):
-        if path is not None and not path.is_file():
-            problems.add(f"{name}: {path} is no file")
+            return None
+
+    def read_columns() -> Metadata | None:
+        if config.metadata is None:
+            return None
+        metadata = read_metadata(config.metadata, config.decimal)
+        metadata.require([*columns.required, *columns.optional])
+        return metadata
+
+    paths = config.tables or ((config.table,) if config.table is not None else ())
+    names = study_names(config.tables, config.study_names) if config.tables else ("",)
+    if unknown := sorted(set(config.hold_out_study) - set(names)):
+        problems.add(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
+    trees = config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
+    sequences = None if config.tables else config.sequences
+    tables = [read(lambda path=path: read_table(path, sequences, transpose=config.transpose)) for path in paths]  # type: ignore[misc]
+    metadata = read(read_columns)
+    # One tree of several studies is read once.
+    phylogenies = {
+        tree: read(lambda tree=tree: read_tree(Path(tree), config.midpoint_root))  # type: ignore[misc]
+        for tree in dict.fromkeys(trees)
+        if tree != NO_TREE
+    }
+    path = config.unifrac_matrix
+    matrix = None if path is None else read(lambda: read_distances(path))
     problems.raise_if_any()
-    if table is None:
-        raise InputError("--table: nothing read")
-    return table, metadata
+    return Inputs(
+        tuple(table for table in tables if table is not None),
+        names,
+        tuple(phylogenies.get(tree) for tree in trees or (NO_TREE,) * len(names)),
+        matrix,
+        metadata,
+    )
 
 
-def _read_table(config: DataConfig, path: Path, max_bp: int | None) -> SampleTable:
-    """Return the table with ASVs of at most `max_bp` nucleotides; without it they are as long as they are."""
+def make_study(
+    inputs: Inputs,
+    config: DataConfig,
+    max_bp: int | None,
+    seed: int,
+    columns: MetadataColumns = MetadataColumns(),
+    training: Collection[str] | None = None,
+) -> Study:
+    """Join, align and cut inputs to the samples that reach the depth.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    config : DataConfig
+        How they are read; the files that it names are not.
+    max_bp : int, optional
+        Nucleotides of the longest ASV that is accepted; any length where it is not given (see `Study.longest`).
+    seed : int
+    columns : MetadataColumns
+    training : collection of str, optional
+        The training samples; where it is not given, those of the splits that `config` asks for.
+
+    Raises
+    ------
+    InputError
+        ASVs that are too long, samples without metadata, a depth that none reaches, ASVs without a tip.
+    """
+    metadata = inputs.metadata
+    if metadata is None and (asked := [*columns.required, *columns.optional]):
+        raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
+    tables = _fitting(inputs.tables, max_bp, config.trim)
+    full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
+    aligned = full_table
+    if metadata is not None:
+        metadata.require([*columns.required, *columns.optional])
+        aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns.required, config.missing))
+    classes = _classes(metadata, columns, aligned.sample_ids)
+    _warn_of_values(metadata, columns.targets, classes, config.group_column)
+    depth = config.rarefy_depth
+    if depth is None:
+        depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
+    table, dropped = deep_enough(aligned, depth)
+    _log_dropped(aligned, classes, dropped)
+    if origin is None:
+        kept = np.zeros(len(table.sample_ids), np.int64)
+    else:
+        kept = origin[[full_table.row_of[name] for name in table.sample_ids]]
+    return Study(
+        table=table,
+        tokens=torch.from_numpy(encode(table.sequences)),
+        depth=depth,
+        seed=seed,
+        config=config,
+        labels=Labels.none(len(table.sample_ids)),
+        parts=_parts(table, kept, inputs, config),
+        origin=kept,
+        matrix=None if inputs.matrix is None else inputs.matrix.select(table.sample_ids),
+        metadata=metadata,
+        selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped),
+    )
+
+
+def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool) -> list[SampleTable]:
+    """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they are."""
     if max_bp is None:
-        if config.trim:
+        if trimmed:
             raise InputError("--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim")
-        return read_table(path, config.sequences, transpose=config.transpose)
-    table = read_table(path, config.sequences, transpose=config.transpose)
-    if config.trim:
-        table = trim(table, max_bp)
-    check_length(table, max_bp)
-    return table
+        return list(tables)
+    problems, fitting = Problems(), []
+    for table in tables:
+        cut = trim(table, max_bp) if trimmed else table
+        try:
+            check_length(cut, max_bp)
+        except InputError as error:
+            problems.extend(error)
+        fitting.append(cut)
+    problems.raise_if_any()
+    return fitting
+
+
+def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig) -> tuple[StudyPart, ...]:
+    """Return each study's name and, where it has one, its tree above its ASVs in the (joined) table."""
+    parts = []
+    for number, (name, tree) in enumerate(zip(inputs.names, inputs.trees, strict=True)):
+        if tree is None:
+            parts.append(StudyPart(name))
+            continue
+        columns = np.arange(len(table.sequences))
+        if len(inputs.names) > 1:
+            columns = table.columns_of(np.flatnonzero(origin == number))
+        # Where ids are hashes, the tips may be called by sequences.
+        ids, sequences = (
+            [names[column] for column in columns.tolist()] for names in (table.feature_ids, table.sequences)
+        )
+        phylogeny, tips_of_columns = matched_tree(tree, ids, config.missing_tips, sequences)
+        tips = np.full(len(table.sequences), -1, np.int64)
+        tips[columns] = tips_of_columns
+        parts.append(StudyPart(name, MatchedTree(phylogeny, tips)))
+    return tuple(parts)
 
 
 def _warn_of_values(
@@ -220,20 +427,18 @@ def _warn_of_values(
             log.warning("warning: %r holds 0 and 1 only and is predicted as a number; --classifier makes classes", name)
 
 
-def _classes(
-    metadata: Metadata | None, columns: Sequence[str], classifier: bool, ids: Sequence[str]
-) -> dict[str, Labels]:
-    """Return the classes of the samples `ids` by column, without numeric columns unless `classifier`."""
+def _classes(metadata: Metadata | None, columns: MetadataColumns, ids: Sequence[str]) -> dict[str, ClassLabels]:
+    """Return the classes of the samples `ids` by target column, without numeric ones unless `classifier`."""
     if metadata is None:
         return {}
-    names = [name for name in columns if classifier or metadata.kinds[name] != "numeric"]
+    names = [name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"]
     return {name: metadata.values(name, ids) for name in names}
 
 
 def _chosen_depth(
     table: SampleTable,
     metadata: Metadata | None,
-    classes: dict[str, Labels],
+    classes: dict[str, ClassLabels],
     training: Collection[str] | None,
     config: DataConfig,
     seed: int,
@@ -248,87 +453,12 @@ def _chosen_depth(
     return choice.depth
 
 
-def _log_dropped(table: SampleTable, classes: dict[str, Labels], dropped: Collection[str]) -> None:
+def _log_dropped(table: SampleTable, classes: dict[str, ClassLabels], dropped: Collection[str]) -> None:
     """Say how many samples of each class the depth drops, where it drops any."""
     for column, labels in classes.items() if dropped else ():
         counts = dropped_by_class(dict(zip(table.sample_ids, labels, strict=True)), dropped)
         lines = [f"{fewer} of {total} of {label or 'no class'!r}" for label, (fewer, total) in counts.items() if fewer]
         log.warning("dropped for too few reads, by %r: %s", column, ", ".join(lines))
-
-
-def _matched_tree(config: DataConfig, table: SampleTable) -> tuple[Phylogeny | None, Ints | None]:
-    """Return the tree above the ASVs of a table and the tip of each, or nothing without a tree."""
-    if config.tree is None:
-        return None, None
-    # With --sequences the ids are hashes, and the tips may be called by either.
-    sequences = () if config.sequences is None else table.sequences
-    return pruned_tree(config.tree, table.feature_ids, config.missing_tips, config.midpoint_root, sequences)
-
-
-def load_study(
-    config: DataConfig,
-    max_bp: int | None,
-    seed: int,
-    columns: Sequence[str] = (),
-    class_columns: Sequence[str] = (),
-    classifier: bool = False,
-    optional: Sequence[str] = (),
-    training: Collection[str] | None = None,
-) -> Study:
-    """Read and align all inputs.
-
-    Parameters
-    ----------
-    config : DataConfig
-    max_bp : int, optional
-        Nucleotides of the longest ASV that is accepted; any length where it is not given (see `Study.longest`).
-    seed : int
-    columns : sequence of str
-        Metadata columns in which every sample needs a value.
-    class_columns : sequence of str
-        Those whose classes keep 90 % of their training samples when the depth is chosen, by `choose_depth`.
-    classifier : bool
-        Whether numeric `class_columns` hold classes.
-    optional : sequence of str
-        Metadata columns for which every sample needs a row but no value.
-    training : collection of str, optional
-        The training samples; where it is not given, those of the splits that `config` asks for.
-
-    Raises `InputError`: with every problem of table and metadata, or of the tree.
-    """
-    full_table, metadata = _read_inputs(config, max_bp, [*columns, *optional])
-    aligned = full_table
-    if metadata is not None:
-        aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns, config.missing))
-    classes = _classes(metadata, class_columns, classifier, aligned.sample_ids)
-    _warn_of_values(metadata, class_columns, classes, config.group_column)
-    depth = config.rarefy_depth
-    if depth is None:
-        depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
-    table, dropped = deep_enough(aligned, depth)
-    _log_dropped(aligned, classes, dropped)
-    tree, tips = _matched_tree(config, table)
-    path = config.unifrac_matrix
-    matrix = None if path is None else read_distances(path).select(table.sample_ids)
-    return Study(
-        table=table,
-        tokens=torch.from_numpy(encode(table.sequences)),
-        lengths=table.lengths,
-        depth=depth,
-        seed=seed,
-        config=config,
-        tree=tree,
-        tips=tips,
-        matrix=matrix,
-        metadata=metadata,
-        all_sample_ids=full_table.sample_ids,
-        aligned_sample_ids=aligned.sample_ids,
-        dropped=dropped,
-    )
-
-
-# Names of files that say nothing; their folder names the study.
-PLAIN_NAMES = ("table", "feature-table")
 
 
 def study_names(tables: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
@@ -376,97 +506,12 @@ def _sample_ids(tables: Sequence[SampleTable], names: Sequence[str]) -> list[str
     ]
 
 
-def _read_one(path: Path, max_bp: int | None, config: DataConfig, problems: Problems) -> SampleTable | None:
-    """Return a table with ASVs of at most `max_bp` nucleotides, or add what is wrong with it to `problems`."""
-    try:
-        table = read_table(path, transpose=config.transpose)
-        if max_bp is not None:
-            table = trim(table, max_bp) if config.trim else table
-            check_length(table, max_bp)
-    except InputError as error:
-        problems.extend(error)
-        return None
-    return table
-
-
-def read_studies(
-    names: Sequence[str], max_bp: int | None, config: DataConfig
-) -> tuple[SampleTable, npt.NDArray[np.int64]]:
-    """Return the samples of all tables over the distinct ASVs of all, and the study of each sample, int64 [N].
-
-    Raises
-    ------
-    InputError
-        With the problems of every table.
-    """
-    problems = Problems()
-    read = [_read_one(path, max_bp, config, problems) for path in config.tables]
-    problems.raise_if_any()
-    tables = [table for table in read if table is not None]
+def _joined(tables: Sequence[SampleTable], names: Sequence[str]) -> tuple[SampleTable, Rows]:
+    """Return the samples of all tables over the distinct ASVs of all, and the study of each sample, int64 [N]."""
     _warn_of_regions(tables, names)
-    counts = csr_array(block_diag([table.counts for table in tables], format="csr"))
+    counts = sparse.csr_array(sparse.block_diag([table.counts for table in tables], format="csr"))
     sequences = [sequence for table in tables for sequence in table.sequences]
     origin = np.repeat(np.arange(len(tables)), [len(table.sample_ids) for table in tables])
     joined = make_table(counts, _sample_ids(tables, names), sequences, sequences)
     log.info("%d studies: %d samples, %d distinct ASVs", len(tables), len(joined.sample_ids), len(joined.sequences))
     return joined, origin
-
-
-def study_parts(
-    table: SampleTable, origin: Rows, names: Sequence[str], trees: Sequence[str], config: DataConfig
-) -> tuple[StudyPart, ...]:
-    """Return each study's name and, where it has one, its tree with the tip of each ASV of the joined table.
-
-    Raises
-    ------
-    InputError
-        A tree cannot be read, or lacks ASVs of its study that `config` does not allow to be missing.
-    """
-    parts = []
-    for number, (name, tree) in enumerate(zip(names, trees, strict=True)):
-        if tree == NO_TREE:
-            parts.append(StudyPart(name))
-            continue
-        columns = table.columns_of(np.flatnonzero(origin == number))
-        ids = [table.sequences[column] for column in columns]
-        phylogeny, tips_of_columns = pruned_tree(Path(tree), ids, config.missing_tips, config.midpoint_root)
-        tips = np.full(len(table.sequences), -1, np.int64)
-        tips[columns] = tips_of_columns
-        parts.append(StudyPart(name, phylogeny, tips))
-    return tuple(parts)
-
-
-def load_studies(config: DataConfig, max_bp: int | None, seed: int) -> Study:
-    """Read the tables and trees of several studies and join them.
-
-    Raises
-    ------
-    InputError
-        Problems of the tables, then of the trees; no sample reaches the depth.
-    """
-    names = study_names(config.tables, config.study_names)
-    joined, origin = read_studies(names, max_bp, config)
-    if unknown := sorted(set(config.hold_out_study) - set(names)):
-        raise InputError(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
-    depth = config.rarefy_depth
-    if depth is None:
-        choice = choose_depth(joined.depths)
-        log.info("%s", choice.message())
-        depth = choice.depth
-    table, dropped = deep_enough(joined, depth)
-    place = {name: row for row, name in enumerate(joined.sample_ids)}
-    kept = origin[[place[name] for name in table.sample_ids]]
-    trees = config.trees or (NO_TREE,) * len(names)
-    return Study(
-        table=table,
-        tokens=torch.from_numpy(encode(table.sequences)),
-        lengths=table.lengths,
-        depth=depth,
-        seed=seed,
-        config=config,
-        parts=study_parts(table, kept, names, trees, config),
-        origin=kept,
-        all_sample_ids=joined.sample_ids,
-        aligned_sample_ids=joined.sample_ids,
-        dropped=dropped,
-    )

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import CovariateConfig, Loss, TargetConfig, Transform
-from aam.data.study import Study
 from aam.errors import InputError, Problems, shown
 from aam.io.metadata import Metadata, is_number
 from aam.options import pairs
@@ -377,24 +376,24 @@ class Covariates:
         """Names of all columns."""
         return (*self.categorical, *self.numeric)
 
-    def encode(self, metadata: Metadata | None, ids: Sequence[str]) -> dict[str, Any]:
-        """Return `category` int64 [N, C], 0 where empty or new, and `covariate` float32 [N, M], NaN where missing.
+    def encode(
+        self, metadata: Metadata | None, ids: Sequence[str]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Return categories int64 [N, C], 0 where empty or new, and numbers float32 [N, M], NaN where missing.
 
-        Without metadata every value is unknown; nothing is returned where there are no columns. Raises `InputError`
-        for text among numbers; `warnings` tells of values that differ from those of training.
+        Without metadata every value is unknown. Raises `InputError` for text among numbers; `warnings` tells of values
+        that differ from those of training.
         """
-        if not self.columns:
-            return {}
         category = np.zeros((len(ids), len(self.categorical)), np.int64)
         covariate = np.full((len(ids), len(self.numeric)), math.nan, np.float32)
         if metadata is None:
-            return {"category": category, "covariate": covariate}
+            return category, covariate
         for column, (name, levels) in enumerate(self.categorical.items()):
             code_of = {level: code for code, level in enumerate(levels, start=1)}
             category[:, column] = [code_of.get(value or "", 0) for value in metadata.categories(name, ids)]
         for column, (name, scale) in enumerate(self.numeric.items()):
             covariate[:, column] = (metadata.numbers(name, ids) - scale.center) / scale.spread
-        return {"category": category, "covariate": covariate}
+        return category, covariate
 
     def warnings(self, metadata: Metadata, ids: Sequence[str]) -> list[str]:
         """Return a sentence for each way in which the values of the samples `ids` differ from those of training.
@@ -494,6 +493,37 @@ Weights = npt.NDArray[np.float32]
 LOSSES = get_args(Loss)
 
 
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What is known of samples beside their reads, as numbers; arrays have no columns where there is nothing.
+
+    Attributes
+    ----------
+    target : float32 [N, T]
+        Transformed numeric targets, NaN where missing.
+    label : int64 [N, K]
+        Classes, -1 where missing.
+    category : int64 [N, C]
+        Categorical covariates, 0 where unknown.
+    covariate : float32 [N, M]
+        Numeric covariates, NaN where missing.
+    weight : float32 [N]
+        Weight of each sample in the target loss.
+    """
+
+    target: npt.NDArray[np.float32]
+    label: npt.NDArray[np.int64]
+    category: npt.NDArray[np.int64]
+    covariate: npt.NDArray[np.float32]
+    weight: npt.NDArray[np.float32]
+
+    @classmethod
+    def none(cls, samples: int) -> Labels:
+        """Return those of samples of which nothing is known."""
+        reals, integers = np.zeros((samples, 0), np.float32), np.zeros((samples, 0), np.int64)
+        return cls(reals, integers, integers, reals, np.ones(samples, np.float32))
+
+
 def sample_weights(
     metadata: Metadata, column: str, asked: tuple[str, ...], train_ids: Sequence[str], ids: Sequence[str]
 ) -> Weights:
@@ -562,30 +592,31 @@ def _check_fit(targets: Targets, config: TargetConfig, activation: str) -> None:
     problems.raise_if_any()
 
 
-def supervised(
-    study: Study, targets: TargetConfig, covariates: CovariateConfig, activation: str, train_ids: Sequence[str]
-) -> tuple[Study, Targets, Covariates]:
-    """Return the study with targets, covariates and weights that were fitted on the samples `train_ids` alone.
+def fit_labels(
+    metadata: Metadata,
+    ids: Sequence[str],
+    train_ids: Sequence[str],
+    targets: TargetConfig,
+    covariates: CovariateConfig,
+    activation: str,
+) -> tuple[Labels, Targets, Covariates]:
+    """Return targets, covariates and weights of the samples `ids`, fitted on the samples `train_ids` alone.
 
     Raises `InputError`: columns or options from which nothing can be learned.
     """
-    metadata, ids = study.metadata, study.table.sample_ids
-    if not targets.metadata_column or metadata is None:
-        return study, Targets(()), Covariates()
     fitted = fit_targets(
         metadata, targets.metadata_column, train_ids,
         classifier=targets.classifier, transform=targets.target_transform, normalize_by=targets.normalize_by,
     )  # fmt: skip
     fitted = _with_losses(fitted, targets)
     _check_fit(fitted, targets, activation)
-    target, label = fitted.encode(metadata, ids)
     fitted_covariates = fit_covariates(metadata, covariates, train_ids)
     column = weight_column(targets, covariates)
-    asked = targets.categorical_loss_weights
-    weight = None if column is None else sample_weights(metadata, column, asked, train_ids, ids)
-    encoded = fitted_covariates.encode(metadata, ids)
-    labelled = dataclasses.replace(study, target=target, label=label, weight=weight, **encoded)
-    return labelled, fitted, fitted_covariates
+    weight = np.ones(len(ids), np.float32)
+    if column is not None:
+        weight = sample_weights(metadata, column, targets.categorical_loss_weights, train_ids, ids)
+    labels = Labels(*fitted.encode(metadata, ids), *fitted_covariates.encode(metadata, ids), weight)
+    return labels, fitted, fitted_covariates
 
 
 def weight_column(targets: TargetConfig, covariates: CovariateConfig) -> str | None:

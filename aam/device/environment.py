@@ -1,4 +1,4 @@
-"""Environment variables that must be set or unset before torch is imported."""
+"""Environment variables that must be set or unset before torch is imported, and the limit of all thread pools."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 # A thread that waits for the others spins unless told not to: faster on free cores, but beside other work it keeps
 # that from the core (docs/decisions.md has the numbers).
 WAITING = ("OMP_WAIT_POLICY", "PASSIVE")
+
+# The pools of OpenMP (torch, scikit-learn) and of the libraries of linear algebra below NumPy and SciPy.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 # How often, and after how many seconds each, the running threads of the machine are counted at the start.
 COUNTS, COUNT_SECONDS = 5, 0.004
@@ -149,8 +152,26 @@ def _count_running() -> list[int]:
     return counts
 
 
-def prepare_environment(expandable: bool = False) -> None:
-    """Apply `required_changes` to this process, and log them; `expandable` asks for expandable segments."""
+def limit_threads(threads: int) -> None:
+    """Let no thread pool of this process, or of a process that it starts, have more than `threads` threads.
+
+    A library reads its variable when it is loaded; those that are loaded already are told. Only torch's own setting
+    is left to `aam.device.platform.prepare_device`.
+    """
+    # `containers/` imports this module without any library.
+    from threadpoolctl import threadpool_limits
+
+    os.environ.update(dict.fromkeys(THREADS, str(threads)))
+    threadpool_limits(threads)
+
+
+def prepare_environment(expandable: bool = False, threads: int | None = None) -> None:
+    """Apply `required_changes` to this process, and log them.
+
+    `expandable` asks for expandable segments, `threads` limits all thread pools.
+    """
+    if threads is not None:
+        limit_threads(threads)
     if not cores_are_free(_count_running(), available_cores(), os.cpu_count() or 1):
         os.environ.setdefault(*WAITING)
     hip = hip_version()

@@ -1,4 +1,4 @@
-"""Starting the ranks of a run on this node, and waiting for them."""
+"""Starting the ranks of a run on this node, and waiting for them (why not torchrun: docs/decisions.md)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -56,6 +57,16 @@ def rank_environment(size: int) -> dict[str, str]:
     }
 
 
+def start_ranks(size: int, words: Sequence[str], program: str, **options: Any) -> list[subprocess.Popen[Any]]:
+    """Start ``python -m program`` with the command line `words` as `size` ranks here, with `options` of `Popen`."""
+    shared = rank_environment(size)
+    command = [sys.executable, "-m", program, *words]
+    return [
+        subprocess.Popen(command, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **options)
+        for rank in range(size)
+    ]
+
+
 def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:
     """Run ``python -m program`` with the command line `words` as `size` ranks here; return what each has printed.
 
@@ -64,17 +75,11 @@ def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:
     RunError
         A rank ended with another exit status than 0.
     """
-    environment = rank_environment(size)
-    command = [sys.executable, "-m", program, *words]
-    ranks = [
-        subprocess.Popen(
-            command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(size)
-    ]
+    ranks = start_ranks(size, words, program, stdout=subprocess.PIPE, text=True)
     outputs = [rank.communicate()[0] for rank in ranks]
     if failed := [number for number, rank in enumerate(ranks) if rank.returncode]:
-        raise RunError(f"{shlex.join(command)}: rank {failed[0]} ended with exit status {ranks[failed[0]].returncode}")
+        command = shlex.join([program, *words])
+        raise RunError(f"{command}: rank {failed[0]} ended with exit status {ranks[failed[0]].returncode}")
     return outputs
 
 
@@ -84,12 +89,7 @@ def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
     Signals that warn are passed on to the ranks. When one rank fails, the others have a minute to end; after a second
     signal all have seconds.
     """
-    environment = rank_environment(size)
-    command = [sys.executable, "-m", program, *words]
-    ranks = [
-        subprocess.Popen(command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(size)
-    ]
+    ranks = start_ranks(size, words, program)
     signal_times: list[float] = []
 
     def pass_on(number: int, frame: object) -> None:
@@ -112,7 +112,7 @@ def launch(size: int, words: Sequence[str], program: str = "aam") -> int:
             signal.signal(number, handler)
 
 
-def _wait_for(ranks: Sequence[subprocess.Popen[bytes]], signal_times: Sequence[float]) -> None:
+def _wait_for(ranks: Sequence[subprocess.Popen[Any]], signal_times: Sequence[float]) -> None:
     """Wait until all ranks have ended, or for a limited time after one failed or a second signal came."""
     deadline = math.inf
     while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:

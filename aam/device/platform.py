@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from aam.device.environment import APPLIED, watched_variables
+from aam.device.environment import APPLIED, limit_threads, watched_variables
 from aam.device.options import RuntimeConfig
 from aam.device.processors import available_cores
 from aam.errors import InputError
@@ -187,7 +187,10 @@ def platform_here(device: torch.device) -> Platform:
 
 
 def prepare_device(config: RuntimeConfig) -> torch.device:
-    """Choose the device and set threads and product precision for this process."""
+    """Choose the device and set threads and product precision for this process.
+
+    Without ``--threads`` torch has all cores, and other libraries what their environment variables say.
+    """
     device = choose_device(config.device)
     if config.deterministic:
         # cuBLAS reads it when it starts.
@@ -196,6 +199,8 @@ def prepare_device(config: RuntimeConfig) -> torch.device:
     # The call imports torch's compiler: a second of processor time.
     if config.deterministic != torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(config.deterministic)
+    if config.threads is not None:
+        limit_threads(config.threads)
     torch.set_num_threads(config.threads or available_cores())
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     share = platform_here(device).memory_share

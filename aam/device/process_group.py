@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -41,23 +41,13 @@ LAUNCHER = "AAM_LAUNCHER"
 _groups: list[Any] = []
 
 
-def is_launched(environment: Mapping[str, str]) -> bool:
-    """Return whether torchrun, SLURM or `aam.device.launch.launch` started this process."""
-    return rank_of(environment) is not None
-
-
-def wants_processes(config: ProcessConfig) -> bool:
-    """Return whether the options ask for several processes."""
-    return bool(process_options(config))
-
-
 def _check_world(config: ProcessConfig) -> World:
     """Return the place of this process among the ranks; `InputError` where options and environment disagree."""
     place = rank_of(os.environ)
-    if not wants_processes(config):
+    options = " ".join(process_options(config))
+    if not options:
         return SINGLE
     if place is None:
-        options = " ".join(process_options(config))
         advice = "start one process per device by srun or torchrun, or pass --data-parallel"
         raise InputError(f"{options}: no rank stands in the environment (RANK or SLURM_PROCID); {advice}")
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]

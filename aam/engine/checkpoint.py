@@ -19,8 +19,8 @@ from torch import Tensor
 from aam.device.distributed import SINGLE, World
 from aam.device.sharding import full_tensor, local_shards
 from aam.engine.options import RunConfig
-from aam.engine.signals import ON_ANOTHER_RANK, Signals
-from aam.errors import CallAgain, InputError
+from aam.engine.signals import Signals
+from aam.errors import InputError
 from aam.files.atomic import atomic_folder, read_json, remove, verify_manifest, write_manifest
 from aam.files.tensors import write_tensors
 
@@ -191,28 +191,25 @@ class CheckpointManager:
         OSError
             After a signal, when the state could not be saved; at other times that is logged and training goes on.
         """
-        signal_name = self.signals.caught
         seconds = time.monotonic() - self.last_save
         is_due = self.world.is_main and seconds >= 60 * self.runtime.checkpoint_minutes
-        urgency = self.world.all_reduce_max(2 if signal_name else int(is_due))
+        urgency = self.world.all_reduce_max(2 if self.signals.caught else int(is_due))
         if not urgency:
             return
-        if urgency > 1:
-            signal_name = signal_name or ON_ANOTHER_RANK
         path = self.folder / f"{STEP}{step}"
         state = make_state()
         try:
             save(path, state, self.world, self.runtime.fsdp_sharded_checkpoint)
         except OSError as error:
-            if signal_name:
+            if urgency > 1:
                 raise
             last = max(map(str, find_checkpoints(self.folder)[-1:]), default="none")
             log.warning("%s: not saved (%s); training goes on, the last whole checkpoint: %s", path, error, last)
         else:
             self._remove_old(path)
         self.last_save = time.monotonic()
-        if signal_name:
-            raise CallAgain(f"{signal_name} came, {path} is saved")
+        if urgency > 1:
+            self.signals.call_again(f", {path} is saved")
 
     def _remove_old(self, newest: Path) -> None:
         for old in find_checkpoints(self.folder)[: -self.runtime.keep_checkpoints] if self.world.is_main else ():

@@ -1,27 +1,194 @@
-"""Training a task inside a run directory: logs, checkpoints, and the folders of its weights."""
+"""The run machine: a command that trains, from its processes to its results, and a task trained in a run directory."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+import torch
+
+from aam.device.distributed import World
+from aam.device.launch import launch, process_count
+from aam.device.platform import prepare_device
+from aam.device.process_group import process_group
+from aam.device.ranks import rank_of
 from aam.engine.checkpoint import CheckpointManager, State, load, save
-from aam.engine.logger import METRICS, RunLogger
-from aam.engine.options import TrainingOptions
-from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import CHECKPOINTS
+from aam.engine.logger import METRICS, RunLogger, Tracking
+from aam.engine.options import RunConfig, TrainingOptions
+from aam.engine.run import CHECKPOINTS, RunDirectory, describe
+from aam.engine.signals import Signals
 from aam.engine.task import Task
-from aam.engine.tracking import Tracking
 from aam.engine.trainer import Trainer, total_steps
-from aam.files.atomic import remove
+from aam.errors import FINISHED
+from aam.files.atomic import remove, write_text
+from aam.files.output_folder import LIST, MEMORY, RUN
+from aam.options import to_dict
 
 log = logging.getLogger("aam")
 
+# The results of a run, which are written last.
+RESULTS = "metrics.json"
+
 # Folders of the best and of the last weights of a task.
 MODEL, LAST = "model", "last"
+
+Saved = TypeVar("Saved")
+
+
+class RunPlan(NamedTuple):
+    """What a command that trains is going to do, when all it reads is read and checked and nothing is written yet.
+
+    Attributes
+    ----------
+    options : dict
+        The options as values of JSON, for run.json.
+    files : mapping of str to Path
+        The files that the command reads, by option.
+    facts : dict
+        What else run.json holds.
+    outputs : sequence of str
+        Names that the command may write beside run.json and metrics.json.
+    work : callable
+        Trains in the run directory, and returns what metrics.json holds; None where it has written that itself.
+    describe : callable
+        Returns what ``--dry-run`` prints.
+    """
+
+    options: dict[str, Any]
+    files: Mapping[str, Path]
+    facts: dict[str, Any]
+    outputs: Sequence[str]
+    work: Callable[[RunDirectory], dict[str, Any] | None]
+    describe: Callable[[], Sequence[str]] = tuple
+
+
+def run_command(
+    name: str, runtime: RunConfig, prepare: Callable[[World], RunPlan], program: str = "aam",
+    processes: int | None = None,
+) -> int:  # fmt: skip
+    """Run a command that trains, on one or several processes, in its run directory; return the exit status.
+
+    A run that is finished is left as it is.
+
+    Parameters
+    ----------
+    name : str
+        The command, as run.json names it.
+    runtime : RunConfig
+    prepare : callable
+        Reads and checks what the command needs, on each rank.
+    program : str
+        The module that ``python -m`` runs, where ``--data-parallel`` starts processes.
+    processes : int, optional
+        How many ``--data-parallel`` starts; unset: as many as this machine has room for.
+
+    Raises
+    ------
+    CallAgain
+        A signal came; what is trained is saved.
+    """
+    if runtime.data_parallel and rank_of(os.environ) is None:
+        return launch(processes or process_count(runtime), sys.argv[1:], program)
+    with Signals() as signals, process_group(runtime) as world:
+        plan = prepare(world)
+        about = describe(name, plan.options, plan.files, {**plan.facts, LIST: [RUN, RESULTS, *MEMORY, *plan.outputs]})
+        if runtime.dry_run:
+            if world.is_main:
+                directory = RunDirectory.check(about, runtime, signals).plan()
+                last = f"{runtime.output_dir}: {directory}; --dry-run has changed nothing"
+                print("\n".join([*plan.describe(), last]))
+            return FINISHED
+        world.barrier()
+        with RunDirectory.open(about, runtime, signals, world) as run:
+            if run.finished:
+                log.info("%s: finished already", run.path)
+                return FINISHED
+            results = plan.work(run)
+            if results is not None and world.is_main:
+                write_text(run.path / RESULTS, json.dumps(results, indent=1) + "\n")
+    return FINISHED
+
+
+def plan_with_device(
+    config: Any, runtime: RunConfig, files: Mapping[str, Path], outputs: Sequence[str],
+    work: Callable[[RunDirectory, torch.device], dict[str, Any]], splits_batches: bool = True,
+) -> Callable[[World], RunPlan]:  # fmt: skip
+    """Return a `prepare` for `run_command` that prepares the device alone: `work` gets it and reads the files itself.
+
+    `splits_batches` says whether the ranks share the samples of a batch; the others are as those of `RunPlan`.
+    """
+
+    def prepare(world: World) -> RunPlan:
+        device = prepare_device(runtime)
+        facts = {"device": str(device), "ranks": world.size if splits_batches else 1}
+        return RunPlan(to_dict(config), files, facts, outputs, lambda run: work(run, device))
+
+    return prepare
+
+
+def train_once(
+    run: RunDirectory, folder: Path, title: str, options: TrainingOptions,
+    start: Callable[[State | None], tuple[Task, Callable[[Trainer], Saved]]], load_saved: Callable[[], Saved],
+) -> Saved:  # fmt: skip
+    """Train a task in `folder`, from its newest checkpoint where there is one, and save what came of it.
+
+    Where that was done before the run was interrupted, it is loaded.
+
+    Parameters
+    ----------
+    run : RunDirectory
+    folder : Path
+        The run directory, or a fold below it.
+    title : str
+        What is trained, for messages.
+    options : TrainingOptions
+    start : callable
+        Returns the task, from a state where there is one, and what saves its trained model as ``model`` and ``last``.
+    load_saved : callable
+        Loads what was saved before.
+    """
+    if run.world.any(run.world.is_main and run.is_trained(folder)):
+        return load_saved()
+    state = run.state(folder)
+    task, save_trained = start(state)
+    with run.signals:
+        saved = save_trained(fit(task, options, run, folder, state, title))
+        if run.world.is_main:
+            remove(folder / CHECKPOINTS)
+    run.signals.raise_if_requested(run.world)
+    return saved
+
+
+def fit_and_save(
+    make_task: Callable[[], Task], options: TrainingOptions, run: RunDirectory, folder: Path, title: str,
+    description: dict[str, Any],
+) -> State:  # fmt: skip
+    """Train a task in `folder` unless that is done, write its best and last weights there, and return the best.
+
+    Parameters
+    ----------
+    make_task : callable
+        Makes the task, with new weights.
+    description : dict
+        What is needed to build the model again, as values of JSON; stands with the weights and in what is returned.
+    """
+
+    def save_weights(trainer: Trainer) -> State:
+        facts = {**description, "best_epoch": trainer.progress.best_epoch}
+        for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
+            save(folder / name, State(weights, facts), run.world)
+        return State(trainer.best_weights, facts)
+
+    def start(state: State | None) -> tuple[Task, Callable[[Trainer], State]]:
+        return make_task(), save_weights
+
+    return train_once(run, folder, title, options, start, lambda: load(folder / MODEL))
 
 
 def fit(
@@ -64,30 +231,3 @@ def fit(
     if epochs:
         log.info("%s: best epoch %d of %d%s", title, best, epochs, start)
     return trainer
-
-
-def fit_and_save(
-    make_task: Callable[[], Task], options: TrainingOptions, run: RunDirectory, folder: Path, title: str,
-    description: dict[str, Any],
-) -> State:  # fmt: skip
-    """Train a task in `folder` unless that is done, write its best and last weights there, and return the best.
-
-    Parameters
-    ----------
-    make_task : callable
-        Makes the task, with new weights.
-    description : dict
-        What is needed to build the model again, as values of JSON; stands with the weights and in what is returned.
-    """
-    if run.world.any(run.world.is_main and run.is_trained(folder)):
-        return load(folder / MODEL)
-    state = run.state(folder)
-    with run.signals:
-        trainer = fit(make_task(), options, run, folder, state, title)
-        description = {**description, "best_epoch": trainer.progress.best_epoch}
-        for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
-            save(folder / name, State(weights, description), run.world)
-        if run.world.is_main:
-            remove(folder / CHECKPOINTS)
-    run.signals.raise_if_requested(run.world)
-    return State(trainer.best_weights, description)

@@ -1,70 +1,336 @@
-"""A command that trains: its processes, its device, its directory, and the files that end it."""
+"""The folder of a run and its run.json: described, compared, created, locked and resumed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-import sys
-from collections.abc import Callable, Mapping
+import platform
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 
-from aam.device.launch import launch, process_count
-from aam.device.platform import prepare_device
-from aam.device.process_group import is_launched, process_group
+import aam
+from aam.device.distributed import SINGLE, World
+from aam.engine.checkpoint import FACTS, State, broadcast_state, load, load_latest, remove_later
 from aam.engine.options import RunConfig
-from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import describe, training_outputs
 from aam.engine.signals import Signals
-from aam.errors import FINISHED
-from aam.files.atomic import write_text
-from aam.files.output_folder import LIST, RUN
-from aam.options import to_dict
+from aam.errors import InputError
+from aam.files.atomic import MANIFEST, file_digest, read_json, remove, remove_partial, verify_manifest, write_text
+from aam.files.output_folder import LIST, RUN, OutputFolder, check_unlocked, lock_folder
+from aam.options import given
 
 log = logging.getLogger("aam")
 
-RESULTS = "metrics.json"
+
+Record = dict[str, Any]
+
+# Options of `runtime` that change no result, and those that may change its last bits.
+HARMLESS = (
+    "output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints",
+    "memory_profile", "memory_snapshot", "use_expandable_segments", "track", "dry_run",
+)  # fmt: skip
+
+LAST_BITS = (
+    "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic", "attn_implementation",
+    "allow_inexact_attention", "compile_model", "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint",
+)  # fmt: skip
+
+# Environment variable that names the container image.
+IMAGE = "AAM_IMAGE"
+
+# Name in the directory of a run.
+CHECKPOINTS = "checkpoints"
+
+# What `aam explain` puts beside the report of a run; it explains that run and no later one.
+EXPLANATION = "explanation"
 
 
-class Command(NamedTuple):
-    """A command that trains: the module that ``python -m`` runs, its name, its options and the files that it reads.
+def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",)) -> list[str]:
+    """Return the names that training writes below `folder`; `model` are files of a model beside its tensors."""
+    files = (MANIFEST, "*.safetensors", *model)
+    return [
+        f"{folder}metrics.jsonl",
+        f"{folder}tensorboard/events.out.tfevents.*",
+        f"{folder}{CHECKPOINTS}/*step-*/*",
+        *(f"{folder}{name}/{file}" for name in ("model", "last") for file in files),
+    ]
 
-    `splits_batches` says whether its ranks share the samples of a batch; `outputs` are names that it writes beside
-    run.json, metrics.json, and what training writes; `processes` how many ``--data-parallel`` starts; unset: as many as
-    this machine has room for.
+
+def _commit() -> str | None:
+    """Return the git commit of the code, with ``+`` where files differ from it; None outside a checkout."""
+    root = Path(aam.__file__).parents[1]
+    if not (root / ".git").exists():
+        return os.environ.get("AAM_REVISION")
+
+    def git(*words: str) -> str:
+        process = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=30)
+        return process.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return (git("rev-parse", "HEAD") or "unknown") + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def describe(command: str, options: Record, files: Mapping[str, Path], facts: Record) -> Record:
+    """Return what run.json holds: resolved options, versions, machine, checksums of the input `files`, and `facts`."""
+    digests = {name: _digest(path) for name, path in files.items()}
+    versions = {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "command": command,
+        "config": options,
+        "inputs": {name: {"path": str(files[name]), "sha256": digest} for name, digest in digests.items()},
+        "versions": {**versions, "python": platform.python_version()},
+        "commit": _commit(),
+        "image": os.environ.get(IMAGE),
+        "machine": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        **facts,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the manifests of the models in a folder."""
+    if path.is_file():
+        return file_digest(path)
+    manifests = sorted(path.glob(MANIFEST)) or sorted(path.glob(f"**/model/{MANIFEST}"))
+    return ",".join(file_digest(manifest) for manifest in manifests)
+
+
+def flatten(value: Any, name: str = "") -> dict[str, Any]:
+    """Return nested dicts as one dict with dotted names."""
+    if not isinstance(value, dict):
+        return {name: value}
+    return {k: v for key, inner in value.items() for k, v in flatten(inner, f"{name}.{key}" if name else key).items()}
+
+
+def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
+    """Return the values that differ between two run.json, by dotted name.
+
+    Times, paths of inputs with the same content, and paths of output are left out.
     """
+    first_values, second_values = flatten(first), flatten(second)
+    inputs = {**first["inputs"], **second["inputs"]}
+    left_out = {"started", "resumed", LIST, *(f"config.runtime.{name}" for name in HARMLESS)}
+    left_out |= {f"inputs.{name}.path" for name in inputs}
+    left_out |= {f"config.{part}.{name}" for name in inputs for part in ("data", "targets")}
+    pairs = {
+        name: (first_values.get(name), second_values.get(name))
+        for name in {**first_values, **second_values}
+        if name not in left_out
+    }
+    # Compared as text, in which NaN equals NaN.
+    return {name: (value, other) for name, (value, other) in pairs.items() if repr(value) != repr(other)}
 
-    module: str
-    name: str
-    config: Any
+
+def _batch_sizes(run: Record) -> tuple[int, int]:
+    """Return the samples of a batch on each device, and the number of devices."""
+    return run["config"]["train"]["batch_size"], run.get("ranks", 1)
+
+
+def check_same(before: Record, now: Record) -> None:
+    """Refuse to resume a run whose meaning would change; log changes that may alter its last bits.
+
+    Raises
+    ------
+    InputError
+        Options or inputs differ; the message lists them all.
+    """
+    problems = []
+    changes = differences(before, now)
+    old_size, old_devices = _batch_sizes(before)
+    size, devices = _batch_sizes(now)
+    if old_devices != devices:
+        changes.pop("config.train.batch_size", None)
+    if old_devices != devices and old_size * old_devices != size * devices:
+        advice = f"give {old_size * old_devices / devices:g}, so that all together take as many samples"
+        problems.append(
+            f"--batch-size was {old_size} on each of {old_devices} devices and is {size} on each of {devices}; {advice}"
+        )
+    for name, (old, new) in changes.items():
+        section, _, option = name.rpartition(".")
+        changes_meaning = section.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
+        if changes_meaning and not (section == "config.runtime" and option in LAST_BITS):
+            problems.append(f"{name} was {old!r} and is {new!r}; give what it was, or choose another --output-dir")
+        else:
+            log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", name, old, new)
+    if problems:
+        raise InputError(*problems)
+
+
+def read_record(path: Path) -> Record:
+    """Read a run.json; raise `InputError` where it is not one."""
+    record = read_json(path)
+    if not (
+        isinstance(record, dict) and isinstance(record.get("inputs"), dict) and isinstance(record.get("config"), dict)
+    ):
+        raise InputError(f"{path}: not the {RUN} of a run; expected its config and inputs")
+    return record
+
+
+def earlier_decisions(runtime: RunConfig) -> Record:
+    """Return the decisions of the run that is resumed; empty where there is none, or none that can be read."""
+    chosen = runtime.resume_from
+    if chosen is None or runtime.output_dir is None:
+        return {}
+    try:
+        content = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS)
+    except InputError:
+        return {}
+    record = content if chosen == "auto" else content.get("run") if isinstance(content, dict) else None
+    decisions = record.get("decisions") if isinstance(record, dict) else None
+    return decisions if isinstance(decisions, dict) else {}
+
+
+def output_folder(folder: Path, about: Record, overwrite: bool, reserved: tuple[str, ...] = ()) -> OutputFolder:
+    """Return the folder of what `about` describes, with the names that it lists as outputs and the files it reads."""
+    inputs = [Path(entry["path"]) for entry in about["inputs"].values()]
+    return OutputFolder(folder, about["command"], about.get(LIST, ()), inputs, overwrite, reserved)
+
+
+@dataclass(eq=False)
+class RunDirectory:
+    """The directory of a run while it lasts, with the content of its run.json, and whether the run is resumed."""
+
+    path: Path
+    about: Record
     runtime: RunConfig
-    files: Mapping[str, Path]
-    splits_batches: bool = True
-    outputs: tuple[str, ...] = ()
-    processes: int | None = None
+    signals: Signals
+    resumed: bool
+    world: World = SINGLE
+    checkpoint: State | None = None
 
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE) -> Iterator[RunDirectory]:
+        """Create the directory or, with ``--resume-from``, open the existing one, and lock it.
 
-def run_command(command: Command, work: Callable[[RunDirectory, torch.device], dict[str, Any]]) -> int:
-    """Run `work` in the run directory of a command, and write what it returns to metrics.json; return the exit status.
+        The main rank does; the other ranks only learn whether the run is resumed.
 
-    With ``--data-parallel`` the processes of this node are started first. A run that is finished is left as it is.
-    """
-    runtime = command.runtime
-    if runtime.data_parallel and not is_launched(os.environ):
-        return launch(command.processes or process_count(runtime), sys.argv[1:], command.module)
-    with Signals() as signals, process_group(runtime) as world:
-        device = prepare_device(runtime)
-        facts: dict[str, Any] = {"device": str(device), "ranks": world.size if command.splits_batches else 1}
-        facts[LIST] = [RUN, RESULTS, *training_outputs(), *command.outputs]
-        about = describe(f"{command.module} {command.name}", to_dict(command.config), command.files, facts)
-        with RunDirectory.open(about, runtime, signals, world) as run:
-            if run.finished:
-                log.info("%s: finished already", run.path)
-                return FINISHED
-            results = work(run, device)
-            if world.is_main:
-                write_text(run.path / RESULTS, json.dumps(results, indent=1) + "\n")
-    return FINISHED
+        Raises
+        ------
+        InputError
+            It holds other results, another process writes there, or options or inputs are not those of the run.
+        """
+        if not world.is_main:
+            yield cls(given(runtime.output_dir).resolve(), about, runtime, signals, bool(world.broadcast(b"")), world)
+            return
+        run = cls.check(about, runtime, signals, world)
+        run.path.mkdir(parents=True, exist_ok=True)
+        with lock_folder(run.path):
+            if run.resumed:
+                run._resume()
+            else:
+                run.output.begin(about)
+            world.broadcast(b"resumed" if run.resumed else b"")
+            yield run
+
+    @classmethod
+    def check(cls, about: Record, runtime: RunConfig, signals: Signals, world: World = SINGLE) -> RunDirectory:
+        """Return the directory as `open` finds it, with nothing written; `InputError` as there."""
+        if runtime.output_dir is None:
+            raise InputError("--output-dir: not given")
+        path = runtime.output_dir.resolve()
+        chosen = runtime.resume_from
+        resumes_here = chosen == "auto" or (chosen is not None and Path(chosen).resolve().is_relative_to(path))
+        run = cls(path, about, runtime, signals, resumes_here and (path / RUN).is_file(), world)
+        if chosen not in (None, "auto"):
+            run.checkpoint = run._load_checkpoint(Path(str(chosen)))
+        if run.resumed:
+            check_same(read_record(path / RUN), about)
+        else:
+            run.output.check()
+        return run
+
+    @property
+    def output(self) -> OutputFolder:
+        """The folder, as what a new run may write to."""
+        return output_folder(self.path, self.about, self.runtime.overwrite, (EXPLANATION,))
+
+    def plan(self) -> str:
+        """Return what a run would do to the directory, for ``--dry-run``.
+
+        Raises
+        ------
+        InputError
+            Another process writes there.
+        """
+        check_unlocked(self.path)
+        if self.resumed:
+            return "the run there is finished" if self._is_complete() else "the run there would go on"
+        after = "" if self.checkpoint is None else f", the run would go on from {self.runtime.resume_from}"
+        if not (removed := self.output.check()):
+            return "free" + after
+        return f"the earlier run there ({len(removed)} files) would be replaced, all else there would stay{after}"
+
+    def _resume(self) -> None:
+        """Add this call to the run.json of the earlier run."""
+        before = read_record(self.path / RUN)
+        remove_partial(self.path)
+        if not self._is_complete():
+            earlier = before["resumed"] if isinstance(before.get("resumed"), list) else []
+            resumed = [*earlier, {name: self.about[name] for name in ("started", "versions", "commit")}]
+            listed = {LIST: self.about[LIST]} if LIST in self.about else {}
+            write_text(self.path / RUN, json.dumps({**before, **listed, "resumed": resumed}, indent=1) + "\n")
+
+    def _load_checkpoint(self, path: Path) -> State:
+        """Return the checkpoint `path`; raise `InputError` where it is not of a run like this."""
+        try:
+            state = load(path)
+        except InputError as error:
+            expected = "expected auto, or the folder of a checkpoint, RUN/checkpoints/step-N"
+            raise InputError(*(f"--resume-from: {problem}; {expected}" for problem in error.problems)) from None
+        if not {"run", "logger", "progress"} <= state.facts.keys():
+            raise InputError(f"--resume-from: {path} is no checkpoint of a run; expected RUN/checkpoints/step-N")
+        check_same(state.facts["run"], self.about)
+        return state
+
+    @property
+    def finished(self) -> bool:
+        """Whether all files of a run exist and are undamaged, as the main rank sees it; metrics.json comes last."""
+        return self.world.any(self.world.is_main and self._is_complete())
+
+    def _is_complete(self) -> bool:
+        folders = {path.parent for name in ("split.tsv", "last") for path in self.path.rglob(name)}
+        trained = folders and all(self._has_models(folder) for folder in folders)
+        return bool(self.resumed and (self.path / "metrics.json").is_file() and trained)
+
+    def _has_models(self, folder: Path) -> bool:
+        """Return whether the models of a fold exist and are undamaged: without a network there are no last weights."""
+        try:
+            verify_manifest(folder / "model")
+            if (folder / "last").exists():
+                verify_manifest(folder / "last")
+        except InputError as error:
+            if (folder / "model").exists():
+                log.warning("%s; trained again", "; ".join(error.problems))
+            return False
+        return True
+
+    def state(self, folder: Path) -> State | None:
+        """Return the state to resume training in `folder` from, if any; all ranks must call it."""
+        return broadcast_state(self._find_state(folder) if self.world.is_main else None, self.world)
+
+    def _find_state(self, folder: Path) -> State | None:
+        if self.checkpoint is not None:
+            if self.resumed:
+                remove_later(Path(str(self.runtime.resume_from)))
+            return self.checkpoint
+        return load_latest(folder / CHECKPOINTS) if self.resumed else None
+
+    def is_trained(self, folder: Path) -> bool:
+        """Return whether a fold was trained before the run was interrupted; its checkpoints are then removed."""
+        if not self.resumed or not self._has_models(folder):
+            return False
+        remove(folder / CHECKPOINTS)
+        return True

@@ -1,4 +1,7 @@
-"""Signals of a scheduler or a user: training saves its state after the step and ends."""
+"""Signals of a scheduler or a user: training saves its state after the step and ends with exit status 85.
+
+Whatever ends that way raises `CallAgain` here; torch is not imported, as any command may be warned before it is.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import signal
 import threading
 import time
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, NoReturn
 
-from aam.device.distributed import SINGLE, World
 from aam.errors import FAILED, WARNINGS, CallAgain
 
-ON_ANOTHER_RANK = "a signal to another rank"
+if TYPE_CHECKING:
+    from aam.device.distributed import World
 
 
 class Signals:
@@ -48,10 +52,14 @@ class Signals:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
 
-    def raise_if_requested(self, world: World = SINGLE) -> None:
-        """Raise `CallAgain` on all ranks where any rank caught a signal."""
+    def raise_if_requested(self, world: World) -> None:
+        """Raise `CallAgain` on all ranks where any rank caught a signal, when what is trained is saved."""
         if world.any(bool(self.caught)):
-            raise CallAgain(f"{self.caught or ON_ANOTHER_RANK} came, what is trained is saved")
+            self.call_again(", what is trained is saved")
+
+    def call_again(self, consequence: str) -> NoReturn:
+        """Raise `CallAgain`, on each rank where any caught a signal, and say what came of it."""
+        raise CallAgain(f"{self.caught or 'a signal to another rank'} came{consequence}")
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
@@ -62,4 +70,4 @@ class Signals:
             return
         self.caught, self.since = signal.Signals(number).name, time.monotonic()
         if self.depth == 1:
-            raise CallAgain(f"{self.caught} came where there is nothing to save")
+            self.call_again(" where there is nothing to save")

@@ -1,10 +1,13 @@
-"""Figures of an explanation: the most important ASVs, taxa, effects by sample, and attention, as SVG."""
+"""Figures of an explanation: the most important ASVs, taxa, clades of a tree, effects by sample, and attention."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import altair as alt
 import numpy as np
 
 from aam.evaluate.bootstrap import Interval
@@ -13,87 +16,75 @@ from aam.explain.effects import Matrix
 from aam.explain.importance import Ints
 from aam.explain.results import Explanation
 from aam.explain.tables import HIGHER, LONGEST_LABEL, LOWER, raised
-from aam.explain.tree_figure import tree_figure
 from aam.explain.variants import Floats
-from aam.files.atomic import write_text
+from aam.io.phylogeny import prune
 from aam.io.taxonomy import display_name
-from aam.report.figures.plot import TOP, WIDTH, Plot, shortened
-from aam.report.figures.rows import Row, draw_rows
-from aam.report.figures.svg import Figure, LegendEntry, number_text, standalone
+from aam.report.charts import LIGHT, SOFT, WIDTH, Chart, Figure, IntervalRow, data, interval_chart, levels, listed
 
 # Numbers of colours: lower or the first class, higher or the second; other classes follow.
-BLUE, RED = 0, 1
+BLUE, RED, OTHER = 0, 1, 8
 
 # Samples stand in at most so many rows of a heatmap, each the mean of neighbours.
 MOST_ROWS = 80
-ROW_HEIGHT, COLUMN_WIDTH = 4.0, 15.0
-LABEL_HEIGHT, SIDE = 166.0, 74.0
-
-# Room for the last name, which is turned.
-TURNED = 84.0
+ROW_HEIGHT, COLUMN_WIDTH = 4, 15
 
 SHADES = 8
+
+# Tips of the tree, the height of each, and the width of its branches, in pixels.
+MOST_TIPS = 40
+TIP_HEIGHT = 13
+THIN, THICK = 0.8, 7.0
 
 
 def colour_of(explanation: Explanation, raises: str) -> int:
     """Return the colour of what is raised: a class by its place, or higher and lower."""
     labels = explanation.effects.spec.labels
     if labels:
-        return labels.index(raises) % 9 if raises in labels else 8
-    return {HIGHER: RED, LOWER: BLUE}.get(raises, 8)
+        return labels.index(raises) % 9 if raises in labels else OTHER
+    return {HIGHER: RED, LOWER: BLUE}.get(raises, OTHER)
 
 
-def legend_of(explanation: Explanation) -> list[LegendEntry]:
+def _legend(explanation: Explanation) -> dict[int, str]:
     """Return what the colours of directions mean."""
     spec = explanation.effects.spec
     if spec.labels:
-        return [(place % 9, f"raises the probability of {label}") for place, label in enumerate(spec.labels)]
-    return [(BLUE, f"lowers {spec.name}"), (RED, f"raises {spec.name}")]
-
-
-def _loss_name(explanation: Explanation) -> str:
-    return "Brier score" if explanation.effects.spec.labels else "mean absolute error"
+        return {place: f"raises the probability of {label}" for place, label in enumerate(spec.labels[:OTHER])}
+    return {BLUE: f"lowers {spec.name}", RED: f"raises {spec.name}"}
 
 
 def _rows_figure(
-    explanation: Explanation, name: str, names: Sequence[str], values: Sequence[Interval], colours: Sequence[int],
-    title: str, caption: str, axis: str = "",
-) -> Figure:  # fmt: skip
-    rows = [Row(label, value, colour) for label, value, colour in zip(names, values, colours, strict=True)]
-    plot = draw_rows(rows, axis or title, line=0.0)
-    listed = "; ".join(f"{row.name} {number(row.value.value)}" for row in rows)
-    used = [entry for entry in legend_of(explanation) if entry[0] in colours]
-    return Figure(
-        name, title, f"{title}: {listed}.", plot.width, plot.height, plot.body, caption, used if len(used) > 1 else ()
-    )
+    explanation: Explanation, name: str, rows: Sequence[IntervalRow], title: str, caption: str, axis: str = ""
+) -> Figure:
+    chart = interval_chart(rows, axis or title, 0.0, list(_legend(explanation).items()))
+    return Figure(name, title, f"{title}: {listed(rows)}.", chart, caption)
 
 
 def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list[Figure]:
     """Return the importance of the ASVs at `columns`, where the truth is known, and their mean effects."""
-    importance, asvs = explanation.importance, explanation.asvs
-    names = [asvs.label(column, LONGEST_LABEL) for column in columns]
-    colours = [colour_of(explanation, explanation.raised(column)) for column in columns]
+    importance, spec = explanation.importance, explanation.effects.spec
     units = explanation.group_column or "samples"
     caption = f"Bars are 95 % intervals over {units}; colours say what the presence of the ASV does to the prediction."
+
+    def rows(values: Sequence[Interval]) -> list[IntervalRow]:
+        return [
+            IntervalRow(
+                explanation.asvs.label(column, LONGEST_LABEL), value, colour_of(explanation, explanation.raised(column))
+            )
+            for column, value in zip(columns, values, strict=True)
+        ]
+
     plots = []
     if explanation.has_truth:
-        values = [importance.importance[column] for column in columns]
-        plots.append(
-            _rows_figure(
-                explanation, "importance", names, values, colours,
-                f"Rise of the {_loss_name(explanation)} when the ASV is permuted", caption,
-            )
-        )  # fmt: skip
+        loss = "Brier score" if spec.labels else "mean absolute error"
+        of_asvs = rows([importance.importance[column] for column in columns])
+        title = f"Rise of the {loss} when the ASV is permuted"
+        plots.append(_rows_figure(explanation, "importance", of_asvs, title, caption))
     directions = importance.direction()
-    values = [importance.effect[directions[column]][column] for column in columns]
-    unit = "probability" if explanation.effects.spec.labels else explanation.effects.spec.name
-    plots.append(
-        _rows_figure(
-            explanation, "effects", names, values, colours, f"Mean effect of the ASV, where it is present, on {unit}",
-            f"The prediction minus that of the same sample without the ASV. {caption}", f"effect on {unit}",
-        )
-    )  # fmt: skip
-    return plots
+    of_asvs = rows([importance.effect[directions[column]][column] for column in columns])
+    unit = "probability" if spec.labels else spec.name
+    title = f"Mean effect of the ASV, where it is present, on {unit}"
+    caption = f"The prediction minus that of the same sample without the ASV. {caption}"
+    return [*plots, _rows_figure(explanation, "effects", of_asvs, title, caption, f"effect on {unit}")]
 
 
 def taxa_figure(explanation: Explanation, top: int) -> list[Figure]:
@@ -105,16 +96,70 @@ def taxa_figure(explanation: Explanation, top: int) -> list[Figure]:
     rank = "genus" if "genus" in kinds else kinds[-1]
     places = [place for place in of_taxa.importance.order().tolist() if of_taxa.sets[place].kind == rank][:top]
     deepest = max(len(of_taxa.sets[place].lineage) for place in places)
-    names = [
-        display_name(one.lineage) + ("" if len(one.lineage) == deepest else f", no {rank}")
-        for one in (of_taxa.sets[place] for place in places)
-    ]
-    values = [of_taxa.importance.importance[place] for place in places]
-    colours = [colour_of(explanation, raised(of_taxa.effects, of_taxa.importance, place)) for place in places]
+    rows = []
+    for place in places:
+        lineage = of_taxa.sets[place].lineage
+        name = display_name(lineage) + ("" if len(lineage) == deepest else f", no {rank}")
+        colour = colour_of(explanation, raised(of_taxa.effects, of_taxa.importance, place))
+        rows.append(IntervalRow(name, of_taxa.importance.importance[place], colour))
+    caption = "Each bar is the sum of the importances of the ASVs of a taxon, with its 95 % interval."
+    return [_rows_figure(explanation, "taxa", rows, f"Importance by {rank}: sums over ASVs", caption)]
+
+
+def tree_figure(explanation: Explanation, order: Ints) -> list[Figure]:
+    """Return the tree of the first `MOST_TIPS` ASVs of `order` that have a tip, if there is a tree.
+
+    A branch is as thick as the importance of these ASVs below it, summed (without a truth, their mean absolute
+    effect), and has the colour of what most of that raises.
+    """
+    if explanation.tree is None:
+        return []
+    tree, tips = explanation.tree
+    importance = explanation.importance
+    columns = [c for c in order.tolist() if tips[c] >= 0 and importance.carriers[c] > 0][:MOST_TIPS]
+    if len(columns) < 2:
+        return []
+    columns.sort(key=lambda column: int(tips[column]))
+    pruned = prune(tree, tips[columns])
+    below = [slice(lo, hi) for lo, hi in zip(pruned.lo.tolist(), pruned.hi.tolist(), strict=True)]
+    value = importance.value if explanation.has_truth else importance.absolute.max(axis=0)
+    weight = np.maximum(value[columns], 0.0)
+    colours = np.array([colour_of(explanation, explanation.raised(column)) for column in columns])
+    total = np.array([weight[part].sum() for part in below])
+    thick = THIN + (THICK - THIN) * np.sqrt(total / max(float(total[:-1].max(initial=0.0)), 1e-12)).clip(0, 1)
+    depth = np.zeros(len(below))
+    for node in range(len(below) - 2, -1, -1):
+        depth[node] = depth[pruned.parent[node]] + pruned.length[node]
+    height = [-(part.start + part.stop - 1) / 2 for part in below]
+    what, legend, rows = "importance" if explanation.has_truth else "mean absolute effect", _legend(explanation), []
+    for node, part in enumerate(below[:-1]):
+        above, single = int(pruned.parent[node]), part.stop - part.start == 1
+        colour = int(np.bincount(colours[part], weight[part] + 1e-12).argmax())
+        label = (
+            explanation.asvs.label(columns[part.start], LONGEST_LABEL) if single else f"{part.stop - part.start} ASVs"
+        )
+        rows.append({
+            "x": float(depth[above]), "x2": float(depth[node]), "y": height[node], "y2": height[above],
+            "kind": legend.get(colour, str(colour)), "colour": colour, "width": round(float(thick[node]), 2),
+            "label": label if single else "", "tip": f"{label}: {what} {number(float(total[node]))}",
+        })  # fmt: skip
+    used = sorted({int(str(row["colour"])) for row in rows})
+    colour = levels("kind", {legend.get(one, str(one)): one for one in used}, legend=len(used) > 1)["color"]
+    chart = alt.Chart(data(rows)).encode(y=alt.Y("y:Q", axis=None, scale=alt.Scale(nice=False, zero=False, padding=8)))
+    length = alt.X("x:Q", axis=None, scale=alt.Scale(nice=False, zero=False))
+    stem = chart.mark_rule(color=SOFT, strokeWidth=0.7).encode(x=length, y2="y2:Q")
+    width = alt.StrokeWidth("width:Q", scale=None)
+    branch = chart.mark_rule(aria=True).encode(
+        x=length, x2="x2:Q", color=colour, strokeWidth=width, description="tip:N"
+    )
+    label = chart.mark_text(align="left", dx=6).encode(x="x2:Q", text="label:N")
+    best = explanation.asvs.label(columns[int(weight.argmax())])
     return [
-        _rows_figure(
-            explanation, "taxa", names, values, colours, f"Importance by {rank}: sums over ASVs",
-            "Each bar is the sum of the importances of the ASVs of a taxon, with its 95 % interval.",
+        Figure(
+            "tree", "The most important ASVs on the tree",
+            f"A tree of {len(columns)} ASVs; the thickest branch leads to {best}.",
+            alt.layer(stem, branch, label).properties(width=220, height=TIP_HEIGHT * len(columns) + 16),
+            f"A branch is as thick as the {what} of the ASVs below it that are shown, summed.",
         )
     ]  # fmt: skip
 
@@ -125,64 +170,52 @@ def _binned(values: Floats, order: Ints) -> Floats:
     return np.array([values[part].mean(axis=0) for part in parts])
 
 
-def _heatmap(values: Floats, names: Sequence[str], row_labels: Sequence[str], title: str) -> Plot:
+def _heatmap(values: Floats, names: Sequence[str], row_labels: Sequence[str], title: str) -> Chart:
     """Return a heatmap ``[R, C]``: blue below 0, red above, the deeper the larger; names stand on top."""
-    rows, columns = values.shape
-    width = max(SIDE + COLUMN_WIDTH * columns + TURNED, WIDTH)
-    height = LABEL_HEIGHT + ROW_HEIGHT * rows + TOP
-    plot = Plot((0, 1), (0, 1), (width, height))
     largest = np.quantile(np.abs(values[values != 0]), 0.98) if values.any() else 1.0
-    shade = np.ceil(np.clip(np.abs(values) / largest, 0, 1) * SHADES).astype(int)
-    for colour, sign in ((BLUE, -1), (RED, 1)):
-        for level in range(1, SHADES + 1):
-            at = np.argwhere((shade == level) & (np.sign(values) == sign))
-            path = "".join(
-                f"M{number_text(SIDE + COLUMN_WIDTH * column)} {number_text(LABEL_HEIGHT + ROW_HEIGHT * row)}"
-                f"h{COLUMN_WIDTH - 1:g}v{ROW_HEIGHT:g}h-{COLUMN_WIDTH - 1:g}z"
-                for row, column in at.tolist()
-            )
-            if path:
-                plot.parts.append(f'<path class="fill f{colour}" d="{path}" opacity="{level / SHADES:.2f}"/>')
-    for column, name in enumerate(names):
-        place = f"translate({number_text(SIDE + COLUMN_WIDTH * (column + 0.6))} {LABEL_HEIGHT - 6:g}) rotate(-60)"
-        plot.parts.append(f'<g transform="{place}">')
-        plot.text(0, 0, name, "small")
-        plot.parts.append("</g>")
-    for row in range(0, rows, max(1, rows // 8)):
-        plot.text(SIDE - 7, LABEL_HEIGHT + ROW_HEIGHT * row + 8, row_labels[row], "small soft end")
-    middle = number_text(LABEL_HEIGHT + ROW_HEIGHT * rows / 2)
-    plot.parts.append(f'<g transform="translate(13 {middle}) rotate(-90)">')
-    plot.text(0, 0, shortened(title, 40), "middle")
-    plot.parts.append("</g>")
-    return plot
-
-
-def _dense(matrices: Sequence[Matrix], outputs: Sequence[int], columns: Sequence[int]) -> Floats:
-    """Return the effects ``[N, C]`` of some ASVs, each on its own output."""
-    parts = [matrices[output][:, [column]].toarray()[:, 0] for output, column in zip(outputs, columns, strict=True)]
-    return np.array(parts).T
+    shade = np.ceil(np.clip(np.abs(values) / largest, 0, 1) * SHADES) / SHADES
+    names = [f"{at + 1}. {name}" if names.count(name) > 1 else name for at, name in enumerate(names)]
+    rows = [
+        {"row": row, "name": names[column], "value": float(values[row, column]), "shade": float(shade[row, column]),
+         "tip": f"{names[column]}, {row_labels[row]}: {number(float(values[row, column]))}"}
+        for row, column in np.argwhere(shade > 0).tolist()
+    ]  # fmt: skip
+    every = list(range(0, len(values), max(1, len(values) // 8)))
+    y_axis = alt.Axis(values=every, labelExpr=f"{json.dumps(row_labels)}[datum.value]", domain=False)
+    top = alt.Axis(orient="top", labelAngle=-60, labelAlign="left", labelLimit=190, domain=False, ticks=False)
+    colour = alt.condition("datum.value > 0", alt.value(LIGHT[RED]), alt.value(LIGHT[BLUE]))
+    size: dict[str, Any] = {"width": max(COLUMN_WIDTH * len(names), WIDTH - 60), "height": ROW_HEIGHT * len(values)}
+    return alt.Chart(data(rows), **size).mark_rect(aria=True).encode(
+        x=alt.X("name:N", title=None, axis=top, scale=alt.Scale(domain=names)),
+        y=alt.Y("row:O", title=title, axis=y_axis, scale=alt.Scale(domain=list(range(len(values))))),
+        color=colour, opacity=alt.Opacity("shade:Q", scale=None), description="tip:N",
+    )  # fmt: skip
 
 
 def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Figure]:
     """Return the effects of some ASVs in samples in the order of their prediction, and the network's attention."""
     effects, importance = explanation.effects, explanation.importance
     labels = effects.spec.labels
-    place = 1 if len(labels) == 2 else 0
-    by = effects.prediction[:, place] if len(labels) <= 2 else effects.prediction.argmax(axis=1).astype(float)
+    by = effects.prediction[:, 1 if len(labels) == 2 else 0]
+    by = by if len(labels) <= 2 else effects.prediction.argmax(axis=1).astype(float)
     order = np.argsort(by, kind="stable")
-    shown = _binned(by[:, None], order)[:, 0]
-    texts = [labels[round(float(value))] if len(labels) > 2 else f"{value:.3g}" for value in shown]
+    means = _binned(by[:, None], order)[:, 0]
+    texts = [labels[round(float(value))] if len(labels) > 2 else f"{value:.3g}" for value in means]
     what = "predicted class" if len(labels) > 2 else f"predicted {labels[1] if labels else effects.spec.name}"
+    binned = f" Each row is the mean of about {len(order) / len(means):.0f} samples." if len(means) < len(order) else ""
+
+    def heatmap(matrices: Sequence[Matrix], asvs: Sequence[int]) -> Chart:
+        parts = [matrix[:, [column]].toarray()[:, 0] for matrix, column in zip(matrices, asvs, strict=True)]
+        names = [explanation.asvs.label(column, LONGEST_LABEL) for column in asvs]
+        return _heatmap(_binned(np.array(parts).T, order), names, texts, what)
+
     directions = importance.direction()
-    values = _binned(_dense(effects.effects, [int(directions[column]) for column in columns], columns), order)
-    names = [explanation.asvs.label(column, LONGEST_LABEL) for column in columns]
-    plot = _heatmap(values, names, texts, what)
     raised_text = "the class that the ASV raises" if len(labels) > 2 else "the prediction"
-    binned = f" Each row is the mean of about {len(order) / len(shown):.0f} samples." if len(shown) < len(order) else ""
     plots = [
         Figure(
-            "heatmap", "Effects by sample", f"Effects of {len(names)} ASVs in samples in the order of the prediction.",
-            plot.width, plot.height, plot.body,
+            "heatmap", "Effects by sample",
+            f"Effects of {len(columns)} ASVs in samples in the order of the prediction.",
+            heatmap([effects.effects[int(directions[column])] for column in columns], columns),
             f"Red raises {raised_text}, blue lowers it; the deeper, the more. Blank: the ASV is absent.{binned}",
         )
     ]  # fmt: skip
@@ -190,33 +223,28 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
         return plots
     mean = np.asarray(effects.attention.mean(axis=0)).ravel()
     attended = np.argsort(-mean, kind="stable")[: len(columns)].tolist()
-    values = _binned(effects.attention[:, attended].toarray(), order)
-    plot = _heatmap(values, [explanation.asvs.label(column, LONGEST_LABEL) for column in attended], texts, what)
-    plots.append(
-        Figure(
-            "attention", "Attention of the network, which is not importance",
-            f"Weights of attention of {len(attended)} ASVs in samples in the order of the prediction.",
-            plot.width, plot.height, plot.body,
-            "The share of a sample's attention that each ASV gets when the network pools ASVs. An ASV may be looked at "
-            f"and change nothing, or the other way round; the figures of importance say what matters.{binned}",
-        )
+    attention = Figure(
+        "attention", "Attention of the network, which is not importance",
+        f"Weights of attention of {len(attended)} ASVs in samples in the order of the prediction.",
+        heatmap([effects.attention] * len(attended), attended),
+        "The share of a sample's attention that each ASV gets when the network pools ASVs. An ASV may be looked at "
+        f"and change nothing, or the other way round; the figures of importance say what matters.{binned}",
     )  # fmt: skip
-    return plots
+    return [*plots, attention]
 
 
 def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
     """Return all figures of one target, of its `top` most important ASVs."""
     order = explanation.importance.order()
     columns = order[explanation.importance.carriers[order] > 0][:top].tolist()
-    tree = tree_figure(explanation, order, colour_of, legend_of(explanation))
     return [
-        *importance_figures(explanation, columns), *taxa_figure(explanation, top), *tree,
+        *importance_figures(explanation, columns), *taxa_figure(explanation, top), *tree_figure(explanation, order),
         *heatmap_figures(explanation, columns),
     ]  # fmt: skip
 
 
 def write_figures(folder: Path, explanation: Explanation, top: int) -> None:
-    """Write the figures of one target as SVG files."""
+    """Write the figures of one target as SVG and PNG files."""
     folder.mkdir()
     for figure in explanation_figures(explanation, top):
-        write_text(folder / f"{figure.name}.svg", standalone(figure))
+        figure.write(folder)

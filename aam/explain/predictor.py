@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from aam.data.batch import Batch
-from aam.data.collate import batch_of_reads, draw_rows, rows_read
+from aam.data.collate import batch_of_reads, rarefied_rows, rows_read
 from aam.data.study import Row, Rows, Study
 from aam.device.options import RuntimeConfig
 from aam.device.precision import autocast
@@ -72,7 +72,7 @@ class Predictor:
         """Return a numbered rarefaction of some samples."""
         rows = self.study.rows(sample_ids)
         limited = rows_read(self.study, rows, rarefaction)
-        return Rarefied(rarefaction, rows, draw_rows(self.study, rows, rarefaction), limited)
+        return Rarefied(rarefaction, rows, rarefied_rows(self.study, rows, rarefaction), limited)
 
     def predict(self, samples: Rarefied, variants: Variants) -> tuple[Scores, Scores]:
         """Return what the whole model and each learner predict of samples, and of variants, in the units of targets.

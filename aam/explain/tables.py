@@ -13,7 +13,7 @@ from aam.explain.effects import TargetEffects
 from aam.explain.importance import Importance
 from aam.explain.sets import CLADE, AsvSet
 from aam.io.taxonomy import Lineage, display_name, short_ids
-from aam.report.figures.plot import shortened
+from aam.report.tables import shortened
 
 Rows = list[list[str]]
 

@@ -162,22 +162,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         put_folder(temporary, path)
 
 
-@contextlib.contextmanager
-def parts_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder beside a file that is being written, for parts of it; it is removed, whatever happens.
-
-    What a killed process left of it is removed first.
-    """
-    final = final_name(path)
-    remove_partial(path.parent, f"{final.name}.parts")
-    folder = _temporary(final.with_name(f"{final.name}.parts"))
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        remove(folder)
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file atomically."""
     with atomic_file(path) as temporary:

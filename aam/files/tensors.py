@@ -1,12 +1,18 @@
-"""Tensors written to safetensors files and read from them, in one file or in shards."""
+"""Tensors in safetensors files, one or several shards, and what keeps those of a stranger from filling the memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
+import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from aam.errors import InputError
 
 SHARD = "{}-{:05d}-of-{:05d}{}"
 
@@ -36,10 +42,54 @@ def write_shards(tensors: Mapping[str, Tensor], path: Path, limit: int) -> None:
         write_tensors(shard, path.with_name(SHARD.format(path.stem, number, len(shards), path.suffix)))
 
 
+def _shards(path: Path) -> list[Path]:
+    """Return a safetensors file, or all of its shards."""
+    return [path] if path.is_file() else sorted(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, or of all its shards."""
-    files = [path] if path.is_file() else sorted(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
+    """Read the tensors of a safetensors file, or of all its shards.
+
+    Raises
+    ------
+    InputError
+        A tensor holds a number that is not finite.
+    """
     tensors: dict[str, Tensor] = {}
-    for file in files:
+    for file in _shards(path):
         tensors |= safetensors.torch.load_file(file)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise InputError(f"{path}: {name} holds numbers that are not finite")
     return tensors
+
+
+def count_numbers(path: Path) -> int:
+    """Return how many numbers a safetensors file, or all of its shards, holds; only headers are read."""
+    total = 0
+    for file in _shards(path):
+        with safetensors.safe_open(file, "pt") as tensors:
+            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    return total
+
+
+class AllocationLimit(TorchFunctionMode):
+    """Let what runs inside allocate at most `limit` numbers in new tensors, and refuse before memory is taken.
+
+    For a module whose sizes a file from a stranger gives: it cannot need more numbers than the weights beside it.
+    """
+
+    FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        """Count the numbers that `function` allocates, and run it; torch calls this in place of its functions."""
+        if function in self.FUNCTIONS:
+            first = arguments[0] if arguments else (options or {}).get("size", ())
+            self.limit -= math.prod(arguments if isinstance(first, int) else first)
+            if self.limit < 0:
+                raise ValueError("its sizes need more numbers than its weights hold")
+        return function(*arguments, **(options or {}))

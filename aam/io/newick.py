@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from aam.errors import InputError, shown
 from aam.io.phylogeny import Ints, Phylogeny, make_phylogeny, match_tips, midpoint_root, prune
 from aam.io.qza import read_artifact
 
-LABEL = re.compile(r"[^\s'\]]+|'(?:[^']|'')+'")
-
-ANY = re.compile(r".+", re.DOTALL)
-
-NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+# An opening parenthesis, or the end of a node: its label, its length, and the mark that ends it.
+# Blanks stand in one place only of each way through, so that no text makes it slow.
+NODE = re.compile(
+    r"""\s*(?:(?P<open>\()
+    |(?:(?P<label>[^\s()\[\],:;']+|'(?:[^']|'')*')\s*)?(?P<colon>:\s*(?:(?P<length>[^\s()\[\],:;']+)\s*)?)?(?P<end>[,);]))""",
+    re.VERBOSE,
+)
 
 log = logging.getLogger("aam")
-
-# Characters that are looked at together.
-AT_ONCE = 1 << 22
-
-OPEN, CLOSE, COMMA, COLON, END, QUOTE = (ord(letter) for letter in "(),:;'")
 
 
 def _without_comments(text: str, source: str) -> str:
@@ -53,119 +50,64 @@ def _without_comments(text: str, source: str) -> str:
     return "".join([*pieces, text[kept:]])
 
 
-class _Fields:
-    """The texts before the marks, cut out when asked for: as objects they would take several times the file."""
-
-    def __init__(self, text: str, at: Ints) -> None:
-        self.text, self.starts, self.stops = text, np.r_[0, at[:-1] + 1], at
-
-    def __getitem__(self, place: int) -> str:
-        return self.text[self.starts[place] : self.stops[place]].strip()
-
-    def matching(self, pattern: re.Pattern[str], places: Ints) -> npt.NDArray[np.bool_]:
-        """Return, for all fields, which of those at `places` match a pattern."""
-        result = np.zeros(len(self.stops), bool)
-        matches = (pattern.fullmatch(self[place]) is not None for place in places.tolist())
-        result[places] = np.fromiter(matches, bool, len(places))
-        return result
-
-    def numbers(self, places: Ints) -> npt.NDArray[np.float64]:
-        """Return the fields at `places` as numbers."""
-        return np.fromiter((float(self[place]) for place in places.tolist()), np.float64, len(places))
+def _length(text: str) -> float:
+    """Return a branch length, or -1 for text that is no finite number of 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        return -1.0
+    # Python also reads 1_000 and digits of other scripts as numbers.
+    return value if 0 <= value < math.inf and text.isascii() and "_" not in text else -1.0
 
 
-@dataclass(frozen=True)
-class _Marks:
-    """The marks ``( ) , : ;`` of a Newick text up to the first ``;`` and the text before each."""
+class _Nodes:
+    """The nodes of a tree in post-order while its text is read, and what is wrong with them."""
 
-    at: Ints
-    kind: npt.NDArray[Any]
-    before: npt.NDArray[Any]
-    depth: Ints
-    fields: _Fields
+    def __init__(self) -> None:
+        self.parent, self.length, self.tips = array("q"), array("d"), list[str]()
+        self.wrong: dict[str, list[str]] = {}
+        self._waiting: list[int] = []
+        self._opened: list[int] = []
+        self._first_child = 0
+        self._has_children = False
 
+    def add(self, match: re.Match[str]) -> str:
+        """Take a parenthesis that opens or a node that ends; return how that breaks the grammar, or nothing."""
+        if match["open"]:
+            self._opened.append(len(self._waiting))
+            return "a '(' where none can be; is a ',' missing?" if self._has_children else ""
+        node, place = len(self.parent), f"before character {match.start('end') + 1}"
+        self.parent.append(-1)
+        self.length.append(math.nan if match["colon"] is None else _length(match["length"] or ""))
+        if self.length[-1] < 0:
+            wrong = self.wrong.setdefault("branch lengths are no finite numbers of 0 or more", [])
+            wrong.append(f"{match['length'] or ''!r} {place}")
+        if self._has_children:
+            for child in self._waiting[self._first_child :]:
+                self.parent[child] = node
+            del self._waiting[self._first_child :]
+        else:
+            label = match["label"] or ""
+            self.tips.append(label[1:-1].replace("''", "'") if label.startswith("'") else label)
+            if not self.tips[-1]:
+                self.wrong.setdefault("tips have no name", []).append(place)
+        self._waiting.append(node)
+        self._has_children = match["end"] == ")"
+        if match["end"] == ";":
+            return "a '(' without its ')'" if self._opened else ""
+        if not self._opened:
+            return f"a {match['end']!r} outside all parentheses"
+        if self._has_children:
+            self._first_child = self._opened.pop()
+        return ""
 
-def _positions(text: str, source: str) -> tuple[Ints, npt.NDArray[Any]]:
-    """Return where the marks outside quotes stand, and which they are, from some of the text at a time."""
-    wide, quotes = not text.isascii(), 0
-    at, kind = [], []
-    for start in range(0, len(text), AT_ONCE):
-        part = text[start : start + AT_ONCE].encode("utf-32-le" if wide else "ascii")
-        codes = np.frombuffer(part, np.uint32 if wide else np.uint8)
-        quoted = (quotes + np.cumsum(codes == QUOTE)) % 2
-        marks = np.flatnonzero(np.isin(codes, [OPEN, CLOSE, COMMA, COLON, END]) & (quoted == 0))
-        at.append(marks + start)
-        kind.append(codes[marks])
-        quotes = int(quoted[-1])
-    if quotes:
-        raise InputError(f"{source}: the quote at character {text.rindex(chr(QUOTE)) + 1} is never closed")
-    return np.concatenate([np.zeros(0, np.int64), *at]), np.concatenate([np.zeros(0, np.uint8), *kind])
-
-
-def _marks(text: str, source: str) -> _Marks:
-    at, kind = _positions(text, source)
-    ends = np.flatnonzero(kind == END)
-    if not len(ends):
-        raise InputError(f"{source}: no ';' at the end; expected one Newick tree. Is the file cut off?")
-    at, kind = at[: ends[0] + 1], kind[: ends[0] + 1]
-    remainder = text[at[-1] + 1 :]
-    if remainder.strip():
-        place = len(text) - len(remainder.lstrip()) + 1
-        raise InputError(f"{source}: text after ';' at character {place}, expected a single tree")
-    return _Marks(
-        at=at,
-        kind=kind,
-        before=np.r_[COMMA, kind[:-1]],
-        depth=np.cumsum((kind == OPEN).astype(np.int64) - (kind == CLOSE)),
-        fields=_Fields(text, at),
-    )
-
-
-def _check_grammar(marks: _Marks, source: str) -> None:
-    """Raise `InputError` with the first place where each rule of Newick is broken."""
-    kind, before, depth = marks.kind, marks.before, marks.depth
-    text = marks.fields.matching(ANY, np.arange(len(kind)))
-    begins = (before == OPEN) | (before == COMMA)
-    number = before == COLON
-    label = text & ~number
-    is_label = marks.fields.matching(LABEL, np.flatnonzero(label))
-    is_number = marks.fields.matching(NUMBER, np.flatnonzero(number))
-    last_closed = np.flatnonzero(np.r_[0, depth] <= 0)[-1]
-    rules = (
-        (depth < 0, "a ')' without its '('"),
-        (np.arange(len(depth)) == last_closed, "a '(' without its ')'"),
-        ((kind == COMMA) & (depth == 0), "a ',' outside all parentheses"),
-        ((kind == OPEN) & ~(begins & ~text), "a '(' where none can be; is a ',' missing?"),
-        (begins & ~text & (kind != OPEN), "a tip without a name"),
-        ((kind == COLON) & number, "a second ':' for one branch"),
-        (label & ~is_label, "a label that is empty or holds a blank, quote or ']'; put it in quotes"),
-        (number & ~is_number, "a branch length that is no finite number"),
-    )
-    broken = sorted((int(marks.at[np.argmax(rule)]), what) for rule, what in rules if rule.any())
-    if broken:
-        raise InputError(*(f"{source}: {what}, before character {place + 1}" for place, what in broken))
-
-
-def _unquoted(label: str) -> str:
-    return label[1:-1].replace("''", "'") if label.startswith("'") else label
-
-
-def _check_content(marks: _Marks, names: list[str], name_at: Ints, source: str) -> None:
-    """Raise `InputError` for repeated tips and for lengths that are no lengths."""
-    problems = []
-    if len(set(names)) < len(names):
-        repeated = [name for name, times in Counter(names).items() if times > 1]
-        second = [place for place, name in enumerate(names) if name == repeated[0]][1]
-        place = marks.at[name_at[second]] + 1
-        problems.append(f"{len(repeated)} tips are repeated ({shown(repeated)}), first before character {place}")
-    lengths = np.flatnonzero(marks.before == COLON)
-    values = marks.fields.numbers(lengths)
-    bad = lengths[~((values >= 0) & (values < np.inf))].tolist()
-    if bad:
-        first = f"{marks.fields[bad[0]]} before character {marks.at[bad[0]] + 1}"
-        problems.append(f"{len(bad)} branch lengths are negative or infinite, first {first}; expected 0 or more")
-    if problems:
-        raise InputError(*(f"{source}: {what}" for what in problems))
+    def problems(self) -> list[str]:
+        """Return what is wrong with names and lengths."""
+        problems = [f"{len(places)} {what}, the first {places[0]}" for what, places in self.wrong.items()]
+        if len(set(self.tips)) < len(self.tips):
+            repeated = [name for name, times in Counter(self.tips).items() if times > 1 and name]
+            problems += [f"{len(repeated)} tips are repeated ({shown(repeated)})"] if repeated else []
+        return problems
 
 
 def parse_newick(text: str, source: str = "tree") -> Phylogeny:
@@ -178,30 +120,32 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
     Raises
     ------
     InputError
-        Broken grammar, repeated or empty tip names, lengths that are not finite and >= 0; each with the
-        position of its character (from 1).
+        Broken grammar, repeated or empty tip names, lengths that are not finite and >= 0; the first place of each (from
+        character 1).
     """
     text = text.removeprefix("\ufeff")
-    marks = _marks(_without_comments(text, source) if "[" in text else text, source)
-    _check_grammar(marks, source)
-
-    # In post-order each node ends at its own ',' or ')' or ';'.
-    ends = np.flatnonzero((marks.kind == COMMA) | (marks.kind == CLOSE) | (marks.kind == END))
-    has_length = marks.before[ends] == COLON
-    label = ends - has_length
-    is_tip = marks.before[label] != CLOSE
-    names = [_unquoted(marks.fields[place]) for place in label[is_tip].tolist()]
-    _check_content(marks, names, label[is_tip], source)
-    length = np.full(len(ends), np.nan)
-    length[has_length] = marks.fields.numbers(ends[has_length])
+    text = _without_comments(text, source) if "[" in text else text
+    nodes, place, broken, end = _Nodes(), 0, "", ""
+    while end != ";" and not broken and (match := NODE.match(text, place)):
+        broken, end, place = nodes.add(match), match["end"], match.end()
+    problems = nodes.problems()
+    rest = text[place:].lstrip()
+    if broken:
+        problems.append(f"{broken}, at character {place}")
+    elif end == ";" and rest:
+        problems.append(f"text after ';' at character {len(text) - len(rest) + 1}, expected a single tree")
+    elif end != ";" and ";" not in rest:
+        problems.append("no ';' at the end; expected one Newick tree. Is the file cut off?")
+    elif end != ";":
+        problems.append(
+            f"{rest[:20]!r} at character {len(text) - len(rest) + 1} cannot be read; a label that holds a blank, "
+            "quote or bracket needs quotes around it, and a ',' stands between two nodes"
+        )
+    if problems:
+        raise InputError(*(f"{source}: {problem}" for problem in problems))
+    length = np.array(nodes.length)
     length[-1] = np.nan_to_num(length[-1])
-
-    # The parent is the next node in post-order that is one level up.
-    nodes = len(ends)
-    depth = marks.depth[ends] + (marks.kind[ends] == CLOSE)
-    keys = np.sort(depth * nodes + np.arange(nodes))
-    parent = keys[np.searchsorted(keys, (depth[:-1] - 1) * nodes + np.arange(nodes - 1))] % nodes
-    return make_phylogeny(np.r_[parent, -1].astype(np.int64), length, tuple(names))
+    return make_phylogeny(np.array(nodes.parent, np.int64), length, tuple(nodes.tips))
 
 
 def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
@@ -261,7 +205,13 @@ def pruned_tree(
 
     Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
     """
-    tree = read_tree(path, midpoint)
+    return matched_tree(read_tree(path, midpoint), feature_ids, missing_tips, sequences)
+
+
+def matched_tree(
+    tree: Phylogeny, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"], sequences: Sequence[str] = ()
+) -> tuple[Phylogeny, Ints]:
+    """Return a tree above some features, up to its root, and the tip of each feature (-1 without), as `pruned_tree`."""
     tips = match_tips(tree, feature_ids, missing_tips, sequences)
     present = np.unique(tips[tips >= 0])
     if missing := int((tips < 0).sum()):

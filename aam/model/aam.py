@@ -19,8 +19,7 @@ from aam.device.shapes import Bool, Float, Int64, UInt8
 from aam.model.asv import AsvEncoder
 from aam.model.branches import BranchDistanceHead, BranchPresence
 from aam.model.covariates import CovariateFusion
-from aam.model.further import FurtherHeads, Gather
-from aam.model.heads import DistanceHead, DiversityHead, HeadConfig, Readout, TargetHead
+from aam.model.heads import AuxiliaryHeads, DistanceHead, DiversityHead, Gather, HeadConfig, Readout, TargetHead
 from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
@@ -72,8 +71,8 @@ class Outputs:
     [B, T] (transformed units), `quantiles` [B, Q, T], `labels` one [B, classes] of
     logits for each class column; `read` [B, W] are the vectors that target heads read; `compared` [B, C] those whose
     distances are predicted.
-    `spread` is the standard deviation of the distance, the unit of its loss; `further` are the predictions of
-    `FurtherHeads` by name.
+    `spread` is the standard deviation of the distance, the unit of its loss; `auxiliary` are the predictions of
+    `AuxiliaryHeads` by name.
     """
 
     samples: Float[Tensor, "B D"]
@@ -88,15 +87,15 @@ class Outputs:
     labels: tuple[Float[Tensor, "B _"], ...] = ()
     compared: Float[Tensor, "B C"] | None = None
     spread: float = 1.0
-    further: dict[str, Tensor] = field(default_factory=dict)
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)
 
     def full(self) -> Outputs:
         """Return the same in float32 where it was in half precision: losses compare it with float32."""
         half = (torch.float16, torch.bfloat16)
         values = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         in_full = {name: value.float() for name, value in values.items() if value.dtype in half}
-        further = {name: value.float() if value.dtype in half else value for name, value in self.further.items()}
-        return replace(self, further=further, **in_full)  # type: ignore[arg-type]
+        auxiliary = {name: value.float() if value.dtype in half else value for name, value in self.auxiliary.items()}
+        return replace(self, auxiliary=auxiliary, **in_full)  # type: ignore[arg-type]
 
 
 class Aam(nn.Module):
@@ -135,8 +134,8 @@ class Aam(nn.Module):
         read = width if self.covariates is None else self.covariates.width
         self.target = TargetHead(read, heads) if heads.n_targets else None
         self.labels = nn.ModuleList(Readout(read, n, shape=heads.regressor) for n in heads.n_classes)
-        # Last, so that further targets change no random number of the others.
-        self.further = FurtherHeads(width, heads.further)
+        # Last, so that auxiliary targets change no random number of the others. Saved weights are called `further`.
+        self.further = AuxiliaryHeads(width, heads.further)
         self.bound_memory(None, False)
         self.gather: Gather = _alone
 
@@ -216,8 +215,8 @@ class Aam(nn.Module):
             self.further.standardize(samples, self.further.keys())
 
     @torch.no_grad()
-    def standardize_further(self, batch: Batch, names: Collection[str]) -> None:
-        """Scale the heads of further targets `names`, new beside vectors that are trained, on a first batch."""
+    def standardize_auxiliary(self, batch: Batch, names: Collection[str]) -> None:
+        """Scale the heads of auxiliary targets `names`, new beside vectors that are trained, on a first batch."""
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         samples = self._with_presence(self.encode_samples(asvs, batch)[1], self._presence(batch))
         self.further.standardize(samples, names)
@@ -239,7 +238,7 @@ class Aam(nn.Module):
             copied = masks is not None and masks.tokens.shape[1] > 0
             tokens = torch.cat([batch.tokens, masks.tokens]) if masks is not None and copied else batch.tokens
             patches, vectors = self.encode_asvs(tokens, batch.padded)
-            asvs = self.gather(vectors[:n_unique], batch.asvs_by_rank)
+            asvs = self.gather(vectors[:n_unique], batch.ranks.asvs)
             if masks is not None and copied:
                 logits = self.asv.nucleotide_logits(patches[n_unique:], batch.tokens.shape[1])
                 nucleotides = logits[masks.where]
@@ -263,7 +262,7 @@ class Aam(nn.Module):
             labels=tuple(head(read) for head in self.labels),
             compared=compared,
             spread=self.scale[1],
-            further=self.further(samples, asvs, batch, self.gather) if self.further else {},
+            auxiliary=self.further(samples, asvs, batch, self.gather) if self.further else {},
         )
 
     @property
@@ -306,4 +305,4 @@ class Aam(nn.Module):
     def _distances(self, vectors: Float[Tensor, "B C"] | None, batch: Batch) -> Float[Tensor, "B all_B"] | None:
         if self.distance is None or vectors is None:
             return None
-        return self.distance(vectors, self.gather(vectors, batch.samples_by_rank))  # type: ignore[no-any-return]
+        return self.distance(vectors, self.gather(vectors, batch.ranks.samples))  # type: ignore[no-any-return]

@@ -266,7 +266,8 @@ def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfi
     if task.covariates is not None:
         covariate = np.zeros((len(study.table.sample_ids), task.covariates.shape[1]), np.float32)
         covariate[rows] = task.covariates
-        study = replace(study, category=np.zeros((len(covariate), 0), np.int64), covariate=covariate)
+        category = np.zeros((len(covariate), 0), np.int64)
+        study = replace(study, labels=replace(study.labels, category=category, covariate=covariate))
     samples = Samples.rarefied(study, rows, [EVALUATION - 1 - number for number in range(forest.val_prediction_passes)])
     learners, distances = _learners(task, forest, study.seed), {}
     for name in (NEIGHBOURS, KMER_NEIGHBOURS):

@@ -226,13 +226,9 @@ def network_alone(targets: Targets) -> Blend:
 def target_values(study: Study, targets: Targets, rows: Rows) -> Iterator[tuple[TargetSpec, Floats]]:
     """Yield each target, numbers first, with its values of the samples at `rows`, NaN where they are missing."""
     for column, spec in enumerate(targets.numeric):
-        if study.target is None:
-            raise ValueError("the study has no numeric targets")
-        yield spec, study.target[rows, column].astype(np.float64)
+        yield spec, study.labels.target[rows, column].astype(np.float64)
     for column, spec in enumerate(targets.classes):
-        if study.label is None:
-            raise ValueError("the study has no labels")
-        label = study.label[rows, column]
+        label = study.labels.label[rows, column]
         yield spec, np.where(label < 0, np.nan, label.astype(np.float64))
 
 
@@ -261,7 +257,7 @@ def fit_blend(
     samples = Samples.rarefied(study, rows[kept], range(RAREFACTIONS))
     features = fit_features([name for one in names for name in LEARNERS[one](0, seed).features], samples)
     X = Inputs.of(features, samples)
-    weights = np.ones(len(kept)) if study.weight is None else study.weight[samples.rows].astype(np.float64)
+    weights = study.labels.weight[samples.rows].astype(np.float64)
     fitted = []
     for spec, values in target_values(study, targets, samples.rows):
         # An inner fold of samples without weight would have nothing to learn from.

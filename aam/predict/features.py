@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.collate import distances_of, draw_rows
+from aam.data.collate import distances_of, rarefied_rows
 from aam.data.study import Row, Study
 from aam.data.tokens import kmer_words
 from aam.device.rng import splitmix64
@@ -119,7 +119,7 @@ class Samples:
     @classmethod
     def rarefied(cls, study: Study, rows: Rows, rarefactions: Sequence[int]) -> Samples:
         """Return the samples at `rows` in numbered rarefactions of the study."""
-        return cls.of_reads(study, rows, [draw_rows(study, rows, number) for number in rarefactions])
+        return cls.of_reads(study, rows, [rarefied_rows(study, rows, number) for number in rarefactions])
 
     def at(self, places: Rows) -> Samples:
         """Return some of the samples."""
@@ -235,20 +235,19 @@ class Covariates(Feature):
 
     def fit(self, samples: Samples) -> Covariates:
         """Learn how many categories each column has."""
-        study = samples.study
-        category, covariate = study.category, study.covariate
-        self.levels_ = [] if category is None else category[samples.rows].max(axis=0, initial=0).tolist()
-        self.numbers_ = 0 if covariate is None else covariate.shape[1]
+        labels = samples.study.labels
+        self.levels_ = labels.category[samples.rows].max(axis=0, initial=0).tolist()
+        self.numbers_ = labels.covariate.shape[1]
         return self
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return the same float64 ``[n, P]`` for each rarefaction."""
-        study, rows = samples.study, samples.rows
-        if study.category is None or study.covariate is None:
+        labels, rows = samples.study.labels, samples.rows
+        if not labels.category.shape[1] + labels.covariate.shape[1]:
             return (np.zeros((len(rows), sum(self.levels_) + self.numbers_)),) * len(samples.counts)
-        categories = study.category[rows]
+        categories = labels.category[rows]
         parts = [categories[:, [i]] == np.arange(1, levels + 1) for i, levels in enumerate(self.levels_)]
-        joined = np.concatenate([*parts, np.nan_to_num(study.covariate[rows])], axis=1).astype(np.float64)
+        joined = np.concatenate([*parts, np.nan_to_num(labels.covariate[rows])], axis=1).astype(np.float64)
         return (joined,) * len(samples.counts)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from aam.data.batch import Batch
+from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION, Study
 from aam.device.distributed import World
@@ -24,6 +25,8 @@ from aam.model.aam import Aam, Outputs
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+
+WITHOUT_TOKENS = Collation(tokens=False, distances=False)
 
 ASVS_AT_ONCE = 1024
 SAMPLES_AT_ONCE = 128
@@ -190,7 +193,7 @@ def run_model(
     """
     asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
     placed = study.placed_on(model.reference)
-    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, tokens=False, distances=False)
+    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
     model.eval()
     parts = []
     with torch.inference_mode(), autocast(config, device), routed(device):

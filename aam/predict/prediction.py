@@ -23,8 +23,7 @@ Rows = npt.NDArray[np.int64]
 
 def with_inputs(saved: SavedModel, study: Study) -> Study:
     """Return the study with what the model reads beside the reads: covariates, and places on a reference tree."""
-    study = replace(study, **saved.covariates.encode(study.metadata, study.table.sample_ids))
-    return study.placed_on(saved.reference)
+    return study.with_covariates(saved.covariates, study.metadata).placed_on(saved.reference)
 
 
 def predict_rows(

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
@@ -25,11 +25,11 @@ from aam.model.heads import DistanceHead
 from aam.predict.features import K, kmer_counts
 from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel
+from aam.report.charts import Figure
 from aam.report.encoder_advice import TIE, mantel_advice
-from aam.report.figures.ordination import ordination_figures
-from aam.report.figures.svg import Figure
 from aam.report.further_quality import diversity_table, taxa_table
 from aam.report.tables import Table
+from aam.report.training_figures import ordination_figures
 
 MAX_SAMPLES = 1000
 
@@ -66,9 +66,10 @@ def _held_out(
     """Return what is true of some samples, what the model predicts, and what rules say that need no model."""
     network, names = saved.required_network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
     asked = network.distance is not None or network.faith_pd is not None
-    batch = draw_batch(dataclasses.replace(study, further=names), rows, EVALUATION, distances=asked)
+    study = dataclasses.replace(study, auxiliary=dataclasses.replace(study.auxiliary, names=names))
+    batch = rarefied_batch(study, rows, EVALUATION, Collation(distances=asked))
     vectors = run_model(network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
-    truth, predicted, compared_diversity = dict(batch.further), dict[str, Array](), None
+    truth, predicted, compared_diversity = dict(batch.auxiliary), dict[str, Array](), None
     diversity = truth.pop("faith-pd", batch.faith_pd)
     of_diversity = dict(network.further).get("faith-pd", network.faith_pd)
     with torch.inference_mode():
@@ -155,7 +156,7 @@ def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
     """Return the samples to compare, three or more: all of them, or those of each of several studies with its name."""
     if not network.compares_samples:
         return []
-    if study.origin is None:
+    if len(study.parts) == 1:
         return [("", rows)] if len(rows) > 2 else []
     parts = [
         (f"{part.name}: ", rows[study.origin[rows] == number])
@@ -215,9 +216,10 @@ def evaluate_encoder(
     if len(new) and len(seen):
         unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
         tables.append(base_table(saved, unseen, seen_tokens, device))
-        if "taxonomy" in saved.required_network.further and study.lineages:
+        if "taxonomy" in saved.required_network.further and study.auxiliary.lineages:
             parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
-            of_unseen, of_seen = ((tokens, [study.lineages[at] for at in columns]) for tokens, columns in parts)
+            lineages = study.auxiliary.lineages
+            of_unseen, of_seen = ((tokens, [lineages[at] for at in columns]) for tokens, columns in parts)
             tables.append(taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, _nearest, device))
     return EncoderQuality(
         tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),

@@ -14,8 +14,7 @@ from aam.data.tokens import PAD
 from aam.evaluate.metrics import Array, pearson, regression_metrics
 from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam
-from aam.model.further import TaxaHead
-from aam.model.heads import FurtherConfig
+from aam.model.heads import AuxiliaryConfig, TaxaHead
 from aam.report.tables import Table
 
 ASVS_AT_ONCE = 1024
@@ -50,7 +49,7 @@ def taxon_probabilities(network: Aam, tokens: Tensor, device: torch.device) -> l
 
 def taxa_table(
     network: Aam,
-    config: FurtherConfig,
+    config: AuxiliaryConfig,
     unseen: tuple[Tensor, Sequence[Lineage]],
     seen: tuple[Tensor, Sequence[Lineage]],
     nearest: Nearest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from aam.evaluate import bootstrap, conformal, coverage, metrics
 from aam.evaluate.baselines import Baseline
@@ -14,8 +15,10 @@ from aam.evaluate.metrics import TITLES, Array
 from aam.evaluate.numbers import number, with_limits
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.evaluate.verdict import verdict
-from aam.report.figures.svg import Figure
 from aam.report.tables import Table, plain_lines, printable
+
+if TYPE_CHECKING:
+    from aam.report.charts import Figure
 
 Metrics = dict[str, Interval]
 

@@ -13,13 +13,12 @@ from collections.abc import Mapping
 import jinja2
 import numpy as np
 
+from aam.report.charts import dark_rules
 from aam.report.error_tables import error_tables
-from aam.report.figures.classification import confusion_counts
-from aam.report.figures.svg import DARK, DARK_INK, LIGHT, LIGHT_INK, SHAPE_RULES, colour_rules, marker
-from aam.report.figures.target import target_figures
 from aam.report.opening import opening
 from aam.report.report import FOLDED_ROWS, ReportData, TargetResult, result_tables, several_targets, warning_lines
 from aam.report.tables import Table
+from aam.report.target_figures import confusion_counts, target_figures
 
 # Rows of a table in the page.
 MOST_ROWS = 500
@@ -41,7 +40,6 @@ def templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aam.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.globals["marker"] = marker
     environment.filters["options"] = unbroken_options
     environment.globals["importances_start"], environment.globals["importances_end"] = IMPORTANCES
     return environment
@@ -49,13 +47,12 @@ def templates() -> jinja2.Environment:
 
 def page_frame() -> dict[str, object]:
     """Return style, script and security policy of a page: nothing is loaded, and no other script runs."""
-    script = templates().get_template("sort.js.j2").render()
-    colours = colour_rules(LIGHT, LIGHT_INK)
-    dark = f"@media screen and (prefers-color-scheme: dark) {{{colour_rules(DARK, DARK_INK)}}}"
+    script = templates().get_template("page.js.j2").render()
+    dark = f"@media screen and (prefers-color-scheme: dark) {{{dark_rules()}}}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {
         "script": script,
-        "style": "\n".join([templates().get_template("report.css.j2").render(), SHAPE_RULES, colours, dark, ""]),
+        "style": f"{templates().get_template('report.css.j2').render()}\n{dark}\n",
         "policy": f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         "folded_rows": FOLDED_ROWS,
     }

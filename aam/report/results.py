@@ -28,9 +28,8 @@ from aam.io.metadata import Metadata
 from aam.predict.baseline_file import baselines_in
 from aam.predict.baselines import Columns, baselines_of, column_values, rows_for, truth_of
 from aam.report import report, report_html
-from aam.report.figures.svg import standalone
-from aam.report.figures.target import file_figures, target_figures
 from aam.report.report import ReportData, TargetResult
+from aam.report.target_figures import file_figures, target_figures
 
 log = logging.getLogger("aam")
 
@@ -42,7 +41,7 @@ def _dropped_by_class(study: Study, spec: TargetSpec, metadata: Metadata) -> dic
     """Return samples of each class in the metadata of the table, and those that reach the depth."""
     kept, dropped = (
         Counter(metadata.values(spec.name, [name for name in names if name in metadata]))
-        for names in (study.table.sample_ids, study.dropped)
+        for names in (study.table.sample_ids, study.selection.dropped)
     )
     return {label: (kept[label] + dropped[label], kept[label]) for label in spec.labels}
 
@@ -208,7 +207,7 @@ def _target_json(result: TargetResult) -> dict[str, object]:
 
 
 def write_figures(folder: Path, results: ReportData) -> None:
-    """Write each figure of a report as an SVG file; those of several targets each in a folder of its own."""
+    """Write each figure of a report as SVG and PNG; those of several targets each in a folder of its own."""
     several = len(results.targets) > 1
     placed = {folder: [*results.encoder_figures, *results.curves]}
     for number, result in enumerate(results.targets, 1):
@@ -218,7 +217,7 @@ def write_figures(folder: Path, results: ReportData) -> None:
     for place, plots in placed.items():
         for figure in plots:
             place.mkdir(parents=True, exist_ok=True)
-            write_text(place / f"{figure.name}.svg", standalone(figure))
+            figure.write(place)
 
 
 def write_results(folder: Path, results: ReportData) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aam.engine.run_record import Record, flatten, read_record
+from aam.engine.run import Record, flatten, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import Interval
@@ -25,11 +25,10 @@ from aam.files.atomic import read_json
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata
 from aam.predict.baselines import column_values, rows_for, truth_of
-from aam.report.figures.rows import Row, draw_rows
-from aam.report.figures.svg import Figure
-from aam.report.figures.training import loss_figures, read_epochs
+from aam.report.charts import Figure, IntervalRow, interval_chart, listed
 from aam.report.report_html import facts_table, page
 from aam.report.tables import Table
+from aam.report.training_figures import loss_figures, read_epochs
 
 # Options that name files, or the place of a run, differ between any two runs.
 PLACES = ("output_dir", "overwrite", "resume_from")
@@ -171,27 +170,27 @@ def _sentence(first: str, one: Comparison, key: str, tests: int) -> str:
 
 def _run_figures(runs: Sequence[Run], target: str, key: str, pairs: Sequence[Comparison]) -> list[Figure]:
     """Return the headline metric of each run, and the paired differences."""
-    rows = [Row(run.name, _interval(run.targets[target]["metrics"][key]), at % 9) for at, run in enumerate(runs)]
+    rows = [
+        IntervalRow(run.name, _interval(run.targets[target]["metrics"][key]), at % 9) for at, run in enumerate(runs)
+    ]
     better = "lower is better" if key in LOWER_IS_BETTER else "higher is better"
-    plot = draw_rows(rows, f"{TITLES[key]} ({better})")
-    summary = "; ".join(f"{row.name} {number(row.value.value)}" for row in rows)
     plots = [
         Figure(
-            f"runs-{key}", f"{TITLES[key]} of each run", f"{TITLES[key]}, {better}: {summary}.",
-            plot.width, plot.height, plot.body, "Bars are 95 % intervals, each on the samples of its own run.",
+            f"runs-{key}", f"{TITLES[key]} of each run", f"{TITLES[key]}, {better}: {listed(rows)}.",
+            interval_chart(rows, f"{TITLES[key]} ({better})"),
+            "Bars are 95 % intervals, each on the samples of its own run.",
         )
     ]  # fmt: skip
     if pairs:
-        paired = [Row(one.name, one.difference, 1) for one in pairs]
-        plot = draw_rows(paired, f"{TITLES[key]} of {runs[0].name} minus that of the run", line=0.0)
-        summary = "; ".join(f"{row.name} {number(row.value.value)}" for row in paired)
-        side = "left" if key in LOWER_IS_BETTER else "right"
+        paired = [IntervalRow(one.name, one.difference, 1) for one in pairs]
+        side = "Left" if key in LOWER_IS_BETTER else "Right"
         plots.append(
             Figure(
-                f"differences-{key}", f"Paired differences to {runs[0].name}", f"The first minus each: {summary}.",
-                plot.width, plot.height, plot.body,
-                f"{side.capitalize()} of the line {runs[0].name} is better. Bars are paired 95 % intervals on the "
-                "samples that both predict.",
+                f"differences-{key}", f"Paired differences to {runs[0].name}",
+                f"The first minus each: {listed(paired)}.",
+                interval_chart(paired, f"{TITLES[key]} of {runs[0].name} minus that of the run", 0.0),
+                f"{side} of the line {runs[0].name} is better. Bars are paired 95 % intervals on the samples that both "
+                "predict.",
             )
         )  # fmt: skip
     return plots

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import altair as alt
+
+from aam.evaluate.bootstrap import Interval
 from aam.evaluate.numbers import number
 from aam.files.atomic import write_text
-from aam.report.figures.plot import BOTTOM, TOP, WIDTH, Plot, span
-from aam.report.figures.svg import Figure, standalone
+from aam.report.charts import HEIGHT, WIDTH, Figure, IntervalRow, data, interval_chart, levels, lines, x_axis, y_axis
 from aam.report.report_html import page_frame, templates
 from aam.report.tables import Table, plain_lines
 
-# Height of a row of a figure, in pixels.
-ROW = 28.0
-
-FINISHED, PRUNED = 0, 8
+# What a trial came to, and the number of its colour.
+STATES = {"came to its end": 0, "pruned": 8}
 
 DEFINITION = (
     "The relative error of a number is the mean absolute error over that of the median, that of classes 1 - AUROC over "
@@ -81,37 +81,33 @@ class SearchResult:
 
 def search_figures(result: SearchResult) -> list[Figure]:
     """Return the error of the trials in their order and, where it is known, the importance of the options."""
-    plot = Plot(span([one.place for one in result.trials]), span([one.error for one in result.trials]))
-    plot.axes("trial", "relative error")
-    best, steps = float("inf"), []
+    best, steps, rows = float("inf"), [], []
     for one in result.trials:
-        label = f"trial {one.place}: {number(one.error)}"
-        plot.mark(plot.x(one.place), plot.y(one.error), FINISHED if one.complete else PRUNED, label)
         best = min(best, one.error) if one.complete else best
-        steps.append((float(one.place), best))
-    plot.curve(steps, f"s{FINISHED}")
-    figures = [
-        Figure(
-            "trials", "Error of the trials", f"{len(result.trials)} trials; {result.sentence()}.", plot.width,
-            plot.height, plot.body, "The line is the best trial so far.",
-            ((FINISHED, "came to its end"), (PRUNED, "pruned")),
-        )
-    ]  # fmt: skip
+        steps.append(("", one.place, best))
+        state = list(STATES)[not one.complete]
+        tip = f"trial {one.place}: {number(one.error)}"
+        rows.append({"x": one.place, "y": one.error, "state": state, "tip": tip})
+    points = alt.Chart(data(rows)).mark_point(aria=True, opacity=1)
+    points = points.encode(
+        x=x_axis("trial"), y=y_axis("relative error"), description="tip:N", **levels("state", STATES)
+    )
+    trials = Figure(
+        "trials", "Error of the trials", f"{len(result.trials)} trials; {result.sentence()}.",
+        alt.layer(lines(steps), points).properties(width=WIDTH, height=HEIGHT), "The line is the best trial so far.",
+    )  # fmt: skip
     if not result.importance:
-        return figures
-    plot = Plot((0.0, 1.0), (0.0, 1.0), (WIDTH, TOP + ROW * len(result.importance) + BOTTOM), left=16.0)
-    plot.x_axis("share of the variance of the error")
-    for row, (name, share) in enumerate(result.importance.items()):
-        top = TOP + ROW * row
-        plot.text(plot.x.start, top + 11, name, "small")
-        plot.text(plot.x.end, top + 11, f"{100 * share:.0f} %", "small soft end")
-        plot.line((plot.x(0), top + 18), (plot.x(share), top + 18), f"s{FINISHED}", 5)
-    listed = "; ".join(f"{name} {100 * share:.0f} %" for name, share in result.importance.items())
+        return [trials]
+    shares = [
+        IntervalRow(name, Interval(share, 0.0, share), 0, f"{100 * share:.0f} %")
+        for name, share in result.importance.items()
+    ]
     importance = Figure(
-        "importance", "Importance of the options", f"{listed}.", plot.width, plot.height, plot.body,
+        "importance", "Importance of the options", f"{'; '.join(f'{row.name} {row.text}' for row in shares)}.",
+        interval_chart(shares, "share of the variance of the error", zero=True),
         "Share of each option in the variance of the error over the trials, by a forest of them (fANOVA).",
     )  # fmt: skip
-    return [importance, *figures]
+    return [importance, trials]
 
 
 def write_search(folder: Path, result: SearchResult) -> None:
@@ -127,7 +123,7 @@ def write_search(folder: Path, result: SearchResult) -> None:
         write_text(folder / f"{name}.tsv", text.getvalue())
     figures = search_figures(result)
     for figure in figures:
-        write_text(folder / "figures" / f"{figure.name}.svg", standalone(figure))
+        figure.write(folder / "figures")
     page = templates().get_template("tune.html.j2")
     tables = [result.importance_table(), result.trial_table()]
     write_text(

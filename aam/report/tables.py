@@ -89,3 +89,14 @@ def plain_lines(table: Table, width: int = WIDTH) -> list[str]:
         for row in cells:
             lines += _laid_out([row[at] for at in places], [widths[at] for at in places])
     return [*title, *lines]
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def middle_cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters, cut in its middle: its last ones often tell names apart."""
+    tail = 10
+    return text if len(text) <= most else f"{text[: most - tail - 1]}…{text[-tail:]}"

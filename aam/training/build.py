@@ -1,26 +1,27 @@
-"""The network of one split before training: new, resumed or from a pretrained encoder, and its task."""
+"""The network of one split before training: new, resumed or from a pretrained encoder; its heads, and its task."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from aam.config import FineTuneConfig
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
 from aam.engine.checkpoint import State
 from aam.model.aam import Aam
-from aam.model.heads import HeadConfig
+from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.network import AsvVectors, encode_table
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
-from aam.training.heads import head_config, scale_samples
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.task import AmpliconTask
@@ -80,7 +81,7 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
             network.read_presence_anew(_first_batch(study, train_ids))
         new_targets = set(heads.further.names) - set(encoder.heads.further.names)
         if state is None and new_targets:
-            network.standardize_further(_first_batch(study, train_ids), new_targets)
+            network.standardize_auxiliary(_first_batch(study, train_ids), new_targets)
         seen_samples |= set(encoder.notes["seen_samples"])
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count twice.
@@ -117,13 +118,76 @@ def _is_new_study(prepared: Prepared, encoder: SavedModel, sample_ids: Set[str])
 
 
 def _first_batch(study: Study, train_ids: Sequence[str]) -> Batch:
-    return draw_batch(study, study.rows(scale_samples(study, train_ids)), 0, distances=False)
+    return rarefied_batch(study, study.rows(scale_samples(study, train_ids)), 0, Collation(distances=False))
 
 
 def make_task(prepared: Prepared, built: Built) -> AmpliconTask:
     """Return the task that trains a network on its split."""
     config = prepared.config
-    # Masked counts are drawn by the sequences of the ASVs, also where their vectors are computed beforehand.
+    # Masked counts are chosen by the sequences of the ASVs, also where their vectors are computed beforehand.
     tokens = built.asvs is None or config.train.count_penalty > 0
     loaders = make_loaders(prepared, built.study, built.rows, tokens, built.heads.metric is not None)
     return AmpliconTask(built.network, config, *loaders, prepared.device, asvs=built.asvs, world=prepared.world)
+
+
+SCALE_SAMPLES = 256
+
+
+def scale_samples(study: Study, train_ids: Sequence[str]) -> Sequence[str]:
+    """Return the training samples that vectors and losses are scaled by: the first ones, or some of every study."""
+    if len(study.parts) == 1:
+        return train_ids[:SCALE_SAMPLES]
+    ordered = sorted(study.rows(train_ids).tolist(), key=study.origin.__getitem__)
+    return [study.table.sample_ids[row] for row in ordered[:: max(1, len(ordered) // SCALE_SAMPLES)]]
+
+
+def _scale(values: Tensor | None) -> tuple[float, float]:
+    """Return mean and standard deviation of distances [B, B], each pair once, or of values [B]; NaN are left out."""
+    if values is not None and values.ndim > 1:
+        rows, columns = torch.triu_indices(len(values), len(values), 1)
+        values = values[rows, columns]
+    if values is not None:
+        values = values[torch.isfinite(values)]
+    if values is None or len(values) < 2 or not values.std() > 0:
+        return 0.0, 1.0
+    return float(values.double().mean()), float(values.double().std())
+
+
+def auxiliary_config(study: Study, values: Mapping[str, Tensor]) -> AuxiliaryConfig:
+    """Return the heads of the auxiliary targets of a study, scaled by their `values` in training samples."""
+    scales = tuple((0.0, 1.0) if name == "taxonomy" else _scale(values.get(name)) for name in study.auxiliary.names)
+    taxa = study.auxiliary.taxa
+    return AuxiliaryConfig(study.auxiliary.names, scales, taxa.ranks, taxa.names, taxa.entropies)
+
+
+def head_config(
+    config: FineTuneConfig, study: Study, targets: Targets, covariates: Covariates, train_ids: Sequence[str]
+) -> HeadConfig:
+    """Return the heads that `config` asks for, scaled by the distances and targets of the training samples."""
+    metric = study.metric if config.train.penalty > 0 else None
+    names = config.covariates.categorical_columns
+    scale, auxiliary = (0.0, 1.0), AuxiliaryConfig()
+    if metric is not None or study.auxiliary.names:
+        rows = study.rows(scale_samples(study, train_ids))
+        batch = rarefied_batch(study, rows, 0, Collation(tokens=False, distances=metric is not None))
+        scale = _scale(batch.faith_pd if batch.distance is None else batch.distance)
+        auxiliary = auxiliary_config(study, batch.auxiliary)
+    return HeadConfig(
+        metric=metric,
+        scale=scale,
+        further=auxiliary,
+        counts=config.train.count_penalty > 0,
+        n_targets=len(targets.numeric),
+        n_classes=tuple(len(spec.labels) for spec in targets.classes),
+        losses=tuple(spec.loss for spec in targets.numeric),
+        quantiles=config.targets.quantiles,
+        **{
+            name: tuple(spec.encoded(edge[at]) for spec in targets.numeric if (edge := (*(spec.bounds or ()), 0.0)))
+            for at, name in enumerate(("low", "high", "zero"))
+        },
+        levels=tuple(1 + len(levels) for levels in covariates.categorical.values()),
+        numbers=len(covariates.numeric),
+        scaled_by=tuple(names.index(name) for name in config.covariates.conditional_output_scaling),
+        regressor=config.regressor,
+        covariates=config.covariates,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,18 @@ from aam.data.region import RegionProfile
 from aam.data.splits import Split, write_split
 from aam.data.study import EVALUATION, Study
 from aam.device.memory import keep_freed_memory
-from aam.engine.fit import fit
-from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import CHECKPOINTS
+from aam.engine.checkpoint import State
+from aam.engine.fit import LAST, MODEL, train_once
+from aam.engine.run import RunDirectory
+from aam.engine.task import Task
 from aam.engine.trainer import Trainer
 from aam.evaluate.prediction_file import write_predictions
-from aam.files.atomic import remove
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
 from aam.predict.network import per_target, run_model
 from aam.predict.prediction import predict_rows
-from aam.predict.saved_model import SavedModel, save_model
+from aam.predict.saved_model import SavedModel, load_model, save_model
 from aam.training.build import Built, build, make_task
 from aam.training.inputs import Prepared, labels_used, supervise
 
@@ -36,15 +36,33 @@ log = logging.getLogger("aam")
 VALIDATION = "validation.tsv"
 
 
-def train_one(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel:
-    """Train on one split, from its newest checkpoint where there is one, and write its part of the run directory."""
-    if run.world.is_main:
-        write_split(folder / "split.tsv", split)
+def split_folder(prepared: Prepared, path: Path, split: Split) -> Path:
+    """Return the folder of a split in the run directory `path`, which is that itself without folds."""
+    return path if prepared.config.data.cv is None else path / f"fold-{split.test_fold}"
+
+
+def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel | None:
+    """Return the model of a split, trained in `folder` unless it was before; ranks but the main one may get None."""
+
+    def start(state: State | None) -> tuple[Task, Callable[[Trainer], SavedModel | None]]:
+        if prepared.budget is None and prepared.device.type == "cpu":
+            # A budget is fitted to what the process holds at the least.
+            keep_freed_memory()
+        built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
+        if run.world.is_main:
+            write_split(folder / "split.tsv", split)
+        labelled = labels_used(prepared, split)
+        return make_task(prepared, built), lambda trainer: save(prepared, run, built, trainer, folder, labelled)
+
+    def load_saved() -> SavedModel | None:
+        return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
+
+    if prepared.config.targets.network_predicts or not prepared.config.targets.metadata_column:
+        return train_once(run, folder, title, prepared.config.train, start, load_saved)
+    if run.world.any(run.world.is_main and run.is_trained(folder)):
+        return load_saved()
     with run.signals:
-        if prepared.config.targets.network_predicts or not prepared.config.targets.metadata_column:
-            saved = _train_network(prepared, run, split, folder, title)
-        else:
-            saved = _fit_learners(prepared, run, labels_used(prepared, split), folder)
+        saved = _fit_learners(prepared, run, split, folder)
     run.signals.raise_if_requested(run.world)
     return saved
 
@@ -58,8 +76,9 @@ def _profile(study: Study, train_rows: npt.NDArray[np.int64]) -> RegionProfile:
 
 
 def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: Path) -> SavedModel:
-    """Fit and save a model without a network; `split` holds the samples whose labels are used."""
-    config, train, validation = prepared.config, split.ids("train"), split.ids("validation")
+    """Fit and save a model without a network."""
+    used = labels_used(prepared, split)
+    config, train, validation = prepared.config, used.ids("train"), used.ids("validation")
     study, targets, covariates = supervise(prepared, train)
     seen = {*train, *validation}
     saved = SavedModel(
@@ -67,20 +86,11 @@ def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: P
         _profile(study, study.rows(train)), _notes(prepared, run, seen, seen), covariates,
     )  # fmt: skip
     if run.world.is_main:
-        saved = with_learners(saved, prepared, study, split)
-        _write_validation(prepared, saved, study, split, folder)
-        save_model(folder / "model", saved)
+        write_split(folder / "split.tsv", split)
+        saved = with_learners(saved, prepared, study, used)
+        _write_validation(prepared, saved, study, used, folder)
+        save_model(folder / MODEL, saved)
     return saved
-
-
-def _train_network(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel:
-    state = run.state(folder)
-    if prepared.budget is None and prepared.device.type == "cpu":
-        # A budget is fitted to what the process holds at the least.
-        keep_freed_memory()
-    built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
-    trainer = fit(make_task(prepared, built), prepared.config.train, run, folder, state, title)
-    return save(prepared, run, built, trainer, folder, labels_used(prepared, split))
 
 
 def save(
@@ -88,7 +98,7 @@ def save(
 ) -> SavedModel:
     """Write the last and the best weights as models, with the learners that predict beside them; return the best.
 
-    `split` holds the samples whose labels are used. The checkpoints are removed.
+    `split` holds the samples whose labels are used.
     """
     config, study = prepared.config, built.study
     notes = _notes(prepared, run, built.seen_samples, built.labelled_samples)
@@ -103,12 +113,10 @@ def save(
         network.load_state_dict(trainer.best_weights)
         blended = with_learners(saved, prepared, study, split)
         _write_validation(prepared, blended, study, split, folder)
-    for name, weights in (("last", trainer.last_weights), ("model", trainer.best_weights)):
+    for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
         network.load_state_dict(weights)
         if run.world.is_main:
-            save_model(folder / name, blended if name == "model" else saved)
-    if run.world.is_main:
-        remove(folder / CHECKPOINTS)
+            save_model(folder / name, blended if name == MODEL else saved)
     return blended
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,14 +14,12 @@ import torch
 
 from aam.config import DataConfig, FineTuneConfig
 from aam.contradictions import class_weight_problems, default_members, encoder_problems, option_problems
-from aam.data.auxiliary_targets import with_further_targets, with_lineages
-from aam.data.batch import Budget
-from aam.data.collate import Withheld
-from aam.data.loader import Loader
+from aam.data.collate import Collation, InputDropout
+from aam.data.loader import Budget, Loader
 from aam.data.placement import ReferenceTree, read_reference
 from aam.data.splits import Split, make_splits, restricted, split_columns
-from aam.data.study import Study, load_studies, load_study
-from aam.data.targets import Covariates, Targets, optional_columns, supervised
+from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
+from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import prepare_device
 from aam.device.rng import generator
@@ -87,38 +85,43 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
 
 
 def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
-    """Read every input of a run and split the samples.
+    """Read every input of a run from its files and split the samples; errors are those of `prepare`."""
+    if problems := option_problems(config):
+        raise InputError(*problems)
+    return prepare(config, lambda: read_inputs(config.data, metadata_columns(config)), world)
+
+
+def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
+    """Return the metadata columns that a run reads."""
+    targets = config.targets
+    required = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *split_columns(config.data)]
+    optional = optional_columns(targets, config.covariates)
+    return MetadataColumns(required, optional, targets.metadata_column, targets.classifier)
+
+
+def prepare(config: FineTuneConfig, read: Callable[[], Inputs], world: World = SINGLE) -> Prepared:
+    """Return the inputs of a run, ready to train on; the pretrained encoder is checked before `read` gives them.
 
     Raises
     ------
     InputError
-        Problems of options, files or splits, before any long work.
+        Problems of the encoder, the inputs or splits, before any long work.
     """
-    if problems := option_problems(config):
-        raise InputError(*problems)
     device = prepare_device(config.runtime)
     config = resolved(config)
-    targets = config.targets
     encoder, pretrained = encoder_folder(config, "*"), None
     if encoder is not None:
         pretrained = load_model(encoder, device)
         config = _with_encoder(config, pretrained, encoder)
     data = config.data
-    columns = [*targets.metadata_column, *filter(None, [targets.normalize_by]), *split_columns(data)]
-    if data.tables:
-        study = load_studies(data, config.model.max_bp, config.runtime.seed)
-    else:
-        study = load_study(
-            data, config.model.max_bp, config.runtime.seed, columns, list(targets.metadata_column), targets.classifier,
-            optional_columns(targets, config.covariates),
-        )  # fmt: skip
+    study = make_study(read(), data, config.model.max_bp, config.runtime.seed, metadata_columns(config))
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
-    study = with_lineages(study.placed_on(_reference(data, pretrained)), data)
+    study = study.placed_on(_reference(data, pretrained)).with_lineages()
     for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
         log.warning("warning: --pretrained-encoder: %s", sentence)
     splits = make_splits(study, data, config.runtime.seed)
-    if not targets.metadata_column:
+    if not config.targets.metadata_column:
         _check_size(study, splits)
     return Prepared(config, study, splits, device, world)
 
@@ -169,9 +172,14 @@ def labels_used(prepared: Prepared, split: Split) -> Split:
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
     """Return the study with all its targets and covariates, fitted on the training samples `train_ids`."""
     config = prepared.config
-    activation = config.regressor.output_activation
-    study = with_further_targets(prepared.study, config.data.targets, train_ids)
-    return supervised(study, config.targets, config.covariates, activation, train_ids)
+    study = prepared.study.with_auxiliary_targets(config.data.targets, train_ids)
+    if not config.targets.metadata_column or study.metadata is None:
+        return study, Targets(()), Covariates()
+    ids, activation = study.table.sample_ids, config.regressor.output_activation
+    labels, targets, covariates = fit_labels(
+        study.metadata, ids, train_ids, config.targets, config.covariates, activation
+    )
+    return dataclasses.replace(study, labels=labels), targets, covariates
 
 
 def check_targets(prepared: Prepared) -> None:
@@ -197,9 +205,9 @@ def check_targets(prepared: Prepared) -> None:
         refused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
         refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, used)]
         problems.messages += [problem for problem in refused if problem not in problems.messages]
-        if study.label is not None:
+        if targets.specs:
             sizes = [len(spec.labels) for spec in targets.classes]
-            class_weights(prepared.config.targets.class_weights, study.label[study.rows(train_ids)], sizes)
+            class_weights(prepared.config.targets.class_weights, study.labels.label[study.rows(train_ids)], sizes)
     problems.raise_if_any()
     for message in unknown if prepared.world.is_main else ():
         log.warning("%s", message)
@@ -208,10 +216,10 @@ def check_targets(prepared: Prepared) -> None:
 def _undefined_metric(config: FineTuneConfig, study: Study, targets: Targets, split: Split) -> list[str]:
     """Return why ``--best-metric`` cannot choose an epoch: of one value alone there is neither AUROC nor R2."""
     metric, rows = config.targets.best_metric, study.rows(split.ids("validation"))
-    values = {"auroc": study.label, "r2": study.target}.get(metric)
-    specs = targets.classes if metric == "auroc" else targets.numeric
-    if values is None or not len(rows):
+    if metric not in ("auroc", "r2") or not len(rows):
         return []
+    classes = metric == "auroc"
+    values, specs = (study.labels.label, targets.classes) if classes else (study.labels.target, targets.numeric)
     of_fold = f" of fold {split.test_fold}" if split.test_fold else ""
     return [
         f"--best-metric {metric}: the validation subset{of_fold} holds one value of {spec.name!r} only, so that no "
@@ -242,13 +250,12 @@ def make_loaders(
 ) -> tuple[Loader, Loader]:
     """Return the loaders of training and validation samples."""
     config = prepared.config
+    # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
+    shallow = config.train.shallow_draws if study.has_tree or len(study.parts) > 1 else 0.0
+    dropout = InputDropout(config.train.asv_dropout, config.covariates.categorical_dropout)
     train = Loader(
         study, rows["train"], config.train.batch_size, True, config.runtime.num_workers,
-        tokens=tokens, distances=distances,
-        # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
-        shallow=0.0 if study.tree is None and not study.parts else config.train.shallow_draws,
-        withheld=Withheld(config.train.asv_dropout, config.covariates.categorical_dropout),
-        world=prepared.world, budget=prepared.budget,
+        Collation(tokens, distances, shallow, dropout), prepared.world, prepared.budget,
     )  # fmt: skip
-    validation = dataclasses.replace(train, rows=rows["validation"], shuffle=False, budget=None)
-    return train, dataclasses.replace(validation, shallow=0.0, withheld=Withheld())
+    how = Collation(tokens, distances)
+    return train, dataclasses.replace(train, rows=rows["validation"], shuffle=False, how=how, budget=None)

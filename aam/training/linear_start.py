@@ -213,7 +213,7 @@ def fit_heads(
     train, validation = rows
     train = train[subsample(len(train), 0, MOST_SAMPLES)]
     runtime = config.runtime
-    sample_weight = np.ones(len(train)) if study.weight is None else study.weight[train].astype(float)
+    sample_weight = study.labels.weight[train].astype(float)
     sample_weight = np.tile(sample_weight, RAREFACTIONS)
     groups = np.tile(_groups(study, train), RAREFACTIONS)
 
@@ -235,15 +235,17 @@ def fit_heads(
             (x - mean) / deviation, (validation_x - mean) / deviation, mean, deviation, sample_weight, groups
         )
 
-    if network.target is not None and study.target is not None:
-        targets = study.target[train], study.target[validation]
+    if network.target is not None and study.labels.target.shape[1]:
+        targets = study.labels.target[train], study.labels.target[validation]
         _fit_numbers(network.target, targets, head_inputs(network.target), network.losses, config.targets)
     for column, head in enumerate(network.labels):
-        if study.label is None or not isinstance(head, Readout):
+        if not study.labels.label.shape[1] or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
         inputs, classes = head_inputs(head), head.linear.out_features
-        label, validation_label = (np.tile(study.label[subset, column], RAREFACTIONS) for subset in (train, validation))
-        (class_weight,) = class_weights(config.targets.class_weights, study.label[train][:, [column]], [classes])
+        label, validation_label = (
+            np.tile(study.labels.label[subset, column], RAREFACTIONS) for subset in (train, validation)
+        )
+        (class_weight,) = class_weights(config.targets.class_weights, study.labels.label[train][:, [column]], [classes])
         if class_weight is not None:
             inputs = replace(inputs, weight=sample_weight * class_weight.double().numpy()[label])
         known, validation_known = (

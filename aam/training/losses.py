@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from aam.device.shapes import Bool, Float, Int64
 from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
+from aam.model.heads import AuxiliaryHeads, DiversityHead, TaxaHead
 
 # Weights [classes] of each class column, None where all classes weigh alike.
 ClassWeights = tuple[Tensor | None, ...]
@@ -206,7 +207,7 @@ def loss_terms(
     """
     terms: Terms = {}
     if outputs.distance is not None and batch.distance is not None:
-        error, pairs = unifrac_loss(outputs.distance, batch.distance.to(outputs.distance.dtype), batch.first)
+        error, pairs = unifrac_loss(outputs.distance, batch.distance.to(outputs.distance.dtype), batch.ranks.first)
         terms["unifrac"] = error / outputs.spread**2, pairs
     if outputs.faith_pd is not None and batch.faith_pd is not None:
         error, samples = target_loss(outputs.faith_pd, batch.faith_pd, "mse")
@@ -228,28 +229,30 @@ def loss_terms(
     return terms
 
 
-def penalties(train: TrainConfig, targets: TargetConfig, columns: int, further: Sequence[str] = ()) -> dict[str, float]:
-    """Return the weight of each loss, with so many class columns and these `further` targets."""
+def penalties(
+    train: TrainConfig, targets: TargetConfig, columns: int, auxiliary: Sequence[str] = ()
+) -> dict[str, float]:
+    """Return the weight of each loss, with so many class columns and these `auxiliary` targets."""
     return {
         "unifrac": train.penalty,
         "nucleotide": train.nuc_penalty,
         "count": train.count_penalty,
         "target": targets.target_penalty,
-        **dict.fromkeys(further, train.targets_penalty),
+        **dict.fromkeys(auxiliary, train.targets_penalty),
         **{f"label{column}": targets.target_penalty for column in range(columns)},
     }
 
 
-def loss_names(columns: int, further: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names of all losses that there may be with so many class columns and these `further` targets."""
-    return "unifrac", "nucleotide", "count", "target", *(f"label{column}" for column in range(columns)), *further
+def loss_names(columns: int, auxiliary: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of all losses that there may be with so many class columns and these `auxiliary` targets."""
+    return "unifrac", "nucleotide", "count", "target", *(f"label{column}" for column in range(columns)), *auxiliary
 
 
 def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
     """Return the counts of `loss_terms` for a batch before the network has run, by the name of the loss."""
     counts: dict[str, Tensor] = {}
     if batch.distance is not None:
-        counts["unifrac"] = torch.isfinite(batch.distance[pairs_of_samples(batch.distance, batch.first)]).sum()
+        counts["unifrac"] = torch.isfinite(batch.distance[pairs_of_samples(batch.distance, batch.ranks.first)]).sum()
     elif batch.faith_pd is not None:
         counts["unifrac"] = torch.isfinite(batch.faith_pd).sum()
     if masks is not None:
@@ -260,4 +263,49 @@ def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -
     if batch.label is not None:
         for column, labels in enumerate(batch.label.T):
             counts[f"label{column}"] = _label_weights(labels, weights[column] if weights else None, batch.weight).sum()
+    return counts
+
+
+def taxonomy_loss(logits: Float[Tensor, "U classes"], taxa: Int64[Tensor, "U R"], head: TaxaHead) -> Term:
+    """Return the cross-entropy of taxa at all ranks, each in units of the entropy of its classes.
+
+    Counts ASVs at each rank; those of unknown taxon (-1) are left out.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    errors = [
+        F.cross_entropy(of_rank, classes, ignore_index=-1, reduction="sum") / entropy
+        for of_rank, classes, entropy in zip(head.by_rank(logits), taxa.T, head.entropies, strict=True)
+    ]
+    return torch.stack(errors).sum(), (taxa >= 0).sum()
+
+
+def auxiliary_terms(predicted: Mapping[str, Tensor], batch: Batch, heads: AuxiliaryHeads) -> Terms:
+    """Return the losses of the targets in `predicted`, as ``name -> (sum, count)``.
+
+    Each is in its own unit, the variance or entropy in the training samples: 1 is what a constant prediction reaches.
+    """
+    terms: Terms = {}
+    for name, values in predicted.items():
+        head, truth = heads[name], batch.auxiliary[name]
+        if isinstance(head, TaxaHead):
+            terms[name] = taxonomy_loss(values, truth, head)
+            continue
+        truth = truth.to(values.dtype)
+        if isinstance(head, DiversityHead):
+            error, count = target_loss(values, truth, "mse")
+        else:
+            error, count = unifrac_loss(values, truth, batch.ranks.first)
+        terms[name] = error / heads.scales[name][1] ** 2, count
+    return terms
+
+
+def auxiliary_counts(batch: Batch) -> dict[str, Tensor]:
+    """Return the counts of `auxiliary_terms` for a batch before the network has run."""
+    counts: dict[str, Tensor] = {}
+    for name, truth in batch.auxiliary.items():
+        if not truth.is_floating_point():
+            counts[name] = (truth >= 0).sum()
+        else:
+            known = truth[pairs_of_samples(truth, batch.ranks.first)] if truth.ndim > 1 else truth
+            counts[name] = torch.isfinite(known).sum()
     return counts

@@ -48,7 +48,7 @@ def _masked_positions(
     return where & (tokens > PAD) & (tokens <= N_BASES)
 
 
-def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
+def make_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: int) -> Masks | None:
     """Return the masks of one step, which do not depend on the layout of the batch, rank or worker.
 
     Parameters
@@ -88,7 +88,7 @@ def draw_masks(batch: Batch, config: TrainConfig, patch: int, seed: int, step: i
     if not mask_nucleotides:
         empty = batch.tokens[:0, :0]
         return Masks(torch.zeros(0, dtype=torch.int64, device=device), empty, empty.bool(), hidden)
-    keys = keys[batch.asvs_of_rank]
+    keys = keys[batch.ranks.own_asvs]
     rows = (uniform(keys) < config.nuc_mask_asvs).nonzero().squeeze(1)
     tokens = batch.tokens[rows]
     where = _masked_positions(keys[rows], tokens, config, patch)

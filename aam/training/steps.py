@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from aam.config import FineTuneConfig
-from aam.data.auxiliary_targets import with_further_targets
 from aam.data.batch import Batch
+from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.placement import read_reference
 from aam.data.study import Study, load_study
@@ -22,7 +22,7 @@ from aam.device.timing import forward_stage, record_stages, seconds, stage
 from aam.engine.finders import StepRunner
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.training.heads import further_config
+from aam.training.build import auxiliary_config
 from aam.training.task import AmpliconTask
 
 STAGES = (
@@ -46,9 +46,9 @@ class PretrainingSteps(StepRunner):
         """The loader of the training samples."""
         return self.task.train
 
-    def take(self, number: int, draw: int) -> tuple[list[float], list[Batch]]:
-        """Return seconds and batches of `number` steps from the start of epoch `draw` on."""
-        epochs = itertools.chain.from_iterable(map(self.loader.epoch, itertools.count(draw)))
+    def take(self, number: int, epoch: int) -> tuple[list[float], list[Batch]]:
+        """Return seconds and batches of `number` steps from the start of epoch `epoch` on."""
+        epochs = itertools.chain.from_iterable(map(self.loader.epoch, itertools.count(epoch)))
         taken: list[Batch] = []
 
         def one_step() -> None:
@@ -59,11 +59,11 @@ class PretrainingSteps(StepRunner):
 
         return [seconds(one_step, self.device) for _ in range(number)], taken
 
-    def stages(self, number: int, draw: int) -> dict[str, Any]:
+    def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
         asv, sample = forward_stage(self.model.asv, "ASV encoder"), forward_stage(self.model.sample, "sample encoder")
         with asv, sample, record_stages(self.device, STAGES) as taken:
-            wall = sum(self.take(number, draw)[0])
+            wall = sum(self.take(number, epoch)[0])
         means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
 
@@ -86,19 +86,20 @@ def steps_of(
     """Return steps on all samples of a study, with a head for a numeric target where `aam train` names one."""
     targets = int(bool(config.targets.metadata_column))
     if targets:
-        study = replace(study, target=np.zeros((len(study.table.sample_ids), 1), np.float32))
+        zeros = np.zeros((len(study.table.sample_ids), 1), np.float32)
+        study = replace(study, labels=replace(study.labels, target=zeros))
     torch.manual_seed(config.runtime.seed)
-    study = with_further_targets(study, config.data.targets, study.table.sample_ids)
+    study = study.with_auxiliary_targets(config.data.targets, study.table.sample_ids)
     heads = HeadConfig(
         metric=study.metric, scale=(0.5, 0.2), counts=config.train.count_penalty > 0, n_targets=targets,
-        further=further_config(study, {}),
+        further=auxiliary_config(study, {}),
     )  # fmt: skip
     with stage("model creation"):
         model = Aam(config.model, study.depth, heads, study.reference).to(device).train()
     model.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     rows = np.arange(len(study.table.sample_ids))
-    size, shallow = config.train.batch_size, config.train.shallow_draws if study.tree is not None else 0.0
-    loader = Loader(study, rows, size, shuffle=True, distances=study.metric is not None, shallow=shallow)
+    size, shallow = config.train.batch_size, config.train.shallow_draws if study.has_tree else 0.0
+    loader = Loader(study, rows, size, shuffle=True, how=Collation(distances=study.metric is not None, shallow=shallow))
     task = task_class(model, config, loader, replace(loader, rows=rows[:0]), device)
     optimizer = task.configure_optimizer(config.train)
     return PretrainingSteps(task, optimizer, make_scaler(config.runtime, device), config.train.max_grad_norm)

@@ -15,6 +15,7 @@ from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
+from aam.data.targets import Labels
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.routing import routed
@@ -27,9 +28,16 @@ from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.predict.network import AsvVectors, Predicted, collect
-from aam.training.further_losses import further_counts, further_terms
-from aam.training.losses import class_weights, loss_counts, loss_names, loss_terms, penalties
-from aam.training.masking import draw_masks
+from aam.training.losses import (
+    auxiliary_counts,
+    auxiliary_terms,
+    class_weights,
+    loss_counts,
+    loss_names,
+    loss_terms,
+    penalties,
+)
+from aam.training.masking import make_masks
 from aam.training.warm_start import CONDITIONED, STAGES
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
@@ -71,13 +79,12 @@ class AmpliconTask(Task):
         self.config, self.device, self.world = config, device, world
         self.train, self.validation, self.asvs = train, validation, asvs
         model.gather = world.all_gather_rows
-        labels = train.study.label
-        labels = np.zeros((0, 0), np.int64) if labels is None else labels[train.rows]
+        labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        further = tuple(model.further)
-        self.loss_names = loss_names(len(sizes), further)
-        self.loss_weights = penalties(config.train, config.targets, len(sizes), further)
+        auxiliary = tuple(model.further)
+        self.loss_names = loss_names(len(sizes), auxiliary)
+        self.loss_weights = penalties(config.train, config.targets, len(sizes), auxiliary)
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
@@ -95,7 +102,7 @@ class AmpliconTask(Task):
     @stage("losses")
     def masks(self, batch: Batch, number: int) -> Masks | None:
         """Return what is withheld from the network in batch `number` of the run."""
-        return draw_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
+        return make_masks(batch, self.config.train, self.config.model.patch, self.config.runtime.seed, number)
 
     def prepare(self, batch: Batch, number: int) -> MaskedBatch:
         """Return the batch on the device, with its masks and, where the encoder is frozen, its ASV vectors."""
@@ -110,7 +117,7 @@ class AmpliconTask(Task):
             outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
             self.model.losses,
         )  # fmt: skip
-        return outputs, terms | further_terms(outputs.further, prepared.batch, self.model.further)
+        return outputs, terms | auxiliary_terms(outputs.auxiliary, prepared.batch, self.model.further)
 
     def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
@@ -120,11 +127,11 @@ class AmpliconTask(Task):
     def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
         counts = loss_counts(prepared.batch, prepared.masks, self.class_weights)
-        return counts | further_counts(prepared.batch)
+        return counts | auxiliary_counts(prepared.batch)
 
     def samples(self, prepared: MaskedBatch) -> int:
         """Return the samples of a batch on all ranks."""
-        return sum(prepared.batch.samples_by_rank) or len(prepared.batch.sample_ids)
+        return sum(prepared.batch.ranks.samples) or len(prepared.batch.sample_ids)
 
     def work(self, prepared: MaskedBatch) -> int | None:
         """Return the tokens that each block of the encoders reads."""
@@ -147,7 +154,7 @@ class AmpliconTask(Task):
         """Return the tensors of a batch and the ids of its samples."""
         batch = prepared.batch
         tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-        return tensors | batch.further, {"sample_ids": batch.sample_ids}
+        return tensors | batch.auxiliary, {"sample_ids": batch.sample_ids}
 
     def validate(self, network: nn.Module) -> Metrics:
         """Return losses and metrics of the validation samples, in one fixed rarefaction with fixed masks."""
@@ -177,27 +184,22 @@ class AmpliconTask(Task):
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
         gathered = predicted.all_gather(self.world, study)
-        scores = _mean_scores(study.target, study.label, study.rows(gathered.sample_ids), gathered)
+        scores = _mean_scores(study.labels, study.rows(gathered.sample_ids), gathered)
         return {f"val_{name}": value for name, value in scores.items()}
 
 
-def _mean_scores(
-    target: npt.NDArray[np.float32] | None,
-    label: npt.NDArray[np.int64] | None,
-    rows: npt.NDArray[np.int64],
-    predicted: Predicted,
-) -> dict[str, float]:
+def _mean_scores(labels: Labels, rows: npt.NDArray[np.int64], predicted: Predicted) -> dict[str, float]:
     """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
 
-    `target` [N, T] and `label` [N, K] are those of a study, `rows` those of the samples that were predicted.
+    `labels` are those of a study, `rows` those of the samples that were predicted.
     """
     collected: dict[str, list[float]] = {}
-    for truth, values in () if target is None else zip(target[rows].T, predicted.target.T, strict=True):
+    for truth, values in zip(labels.target[rows].T, predicted.target.T, strict=True):
         present = np.isfinite(truth)
         scores = regression_metrics(truth[present], values[present])
         for name in ("mae", "r2"):
             collected.setdefault(name, []).append(scores[name])
-    for classes, shares in () if label is None else zip(label[rows].T, predicted.probabilities, strict=True):
+    for classes, shares in zip(labels.label[rows].T, predicted.probabilities, strict=True):
         scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
         for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
             collected.setdefault(name, []).append(scores[key])

@@ -13,16 +13,17 @@ import numpy as np
 from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.table import select_samples
+from aam.data.targets import Labels
 from aam.device.attention import decide_execution
-from aam.engine.run_directory import RunDirectory
+from aam.engine.run import RunDirectory
 from aam.engine.signals import Signals
 from aam.errors import InputError
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.evaluate.predictions import PredictionTable
-from aam.options import to_dict
+from aam.options import given, to_dict
 from aam.predict.baselines import truth_of
 from aam.predict.prediction import predict_rows
-from aam.training.fit import train_one
+from aam.training.fit import train_split
 from aam.training.inputs import Prepared, resolved
 from aam.training.search_space import overlaid
 
@@ -38,8 +39,10 @@ def without_test(prepared: Prepared) -> Prepared:
     study = dataclasses.replace(
         study,
         table=select_samples(study.table, kept),
+        labels=Labels.none(len(kept)),
+        origin=study.origin[study.rows(kept)],
         matrix=None if study.matrix is None else study.matrix.select(kept),
-        aligned_sample_ids=tuple(kept),
+        selection=dataclasses.replace(study.selection, aligned=tuple(kept)),
     )
     return dataclasses.replace(prepared, study=study, splits=())
 
@@ -84,7 +87,7 @@ def fold_errors(prepared: Prepared, values: Mapping[str, Any], folds: Sequence[S
     run = RunDirectory(folder, about, config.runtime, Signals(), resumed=False)
     for split in folds:
         place = folder / f"fold-{split.test_fold}"
-        saved = train_one(prepared, run, split, place, f"fold {split.test_fold}")
+        saved = given(train_split(prepared, run, split, place, f"fold {split.test_fold}"))
         passes, study = config.targets.val_prediction_passes, prepared.study
         asvs = prepared.frozen_asvs(saved.network, study)
         ids = split.ids("test")

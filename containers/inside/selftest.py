@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 
 LOCK = Path(__file__).with_name("lock.txt")
 MODULES = ("torch", "numpy", "scipy", "pandas", "biom", "skbio", "h5py", "sklearn", "safetensors", "tyro", "rich")
-MODULES += ("tensorboard", "matplotlib", "jaxtyping", "aam", "aam.cli.main")
+MODULES += ("tensorboard", "altair", "vl_convert", "jaxtyping", "aam", "aam.cli.main")
 # Features of one attention head, as in the default network.
 HEAD_WIDTH = 32
 
@@ -151,6 +151,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as caches:
-        os.environ |= {"OMP_NUM_THREADS": "1", "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", caches)}
-        sys.exit(main())
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.exit(main())

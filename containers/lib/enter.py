@@ -35,7 +35,6 @@ PASSED |= {"TERM", "COLUMNS", "TZ", "http_proxy", "https_proxy", "no_proxy", "HT
 PASSED |= {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH"}
 PASSED_PREFIXES: tuple[str, ...] = ("AAM_", "SLURM_", "NCCL_", "RCCL_", "GLOO_", "FI_", "OMP_", "MKL_", "OPENBLAS_")
 PASSED_PREFIXES += ("TORCH_", "PYTORCH_", "MIOPEN_", "HSA_", "TRITON_", "PYTEST_")
-CACHE_FOLDERS = CACHES | {"MPLCONFIGDIR": "matplotlib"}
 GPU_DEVICES = ("/dev/kfd", "/dev/dri")
 # Several of these variables together can hide all devices; only the first that is set is kept.
 VISIBLE_DEVICES = {"rocm": VISIBLE["AMD"], "cuda": VISIBLE["NVIDIA"]}
@@ -106,7 +105,7 @@ def inner_environment(
     visible = [name for name in VISIBLE_DEVICES.get(flavour, VISIBLE_DEVICES["cuda"]) if name in inside]
     for name in visible[1:]:
         del inside[name]
-    inside |= {name: str(caches / folder) for name, folder in CACHE_FOLDERS.items() if name not in inside}
+    inside |= {name: str(caches / folder) for name, folder in CACHES.items() if name not in inside}
     return {**inside, **dict(assignment.split("=", 1) for assignment in assignments)}
 
 

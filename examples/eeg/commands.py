@@ -28,10 +28,8 @@ from aam.engine.finders import (
     learning_rate_curve,
     suggested_learning_rate,
 )
-from aam.engine.fit import fit_and_save
-from aam.engine.run import Command, run_command
-from aam.engine.run_directory import RunDirectory
-from aam.engine.run_record import training_outputs
+from aam.engine.fit import fit_and_save, plan_with_device, run_command
+from aam.engine.run import RunDirectory, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import given, to_dict
@@ -80,7 +78,8 @@ def pretrain(config: PretrainConfig) -> int:
         state = fit_and_save(lambda: task, config.train, run, run.path, "pretrain", {"model": to_dict(config.model)})
         return {"best_epoch": state.facts["best_epoch"]}
 
-    return run_command(Command(MODULE, "pretrain", config, config.runtime, files, outputs=("split.tsv",)), work)
+    prepare = plan_with_device(config, config.runtime, files, ("split.tsv", *training_outputs()), work)
+    return run_command(f"{MODULE} pretrain", config.runtime, prepare, MODULE)
 
 
 def load_encoder(model: Predictor, folder: Path) -> None:
@@ -178,8 +177,9 @@ def train(config: TrainConfig) -> int:
         return _report(run, data, targets, np.concatenate(tested), joined)
 
     folds, seeds = "fold-*/" if config.labels.cv is not None else "", "seed-*/" if config.seeds > 1 else ""
-    outputs = ("predictions.tsv", f"{folds}split.tsv", *training_outputs(folds + seeds))
-    return run_command(Command(MODULE, "train", config, config.runtime, files, outputs=outputs), work)
+    outputs = ("predictions.tsv", f"{folds}split.tsv", *training_outputs(), *training_outputs(folds + seeds))
+    prepare = plan_with_device(config, config.runtime, files, outputs, work)
+    return run_command(f"{MODULE} train", config.runtime, prepare, MODULE)
 
 
 def _train_seeds(config: TrainConfig, run: RunDirectory, folder: Path, data: Recordings, targets: list[Target],

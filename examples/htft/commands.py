@@ -19,9 +19,8 @@ from aam.device.distributed import World
 from aam.device.ranks import rank_of
 from aam.device.sharding import shard_rows
 from aam.engine.checkpoint import load
-from aam.engine.fit import fit_and_save
-from aam.engine.run import Command, run_command
-from aam.engine.run_directory import RunDirectory
+from aam.engine.fit import fit_and_save, plan_with_device, run_command
+from aam.engine.run import RunDirectory, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import given
@@ -58,8 +57,9 @@ def teach(config: TeachConfig) -> int:
         write_windows(run.path / "windows", captured)
         return {"classes": captured.classes, **table_of(captured)}
 
-    outputs = tuple(f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
-    return run_command(Command(MODULE, "teach", config, config.runtime, files, outputs=outputs), work)
+    windows = (f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
+    prepare = plan_with_device(config, config.runtime, files, (*training_outputs(), *windows), work)
+    return run_command(f"{MODULE} teach", config.runtime, prepare, MODULE)
 
 
 def build(config: TrainConfig, captured: Capture, world: World) -> Student:
@@ -111,8 +111,8 @@ def train(config: TrainConfig) -> int:
         return {**table_of(captured), "r2": score.r2, "perplexity": score.perplexity}
 
     splits = not (devices or config.student.shard_units)
-    command = Command(MODULE, "train", config, runtime, {"windows": path}, splits, processes=2 if devices else None)
-    return run_command(command, work)
+    prepare = plan_with_device(config, runtime, {"windows": path}, training_outputs(), work, splits)
+    return run_command(f"{MODULE} train", runtime, prepare, MODULE, processes=2 if devices else None)
 
 
 def table_of(captured: Capture) -> dict[str, float]:

@@ -187,6 +187,14 @@ def test_covariates_and_intervals(frame, metadata, small, tmp_path):
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
+def test_missing_classes_are_refused(frame, metadata, small, missing):
+    y = metadata["biome"].astype(object)
+    y.iloc[3] = missing
+    with pytest.raises(InputError, match="y: 1 samples have no class, the first at position 3"):
+        aam.AmpliconClassifier(**small).fit(frame, y.to_numpy())
+
+
 def test_pretrain_and_unifrac(frame, study_folder, small, tmp_path):
     skbio = pytest.importorskip("skbio")
     tree = study_folder / "tree.nwk"

@@ -10,7 +10,7 @@ import torch
 
 from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, TargetConfig, TrainConfig
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.table import read_table, write_biom
 from aam.engine.options import RunConfig
 from aam.files.atomic import read_json
@@ -85,7 +85,7 @@ def test_a_new_study_is_read_by_its_own_principal_components(study, second, tmp_
             built = build(prepared, prepared.splits[0], None, None)
             weights[name, frozen] = built.network.branches.readout.weight
             if (name, frozen) == ("new", False):
-                batch = draw_batch(built.study, built.rows["train"], 0, distances=False)
+                batch = rarefied_batch(built.study, built.rows["train"], 0, Collation(distances=False))
                 read = built.network.branches.read(built.network._presence(batch))
     for case in (("new", True), ("seen", False), ("seen", True)):
         assert torch.equal(weights[case], encoder.branches.readout.weight), case

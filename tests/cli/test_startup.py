@@ -11,7 +11,7 @@ from aam.config import ALIASES, FineTuneConfig
 from aam.config_commands import PredictConfig
 from aam.options import options_of
 
-HEAVY = ("torch", "sklearn", "pandas", "scipy", "h5py", "skbio", "matplotlib", "tensorboard", "biom", "numpy")
+HEAVY = ("torch", "sklearn", "pandas", "scipy", "h5py", "skbio", "altair", "tensorboard", "biom", "numpy")
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ print(printed.getvalue())
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("commands.unifrac", ("torch", "sklearn", "pandas", "matplotlib", "biom", "skbio")),
-        ("commands.predict", ("sklearn", "scipy.optimize", "pandas", "matplotlib", "torch.distributed.fsdp", "jinja2")),
-        ("commands.embed", ("sklearn", "scipy.optimize", "pandas", "matplotlib")),
+        ("commands.unifrac", ("torch", "sklearn", "pandas", "altair", "biom", "skbio")),
+        ("commands.predict", ("sklearn", "scipy.optimize", "pandas", "altair", "torch.distributed.fsdp", "jinja2")),
+        ("commands.embed", ("sklearn", "scipy.optimize", "pandas", "altair")),
     ],
 )
 def test_a_command_imports_only_what_it_uses(plain_python, module, absent):

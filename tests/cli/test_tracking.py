@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.engine.tracking import metrics_of
+from aam.engine.logger import metrics_of
 from tests.engine.test_tracking import READ_WANDB, needs
 
 pytestmark = pytest.mark.slow

@@ -134,7 +134,9 @@ def test_the_best_options_train_on_the_split_of_the_search(study, search, tmp_pa
     assert config.train.lr == float(best["train.lr"])
     assert main(["train", "--config", str(search / "best.toml"), "--output-dir", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "split.tsv").read_bytes() == (search / "split.tsv").read_bytes()
-    assert {path.name for path in (search / "figures").iterdir()} == {"importance.svg", "trials.svg"}
+    assert {path.name for path in (search / "figures").iterdir()} == {
+        f"{name}.{kind}" for name in ("importance", "trials") for kind in ("svg", "png")
+    }
     assert "Importance of the options" in (search / "tune.html").read_text()
     assert not list((search / "trials").glob("*"))
     # The same command is refused without --resume-from, and a search of other options with it.

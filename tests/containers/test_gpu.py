@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from aam.data.collate import draw_batch
+from aam.data.collate import rarefied_batch
 from aam.model.heads import HeadConfig
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def test_attention_passes_the_self_test():
 
 def test_the_network_agrees_with_the_cpu(study_of, tiny, model_of):
     study, model = study_of(**tiny()), model_of(HeadConfig("unifrac", (0.5, 0.2), n_targets=2))
-    batch = draw_batch(study, np.arange(9), 0)
+    batch = rarefied_batch(study, np.arange(9), 0)
     expected = model(batch)
     outputs = model.to("cuda")(batch.to(torch.device("cuda")))
     torch.testing.assert_close(outputs.samples.cpu(), expected.samples, rtol=1e-4, atol=1e-4)

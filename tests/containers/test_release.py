@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RECIPE = ROOT / "containers" / "conda" / "recipe.yaml"
 # Names on conda-forge that differ from those of Python's index.
-CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+CONDA_NAMES = {"torch": "pytorch"}
 
 
 def listed(part: str) -> set[str]:

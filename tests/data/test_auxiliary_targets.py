@@ -11,10 +11,11 @@ import torch
 from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.data.auxiliary_targets import Taxa, read_lineages, taxon_at, with_further_targets, with_lineages
-from aam.data.collate import draw_batch, draw_rows, make_batch
+from aam.data.auxiliary_targets import Taxa, read_lineages, taxon_at
+from aam.data.collate import Collation, collate, rarefied_batch, rarefied_rows
 from aam.data.study import Study, StudyPart
 from aam.errors import InputError
+from tests.data.labels import with_auxiliary_targets
 
 ALL = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
 
@@ -23,7 +24,7 @@ ALL = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
 def study(study_of, tiny) -> Study:
     study = study_of(**tiny(lengths=(20, 17)), depth=40)
     lineages = tuple(("k__B", f"p__{sequence[0]}") if sequence[1] != "A" else () for sequence in study.table.sequences)
-    return with_further_targets(replace(study, lineages=lineages), ALL, study.table.sample_ids)
+    return with_auxiliary_targets(study, lineages, ALL)
 
 
 def dense(study: Study, batch) -> np.ndarray:
@@ -37,60 +38,59 @@ def dense(study: Study, batch) -> np.ndarray:
 
 
 @pytest.mark.parametrize("draw", [-1, 0, 3])
-def test_they_are_those_of_the_reads_that_were_drawn(study, tiny, draw):
-    batch = draw_batch(study, np.array([5, 2, 8, 0]), draw, distances=False)
+def test_they_are_those_of_the_rarefied_reads(study, tiny, draw):
+    batch = rarefied_batch(study, np.array([5, 2, 8, 0]), draw, Collation(distances=False))
     counts = dense(study, batch)
     assert batch.distance is None
     for name, metric in {"bray-curtis": "braycurtis", "jaccard": "jaccard"}.items():
         expected = beta_diversity(metric, counts if metric == "braycurtis" else (counts > 0).astype(int)).data
-        np.testing.assert_allclose(batch.further[name], expected, atol=1e-6)
-        assert batch.further[name].dtype == torch.float32
+        np.testing.assert_allclose(batch.auxiliary[name], expected, atol=1e-6)
+        assert batch.auxiliary[name].dtype == torch.float32
     tree = TreeNode.read([tiny(lengths=(20, 17))["newick"]])
     expected = alpha_diversity("faith_pd", counts, taxa=study.table.feature_ids, tree=tree)
-    np.testing.assert_allclose(batch.further["faith-pd"], expected, rtol=1e-5)
-    phyla = study.taxa.names[0]
-    for column, code in zip(batch.column.tolist(), batch.further["taxonomy"][:, 0].tolist(), strict=True):
+    np.testing.assert_allclose(batch.auxiliary["faith-pd"], expected, rtol=1e-5)
+    phyla = study.auxiliary.taxa.names[0]
+    for column, code in zip(batch.column.tolist(), batch.auxiliary["taxonomy"][:, 0].tolist(), strict=True):
         sequence = study.table.sequences[column]
         assert code == (-1 if sequence[1] == "A" else phyla.index(f"k__B; p__{sequence[0]}"))
 
 
 def test_the_token_limit_cuts_the_input_and_no_distance(study):
     rows = np.array([5, 2, 8, 0])
-    full = draw_batch(study, rows, 2)
-    cut = draw_batch(replace(study, config=replace(study.config, token_limit=2)), rows, 2)
+    full = rarefied_batch(study, rows, 2)
+    cut = rarefied_batch(replace(study, config=replace(study.config, token_limit=2)), rows, 2)
     order = [cut.sample_ids.index(name) for name in full.sample_ids]
     for name in ("bray-curtis", "jaccard"):
-        torch.testing.assert_close(cut.further[name][order][:, order], full.further[name])
+        torch.testing.assert_close(cut.auxiliary[name][order][:, order], full.auxiliary[name])
 
 
 def test_ranks_hold_their_rows_and_their_asvs(study):
     """The distances of a rank go to the samples of all; each ASV has its taxon on one rank."""
     parts = [np.array([0, 3, 4]), np.array([1, 7])]
-    drawn = [draw_rows(study, rows, 1) for rows in parts]
-    batches = [make_batch(study, parts, drawn, 1, rank) for rank in range(2)]
+    drawn = [rarefied_rows(study, rows, 1) for rows in parts]
+    batches = [collate(study, parts, drawn, 1, rank=rank) for rank in range(2)]
     names = [name for batch in batches for name in batch.sample_ids]
-    full = draw_batch(study, study.rows(names), 1)
+    full = rarefied_batch(study, study.rows(names), 1)
     order = [full.sample_ids.index(name) for name in names]
     for name in ("bray-curtis", "jaccard"):
-        joined = torch.cat([batch.further[name] for batch in batches])
-        torch.testing.assert_close(joined, full.further[name][order][:, order])
-    assert torch.equal(torch.cat([batch.further["taxonomy"] for batch in batches]), full.further["taxonomy"])
+        joined = torch.cat([batch.auxiliary[name] for batch in batches])
+        torch.testing.assert_close(joined, full.auxiliary[name][order][:, order])
+    assert torch.equal(torch.cat([batch.auxiliary["taxonomy"] for batch in batches]), full.auxiliary["taxonomy"])
 
 
 def test_samples_of_two_studies_are_not_compared(study):
-    part = StudyPart("first", study.tree, study.tips)
-    joined = replace(study, tree=None, tips=None, parts=(part, StudyPart("second")), origin=np.array([0, 1] * 4 + [0]))
-    batch = draw_batch(joined, np.arange(4), 0)
+    joined = replace(study, parts=(*study.parts, StudyPart("second")), origin=np.array([0, 1] * 4 + [0]))
+    batch = rarefied_batch(joined, np.arange(4), 0)
     first = np.array([name in ("s0", "s2") for name in batch.sample_ids])
     for name in ("bray-curtis", "jaccard"):
-        assert (batch.further[name].isfinite().numpy() == (first[:, None] == first)).all(), "a tree is not needed"
-    assert (batch.further["faith-pd"].isfinite().numpy() == first).all()
+        assert (batch.auxiliary[name].isfinite().numpy() == (first[:, None] == first)).all(), "a tree is not needed"
+    assert (batch.auxiliary["faith-pd"].isfinite().numpy() == first).all()
 
 
 def test_float64_runs_have_targets_of_float64(study):
     torch.set_default_dtype(torch.float64)
     try:
-        further = draw_batch(study, np.arange(4), 0).further
+        further = rarefied_batch(study, np.arange(4), 0).auxiliary
     finally:
         torch.set_default_dtype(torch.float32)
     kinds = {name: value.dtype for name, value in further.items()}
@@ -98,10 +98,10 @@ def test_float64_runs_have_targets_of_float64(study):
 
 
 def test_moving_a_batch_moves_them(study):
-    batch = draw_batch(study, np.arange(4), 0)
+    batch = rarefied_batch(study, np.arange(4), 0)
     moved = batch.to(torch.device("meta"))
-    assert moved.further.keys() == batch.further.keys()
-    assert all(value.is_meta for value in moved.further.values())
+    assert moved.auxiliary.keys() == batch.auxiliary.keys()
+    assert all(value.is_meta for value in moved.auxiliary.values())
 
 
 def test_a_taxonomy_of_other_asvs_is_refused(study, tmp_path):
@@ -109,10 +109,11 @@ def test_a_taxonomy_of_other_asvs_is_refused(study, tmp_path):
     path.write_text("Feature ID\tTaxon\nother\tk__B\n")
     config = replace(study.config, targets=("taxonomy",), taxonomy=(path,))
     with pytest.raises(InputError, match="names none of the 24 ASVs"):
-        with_lineages(study, config)
+        replace(study, config=config).with_lineages()
     path.write_text(f"Feature ID\tTaxon\n{study.table.sequences[3]}\tk__B; p__X\n")
-    assert [bool(lineage) for lineage in with_lineages(study, config).lineages].count(True) == 1
-    assert with_lineages(study, replace(config, targets=())) is study
+    lineages = replace(study, config=config).with_lineages().auxiliary.lineages
+    assert [bool(lineage) for lineage in lineages].count(True) == 1
+    assert study.with_lineages() is study
 
 
 LINEAGES = (

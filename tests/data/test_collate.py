@@ -1,4 +1,4 @@
-"""Each drawn batch is what the rarefied counts of its samples say."""
+"""Each shallow batch is what the rarefied counts of its samples say."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
-from aam.data.collate import Withheld, draw_batch
+from aam.data.collate import Collation, InputDropout, rarefied_batch
 from aam.data.rarefaction import rarefied_row
 from aam.data.study import EVALUATION, Study
 from aam.diversity.batch import batch_unifrac
+from tests.data.labels import labelled
 
 DEPTH = 40
 
@@ -45,7 +46,7 @@ def study(study_of, tiny) -> Study:
 
 
 def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
-    batch = draw_batch(study, np.array([5, 2, 8, 0]), 3)
+    batch = rarefied_batch(study, np.array([5, 2, 8, 0]), 3)
     assert sorted(batch.sample_ids) == ["s0", "s2", "s5", "s8"]
     assert (batch.counts.sum(dim=1) == DEPTH).all()
     np.testing.assert_array_equal(seen(study, batch), rarefied(study, list(batch.sample_ids), 3))
@@ -60,16 +61,16 @@ def test_a_batch_holds_the_rarefied_counts_of_its_samples(study):
     assert batch.tokens.dtype == torch.uint8
 
 
-def test_epochs_are_drawn_differently_and_reproducibly(study, study_of, tiny):
+def test_epochs_are_shallow_differently_and_reproducibly(study, study_of, tiny):
     def draw(one: Study, epoch: int) -> np.ndarray:
-        return seen(one, draw_batch(one, np.array([4]), epoch))
+        return seen(one, rarefied_batch(one, np.array([4]), epoch))
 
     np.testing.assert_array_equal(draw(study, 0), draw(study, 0))
     assert (draw(study, 0) != draw(study, 1)).any()
     assert (draw(study, 0) != draw(study, EVALUATION)).any()
     assert (draw(study, 0) != draw(study_of(**tiny(lengths=(20, 17)), seed=1), 0)).any()
     alone = draw(study, 1)
-    both = draw_batch(study, np.array([1, 4]), 1)
+    both = rarefied_batch(study, np.array([1, 4]), 1)
     np.testing.assert_array_equal(seen(study, both)[both.sample_ids.index("s4")], alone[0])
 
 
@@ -77,7 +78,7 @@ def test_epochs_are_drawn_differently_and_reproducibly(study, study_of, tiny):
 def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric):
     made = tiny()
     study = study_of(**made, depth=DEPTH, unifrac_metric=metric)
-    batch = draw_batch(study, np.array([3, 1, 7, 0, 5]), 2)
+    batch = rarefied_batch(study, np.array([3, 1, 7, 0, 5]), 2)
     counts = rarefied(study, list(batch.sample_ids), 2)
     tree = TreeNode.read([made["newick"]])
     names = {"tree": tree, "taxa": list(study.table.feature_ids)}
@@ -98,9 +99,9 @@ def test_distances_are_those_of_the_rarefied_counts(study_of, tiny, metric):
 def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sampling):
     """Rarefied, then UniFrac, then the limit; what is left out is not made up for."""
     made, rows = tiny(), np.arange(9)
-    whole = draw_batch(study_of(**made), rows, 0)
+    whole = rarefied_batch(study_of(**made), rows, 0)
     limited_study = study_of(**made, token_limit=5, asv_sampling=sampling)
-    limited = draw_batch(limited_study, rows, 0)
+    limited = rarefied_batch(limited_study, rows, 0)
     assert limited.counts.shape == (9, 5)
     assert max(whole.sizes) > 5
     place = [whole.sample_ids.index(name) for name in limited.sample_ids]
@@ -113,16 +114,16 @@ def test_the_token_limit_cuts_the_input_and_not_the_distance(study_of, tiny, sam
         if sampling == "first":
             assert np.flatnonzero(kept).tolist() == np.flatnonzero(all_of_it)[:5].tolist()
     if sampling == "random":
-        again, later = draw_batch(limited_study, rows, 0), draw_batch(limited_study, rows, 1)
+        again, later = rarefied_batch(limited_study, rows, 0), rarefied_batch(limited_study, rows, 1)
         np.testing.assert_array_equal(seen(limited_study, again), cut)
         assert (seen(limited_study, later) != cut).any()
-        first = seen(limited_study, draw_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0))
+        first = seen(limited_study, rarefied_batch(study_of(**made, token_limit=5, asv_sampling="first"), rows, 0))
         assert (np.sort(first) != np.sort(cut)).any()
 
 
 def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):
     """Not of the reads that the token limit leaves: all of 40 reads is as all of 80, and not as 20 of 40."""
-    batch = draw_batch(study_of(**tiny(), token_limit=1), np.arange(9), 0)
+    batch = rarefied_batch(study_of(**tiny(), token_limit=1), np.arange(9), 0)
     assert batch.sizes == (1,) * 9
     assert (batch.counts < DEPTH).all()
 
@@ -135,28 +136,31 @@ def test_relative_abundance_is_of_the_rarefied_depth(study_of, tiny, model_of):
         assert (vectors(40, 40) - vectors(40, 20)).abs().max() > 1e-3
 
 
-def test_shallow_draws_have_fewer_reads_and_their_own_distances(study_of, tiny):
+def test_shallow_rarefactions_have_fewer_reads_and_their_own_distances(study_of, tiny):
     study, rows = study_of(**tiny()), np.arange(9)
-    full = draw_batch(study, rows, 3)
+    full = rarefied_batch(study, rows, 3)
     assert (full.counts.sum(dim=1) == study.depth).all()
-    drawn = draw_batch(study, rows, 3, shallow=1.0)
-    reads = drawn.counts.sum(dim=1).numpy()
+    shallow = rarefied_batch(study, rows, 3, Collation(shallow=1.0))
+    reads = shallow.counts.sum(dim=1).numpy()
     assert reads.min() >= study.depth / 4
     assert reads.max() <= study.depth
     assert len(set(reads.tolist())) > 4
-    again, later = draw_batch(study, rows, 3, shallow=1.0), draw_batch(study, rows, 4, shallow=1.0)
-    assert torch.equal(again.counts, drawn.counts)
+    again, later = (
+        rarefied_batch(study, rows, 3, Collation(shallow=1.0)),
+        rarefied_batch(study, rows, 4, Collation(shallow=1.0)),
+    )
+    assert torch.equal(again.counts, shallow.counts)
     assert set(later.counts.sum(dim=1).tolist()) != set(reads.tolist())
-    some = [draw_batch(study, rows, draw, shallow=0.5).counts.sum(dim=1) for draw in range(20)]
+    some = [rarefied_batch(study, rows, draw, Collation(shallow=0.5)).counts.sum(dim=1) for draw in range(20)]
     assert 0.3 < float((torch.cat(some) < study.depth).float().mean()) < 0.6
-    table = np.zeros((9, len(study.table.feature_ids)))
-    np.add.at(table, (np.arange(9)[:, None], drawn.column[drawn.asv].numpy()), drawn.counts.numpy())
-    np.testing.assert_allclose(drawn.distance, batch_unifrac(study.tree, study.tips, table), atol=1e-6)
+    table, tree = np.zeros((9, len(study.table.feature_ids))), study.parts[0].tree
+    np.add.at(table, (np.arange(9)[:, None], shallow.column[shallow.asv].numpy()), shallow.counts.numpy())
+    np.testing.assert_allclose(shallow.distance, batch_unifrac(tree.phylogeny, tree.tips, table), atol=1e-6)
 
 
 def conditioned(study):
     rng = np.random.default_rng(0)
-    return dataclasses.replace(
+    return labelled(
         study,
         category=rng.integers(1, 5, (9, 2)),
         covariate=rng.normal(size=(9, 1)).astype(np.float32),
@@ -167,15 +171,15 @@ def conditioned(study):
 def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     """What is hidden depends on seed, epoch and sample alone, and the study keeps its values."""
     study = conditioned(study)
-    batch = draw_batch(study, np.array([6, 2, 7]), 0)
+    batch = rarefied_batch(study, np.array([6, 2, 7]), 0)
     for at, name in enumerate(batch.sample_ids):
         row = int(name[1:])
-        assert batch.category[at].tolist() == study.category[row].tolist()
-        assert batch.covariate[at].tolist() == study.covariate[row].tolist()
+        assert batch.category[at].tolist() == study.labels.category[row].tolist()
+        assert batch.covariate[at].tolist() == study.labels.covariate[row].tolist()
         assert batch.weight[at] == row
 
     def hidden(rows, draw):
-        hidden_batch = draw_batch(study, np.array(rows), draw, withheld=Withheld(covariates=0.4))
+        hidden_batch = rarefied_batch(study, np.array(rows), draw, Collation(dropout=InputDropout(covariates=0.4)))
         together = torch.cat([hidden_batch.category == 0, hidden_batch.covariate.isnan()], dim=1)
         return {name: tuple(one.tolist()) for name, one in zip(hidden_batch.sample_ids, together, strict=True)}
 
@@ -184,15 +188,15 @@ def test_covariates_follow_their_samples_and_are_hidden_by_name(study):
     assert hidden(range(9), 4) != one
     share = np.mean([list(hidden(range(9), draw).values()) for draw in range(30)], axis=(0, 1))
     assert share == pytest.approx(0.4, abs=0.1)
-    assert (study.category > 0).all()
-    assert np.isfinite(study.covariate).all()
-    bare = draw_batch(dataclasses.replace(study, category=None, covariate=None, weight=None), np.arange(3), 0)
-    assert (bare.category, bare.covariate, bare.weight) == (None, None, None)
+    assert (study.labels.category > 0).all()
+    assert np.isfinite(study.labels.covariate).all()
+    bare = rarefied_batch(labelled(study, category=None, covariate=None, weight=None), np.arange(3), 0)
+    assert (bare.category, bare.covariate, bare.weight.tolist()) == (None, None, [1.0] * 3)
 
 
 def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
     study, rows = study_of(**tiny()), np.arange(9)
-    full, thin = draw_batch(study, rows, 3), draw_batch(study, rows, 3, withheld=Withheld(0.5))
+    full, thin = rarefied_batch(study, rows, 3), rarefied_batch(study, rows, 3, Collation(dropout=InputDropout(0.5)))
 
     def read(batch):
         return {
@@ -204,10 +208,12 @@ def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
     assert all(part[name].items() <= whole[name].items() for name in whole)
     left = sum(map(len, part.values())) / sum(map(len, whole.values()))
     assert 0.4 < left < 0.7
-    alone = read(draw_batch(study, rows[[5, 2]], 3, withheld=Withheld(0.5)))
+    alone = read(rarefied_batch(study, rows[[5, 2]], 3, Collation(dropout=InputDropout(0.5))))
     assert alone == {name: part[name] for name in alone}
-    assert read(draw_batch(study, rows, 4, withheld=Withheld(0.5))) != part
-    assert all(len(one) >= 1 for one in read(draw_batch(study, rows, 3, withheld=Withheld(0.999))).values())
+    assert read(rarefied_batch(study, rows, 4, Collation(dropout=InputDropout(0.5)))) != part
+    assert all(
+        len(one) >= 1 for one in read(rarefied_batch(study, rows, 3, Collation(dropout=InputDropout(0.999)))).values()
+    )
     order = [full.sample_ids.index(name) for name in thin.sample_ids]
     assert torch.equal(thin.distance, full.distance[order][:, order])
 
@@ -215,6 +221,6 @@ def test_asv_dropout_thins_the_input_by_name_and_leaves_unifrac(study_of, tiny):
 def test_targets_follow_their_samples(study):
     target = np.arange(9, dtype=np.float32)[:, None]
     label = np.arange(9)[:, None] % 4 - 1
-    batch = draw_batch(dataclasses.replace(study, target=target, label=label), np.array([6, 2, 7]), 0)
+    batch = rarefied_batch(labelled(study, target=target, label=label), np.array([6, 2, 7]), 0)
     assert [f"s{int(value)}" for value in batch.target[:, 0]] == list(batch.sample_ids)
     assert batch.label[:, 0].tolist() == [int(name[1:]) % 4 - 1 for name in batch.sample_ids]

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from aam.data.batch import Batch, Budget
-from aam.data.loader import Loader
+from aam.data.batch import Batch
+from aam.data.collate import Collation
+from aam.data.loader import Budget, Loader
 
 NAMES = ["s3", "07", "s10", "a", "s2", "7", "b", "s1", "s0"]
 
@@ -122,7 +123,7 @@ def test_a_batch_that_is_too_large_comes_in_parts(study, most):
 
 def test_what_a_batch_carries(study):
     with_all = next(Loader(study, np.arange(9), 4).epoch(0))
-    bare = next(Loader(study, np.arange(9), 4, tokens=False, distances=False).epoch(0))
+    bare = next(Loader(study, np.arange(9), 4, how=Collation(tokens=False, distances=False)).epoch(0))
     assert bare.distance is None
     assert bare.tokens.shape == (len(with_all.tokens), 0)
     assert torch.equal(bare.column, with_all.column)

@@ -20,9 +20,9 @@ from aam.data.targets import (
     Scale,
     Targets,
     fit_covariates,
+    fit_labels,
     fit_targets,
     sample_weights,
-    supervised,
     weight_column,
 )
 from aam.errors import InputError
@@ -305,9 +305,9 @@ def test_new_and_empty_categories_are_unknown():
     covariates = fitted(categorical_columns=("diet", "sex"), numeric_columns=("bmi",))
     assert covariates.categorical == {"diet": ("bread", "milk"), "sex": ("f", "m")}
     assert covariates.columns == ("diet", "sex", "bmi")
-    encoded = covariates.encode(METADATA, IDS)
+    category, covariate = covariates.encode(METADATA, IDS)
     text = "\n".join(covariates.unknown_values(METADATA, IDS))
-    assert encoded["category"].T.tolist() == [[2, 2, 1, 1, 1, 0, 2, 0, 0], [1, 2] * 4 + [1]]
+    assert category.T.tolist() == [[2, 2, 1, 1, 1, 0, 2, 0, 0], [1, 2] * 4 + [1]]
     assert (
         "covariate 'diet': 2 samples are in categories that no training sample has ('na', 'rice'); read as unknown"
         in text
@@ -316,11 +316,11 @@ def test_new_and_empty_categories_are_unknown():
     assert "covariate 'bmi' has no value for 2 of 9 samples; read as unknown" in text
     numbers = [1, 2, 3, 5, 1]
     expected = [(float(cell) - np.mean(numbers)) / np.std(numbers) if cell else math.nan for cell in COLUMNS["bmi"]]
-    np.testing.assert_allclose(encoded["covariate"][:, 0], expected, rtol=1e-6)
-    nothing = covariates.encode(None, IDS[:2])
-    assert nothing["category"].tolist() == [[0, 0]] * 2
-    assert np.isnan(nothing["covariate"]).all()
-    assert Covariates().encode(METADATA, IDS) == {}
+    np.testing.assert_allclose(covariate[:, 0], expected, rtol=1e-6)
+    unknown, missing = covariates.encode(None, IDS[:2])
+    assert unknown.tolist() == [[0, 0]] * 2
+    assert np.isnan(missing).all()
+    assert [values.shape for values in Covariates().encode(METADATA, IDS)] == [(9, 0), (9, 0)]
     assert Covariates.from_json(json.loads(json.dumps(covariates.to_json()))) == covariates
 
 
@@ -352,7 +352,7 @@ def test_missing_values_of_covariates_follow_the_rules_of_qiime_2(tmp_path):
     metadata = read_text(tmp_path, f"sample-id\tdrug\n{rows}")
     covariates = fit_covariates(metadata, CovariateConfig(categorical_columns=("drug",)), metadata.ids)
     assert covariates.categorical == {"drug": ("NA", "None", "not applicable", "penicillin")}
-    assert covariates.encode(metadata, metadata.ids)["category"].ravel().tolist() == [2, 2, 1, 4, 3, 0]
+    assert covariates.encode(metadata, metadata.ids)[0].ravel().tolist() == [2, 2, 1, 4, 3, 0]
     stated = read_text(tmp_path, f"sample-id\tdrug\n#q2:missing\tINSDC:missing\n{rows}")
     assert stated.categories("drug", stated.ids) == ("None", "None", "NA", "penicillin", None, None)
 
@@ -433,27 +433,20 @@ def test_the_column_of_weights():
         weight_column(targets, CovariateConfig())
 
 
-@pytest.fixture
-def study(study_of, tiny):
-    return dataclasses.replace(study_of(**tiny()), metadata=METADATA)
-
-
-def specs(study, *columns: str, activation: str = "none", **options):
+def specs(*columns: str, activation: str = "none", **options):
     config = TargetConfig(metadata_column=columns, **options)
-    return supervised(study, config, CovariateConfig(), activation, TRAIN)[1].specs
+    return fit_labels(METADATA, IDS, TRAIN, config, CovariateConfig(), activation)[1].specs
 
 
-def test_losses_of_columns(study):
-    column_specs = specs(
-        study, "age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5)
-    )
+def test_losses_of_columns():
+    column_specs = specs("age", "site", "cold", loss_type="mse", loss_config=("cold=quantile",), quantiles=(0.1, 0.5))
     assert [(spec.loss, spec.quantiles) for spec in column_specs] == [
         ("mse", ()),
         ("mse", ()),
         ("quantile", (0.1, 0.5)),
     ]
     for words in ((json.dumps({"age": "mae"}),), (json.dumps({"0": "mae"}),), ("0=mae",)):
-        assert [spec.loss for spec in specs(study, "age", "cold", loss_config=words)] == ["mae", "huber"]
+        assert [spec.loss for spec in specs("age", "cold", loss_config=words)] == ["mae", "huber"]
 
 
 @pytest.mark.parametrize(
@@ -464,39 +457,29 @@ def test_losses_of_columns(study):
         ({"out_dim": 4}, "--out-dim is 4, expected 3 for these columns"),
     ],
 )
-def test_options_that_do_not_fit_the_columns(study, options, message):
+def test_options_that_do_not_fit_the_columns(options, message):
     with pytest.raises(InputError, match=message):
-        specs(study, "age", "site", **options)
-    assert len(specs(study, "age", "site", out_dim=3)) == 2
+        specs("age", "site", **options)
+    assert len(specs("age", "site", out_dim=3)) == 2
 
 
-def test_metrics_and_links_must_fit_the_columns(study):
+def test_metrics_and_links_must_fit_the_columns():
     for metric, columns in (("auroc", ("age",)), ("f1", ("age",)), ("mae", ("site",)), ("r2", ("site",))):
         with pytest.raises(InputError, match=f"--best-metric {metric} is no metric of these columns"):
-            specs(study, *columns, best_metric=metric)
-        assert specs(study, "age", "site", best_metric=metric)
+            specs(*columns, best_metric=metric)
+        assert specs("age", "site", best_metric=metric)
     with pytest.raises(InputError, match="--output-activation softplus gives no numbers below 0, but 'cold' has some"):
-        specs(study, "age", "cold", activation="softplus")
-    assert specs(study, "age", activation="softplus")
+        specs("age", "cold", activation="softplus")
+    assert specs("age", activation="softplus")
 
 
-def test_all_that_is_taught(study):
+def test_all_that_is_taught():
     targets = TargetConfig(metadata_column=("age",), categorical_loss_weights=("balanced",))
     covariates = CovariateConfig(categorical_columns=("diet",), numeric_columns=("bmi",))
-    taught, _, fitted_covariates = supervised(study, targets, covariates, "none", TRAIN)
+    taught, _, fitted_covariates = fit_labels(METADATA, IDS, TRAIN, targets, covariates, "none")
     assert fitted_covariates.columns == ("diet", "bmi")
     assert taught.category.shape == taught.covariate.shape == (9, 1)
     assert taught.weight.tolist() == weights("balanced")
-    assert supervised(study, TargetConfig(), CovariateConfig(), "none", TRAIN) == (
-        study,
-        taught_nothing(),
-        Covariates(),
-    )
-
-
-def taught_nothing():
-
-    return Targets(())
 
 
 def test_pairs():

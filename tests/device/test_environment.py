@@ -120,3 +120,29 @@ def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
     if torch.version.hip is None:
         prepare_environment(expandable=True)
         assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments:True"
+
+
+def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(plain_python):
+    printed = plain_python(
+        """if True:
+        import os, subprocess, sys
+        from aam.device.environment import THREADS
+        for name in THREADS:
+            os.environ[name] = "3"
+        import numpy
+        import threadpoolctl
+
+        def pools():
+            return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+
+        print(set(pools()) != {1} or os.cpu_count() == 1)
+        from aam.device.options import RuntimeConfig
+        from aam.device.platform import prepare_device
+        prepare_device(RuntimeConfig(device="cpu", threads=1))
+        import scipy.linalg, sklearn._loss, torch
+        print(set(pools()), len(pools()) > 2, torch.get_num_threads())
+        count = "import numpy, threadpoolctl; print({p['num_threads'] for p in threadpoolctl.threadpool_info()})"
+        print(subprocess.check_output([sys.executable, "-c", count], text=True))
+        """
+    )
+    assert printed.split("\n")[:3] == ["True", "{1} True 1", "{1}"]

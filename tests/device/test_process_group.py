@@ -6,8 +6,8 @@ import pytest
 
 from aam.device.distributed import SINGLE
 from aam.device.options import ProcessConfig
-from aam.device.process_group import end_rank, is_launched, process_group, wants_processes
-from aam.device.ranks import MULTI_PROCESS_OPTIONS, RANK_VARIABLES
+from aam.device.process_group import end_rank, process_group
+from aam.device.ranks import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
 from aam.errors import InputError
 
 
@@ -18,17 +18,16 @@ def _no_ranks(monkeypatch):
 
 
 def test_torchrun_and_slurm_launch_ranks():
-    assert not is_launched({})
-    assert is_launched({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"})
-    assert is_launched({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"})
-    assert not is_launched({"RANK": "0", "WORLD_SIZE": "2"})
-    assert not is_launched({"RANK": "x", "WORLD_SIZE": "2", "LOCAL_RANK": "0"})
+    assert rank_of({}) is None
+    assert rank_of({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}) == (0, 2, 0)
+    assert rank_of({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}) == (3, 4, 1)
+    assert rank_of({"RANK": "0", "WORLD_SIZE": "2"}) is None
+    assert rank_of({"RANK": "x", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}) is None
 
 
 @pytest.mark.parametrize("name", MULTI_PROCESS_OPTIONS)
 def test_each_option_that_wants_processes_is_named_where_there_are_none(name):
     config = ProcessConfig(**{name: True})
-    assert wants_processes(config)
     option = f"--{name.replace('_', '-')}: no rank stands in the environment"
     with pytest.raises(InputError, match=option), process_group(config):
         pass
@@ -41,7 +40,6 @@ def test_all_options_that_want_processes_are_named():
 
 
 def test_a_run_of_one_process_needs_no_group(monkeypatch):
-    assert not wants_processes(ProcessConfig())
     with process_group(ProcessConfig()) as world:
         assert world == SINGLE
     for name, value in zip(RANK_VARIABLES[1], ("0", "1", "0"), strict=True):

@@ -16,7 +16,7 @@ NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 RESULTS = """
 assert len(predicted) == len(table) == len(vectors) > 100
 assert (metadata.ph - predicted).abs().mean() < (metadata.ph - metadata.ph.median()).abs().mean()
-assert importance["importance"].iloc[0] > 0 and len(plt.get_fignums()) == 1
+assert importance["importance"].iloc[0] > 0
 """
 
 
@@ -33,7 +33,7 @@ def test_the_notebook_is_short():
 def test_the_notebook_runs(tmp_path):
     (tmp_path / "notebook.py").write_text(code() + RESULTS, encoding="utf-8")
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg"}
+    environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "notebook.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from aam.engine.checkpoint import find_checkpoints, load
-from aam.engine.fit import fit_and_save
+from aam.engine.fit import fit_and_save, plan_with_device, run_command
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.engine.run import Command, run_command
+from aam.engine.run import training_outputs
 from aam.errors import FINISHED
 from aam.options import section
 from tests.engine.conftest import Doubling, same
@@ -53,7 +53,8 @@ def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02
         best = fit_and_save(lambda: task, train, run, run.path, "doubling", {"size": 3})
         return {"size": best.facts["size"], "best_epoch": best.facts["best_epoch"]}
 
-    return run_command(Command("tests", "double", Config(train, runtime), runtime, {}), work)
+    prepare = plan_with_device(Config(train, runtime), runtime, {}, training_outputs(), work)
+    return run_command("double", runtime, prepare)
 
 
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):

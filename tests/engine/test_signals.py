@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+from aam.device.distributed import SINGLE
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
@@ -33,7 +34,7 @@ def test_a_signal_in_training_saves_after_the_step(tmp_path, name):
                 manager.maybe_save(2, make_state)
         assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
         with pytest.raises(CallAgain, match="what is trained is saved"):
-            signals.raise_if_requested()
+            signals.raise_if_requested(SINGLE)
     assert signal.getsignal(getattr(signal, name)) == before
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aam.engine import tracking
-from aam.engine.tracking import Tracking, metrics_of
+from aam.engine import logger
+from aam.engine.logger import Tracking, metrics_of
 
 RECORDS = [
     {"event": "step", "step": 10, "epoch": 1, "train_loss": 0.5, "seconds": 0.25},
@@ -59,7 +59,7 @@ def run_apart(folder: Path, name: str, reader: str, later: str = "") -> dict[tup
     source = f"""
 import json
 from pathlib import Path
-from aam.engine.tracking import Tracking
+from aam.engine.logger import Tracking
 records = json.loads(Path("records.json").read_text())
 text = json.dumps(records[0]) + "\\n"
 tracking = Tracking({name!r}, Path("."), "train fold 0", {{"train": {{"lr": 0.001}}}}, text)
@@ -120,7 +120,7 @@ def test_a_tracker_that_fails_ends_no_run(monkeypatch, tmp_path, caplog):
         def close(self, failed):
             raise AssertionError("not called any more")
 
-    monkeypatch.setitem(tracking.TRACKERS, "broken", Broken)
+    monkeypatch.setitem(logger.TRACKERS, "broken", Broken)
     kept = Tracking("broken", tmp_path, "train", {"train": {"lr": 0.1}}, "")
     for record in RECORDS:
         kept.record(record)

@@ -22,6 +22,7 @@ from aam.io.metadata import read_metadata
 from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, fit_blend
 from aam.predict.saved_model import SavedModel
+from tests.data.labels import labelled
 
 pytestmark = pytest.mark.slow
 
@@ -54,18 +55,18 @@ def explained(study, values) -> Importance:
     ids = study.table.sample_ids
     subjects = [str(subject) for subject in study.metadata.values("subject", ids)]
     targets = Targets((TargetSpec(TARGET, "numeric", transform="none", bounds=(-9.0, 9.0)),))
-    labelled = dataclasses.replace(study, target=values.astype(np.float32)[:, None])
+    with_target = labelled(study, target=values.astype(np.float32)[:, None])
     models, samples = [], []
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
-        blend = fit_blend(labelled, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
+        blend = fit_blend(with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
         saved = SavedModel(
             None, DataConfig(), ModelConfig(), HeadConfig(), study.depth, 0, targets, None, {"seen_samples": []},
             Covariates(), blend,
         )  # fmt: skip
         models.append(saved)
         samples.append(split.ids("test"))
-    (effects,) = explain_samples(models, labelled, samples, ids, [values], RuntimeConfig(), PASSES)
+    (effects,) = explain_samples(models, with_target, samples, ids, [values], RuntimeConfig(), PASSES)
     return importance_of(effects, np.array(subjects, object))
 
 

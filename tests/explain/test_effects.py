@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig
-from aam.data.collate import draw_rows
+from aam.data.collate import rarefied_rows
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
@@ -20,6 +20,7 @@ from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, NETWORK, fit_blend
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
+from tests.data.labels import labelled
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
 TARGETS = Targets(
@@ -45,7 +46,7 @@ def study(study_of):
     present = (made.table.counts.toarray() > 0).astype(float)
     age = present[:, :5].sum(axis=1) - present[:, 5:10].sum(axis=1)
     site, case = (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int), (age > np.median(age)).astype(int)
-    return dataclasses.replace(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
+    return labelled(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def explained(models, study, samples, truth=UNKNOWN, passes=1):
 @pytest.fixture(scope="module")
 def effects(study, saved):
     assert [study.table.sample_ids[row] for row in ROWS] == IDS
-    truth = [study.target[ROWS, 0] * 10 + 30.0, *(study.label[ROWS, k].astype(float) for k in range(2))]
+    truth = [study.labels.target[ROWS, 0] * 10 + 30.0, *(study.labels.label[ROWS, k].astype(float) for k in range(2))]
     return explained([saved], study, [IDS], truth, 2)
 
 
@@ -86,7 +87,7 @@ def test_an_effect_is_what_predict_says_minus_what_it_says_without_the_asv(study
     age, _, case = explained([saved], study, [IDS])
     for row in (0, 1):
         reads = np.zeros(ASVS, int)
-        columns, values = draw_rows(study, ROWS[[row]], -2)[0]
+        columns, values = rarefied_rows(study, ROWS[[row]], -2)[0]
         reads[columns] = values
         base = predicted_alone(saved, study_of, study, reads)
         assert base == pytest.approx((age.prediction[row, 0], case.prediction[row, 1]), abs=1e-4)

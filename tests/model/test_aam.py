@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import rarefied_batch
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
 
@@ -67,7 +67,7 @@ def study(study_of, tiny):
 
 @pytest.fixture
 def batch(study) -> Batch:
-    return draw_batch(study, np.arange(9), 0)
+    return rarefied_batch(study, np.arange(9), 0)
 
 
 @pytest.mark.parametrize("lengths", [(20,), (24, 13, 30, 19)])
@@ -75,7 +75,7 @@ def batch(study) -> Batch:
     "stem", [{"asv_stem": "patch"}, {"asv_stem": "patch", "patch_size": 4}, {"asv_stem": "nucleotide"}]
 )
 def test_the_batch_of_unique_asvs_equals_the_dense_computation(study_of, tiny, model_of, stem, lengths):
-    batch = draw_batch(study_of(**tiny(lengths=lengths)), np.arange(9), 0)
+    batch = rarefied_batch(study_of(**tiny(lengths=lengths)), np.arange(9), 0)
     assert batch.padded is (len(lengths) > 1)
     assert len(batch.tokens) < sum(batch.sizes) / 2, "the samples of this test share their ASVs"
     assert len(set(batch.sizes)) > 2
@@ -89,7 +89,7 @@ def test_the_batch_of_unique_asvs_equals_the_dense_computation(study_of, tiny, m
 
 @pytest.mark.parametrize("stem", ["patch", "nucleotide"])
 def test_the_vector_of_an_asv_does_not_depend_on_the_others(study_of, tiny, model_of, stem):
-    batch = draw_batch(study_of(**tiny(lengths=(24, 13, 30, 19))), np.arange(9), 0)
+    batch = rarefied_batch(study_of(**tiny(lengths=(24, 13, 30, 19))), np.arange(9), 0)
     model = model_of(asv_stem=stem)
     with torch.no_grad():
         vectors = model(batch).asvs
@@ -99,17 +99,17 @@ def test_the_vector_of_an_asv_does_not_depend_on_the_others(study_of, tiny, mode
 
 
 def test_a_sample_does_not_depend_on_its_batch(study, model_of):
-    model, every = model_of(EQUAL), draw_batch(study, np.arange(9), 0)
+    model, every = model_of(EQUAL), rarefied_batch(study, np.arange(9), 0)
     with torch.no_grad():
         together = model(every)
         for rows in ([4], [0, 8], [2, 3, 5, 7, 1]):
-            some = draw_batch(study, np.array(rows), 0)
+            some = rarefied_batch(study, np.array(rows), 0)
             assert not different(model(some), together, [every.sample_ids.index(name) for name in some.sample_ids])
 
 
 def test_shuffled_samples(study, model_of):
     model, rows = model_of(EQUAL), np.random.default_rng(3).permutation(9)
-    ordered, shuffled = draw_batch(study, np.arange(9), 0), draw_batch(study, rows, 0)
+    ordered, shuffled = rarefied_batch(study, np.arange(9), 0), rarefied_batch(study, rows, 0)
     with torch.no_grad():
         place = [ordered.sample_ids.index(name) for name in shuffled.sample_ids]
         assert not different(model(shuffled), model(ordered), place)

@@ -11,7 +11,7 @@ from jaxtyping import TypeCheckError
 
 from aam.config import ModelConfig
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import rarefied_batch
 from aam.model.aam import Masks, Outputs
 from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
@@ -24,7 +24,7 @@ ASV = torch.zeros(2, 4, dtype=torch.int64)
 
 @pytest.fixture
 def batch(study_of, tiny) -> Batch:
-    return draw_batch(study_of(**tiny()), np.arange(9), 0)
+    return rarefied_batch(study_of(**tiny()), np.arange(9), 0)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from aam.data.collate import draw_batch, draw_rows
+from aam.data.collate import Collation, rarefied_batch, rarefied_rows
 from aam.data.tokens import PAD, N, encode
 from aam.predict.features import (
     BUCKETS,
@@ -22,6 +20,7 @@ from aam.predict.features import (
     kmer_counts,
     kmer_sketch,
 )
+from tests.data.labels import labelled
 
 ROWS = np.arange(9)
 
@@ -34,7 +33,7 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("rarefaction", [0, 3, -2])
 def test_reads_are_what_the_network_reads_in_the_same_rarefaction(study, rarefaction):
     samples = Samples.rarefied(study, ROWS, [rarefaction])
-    batch = draw_batch(study, ROWS, rarefaction, distances=False)
+    batch = rarefied_batch(study, ROWS, rarefaction, Collation(distances=False))
     for place, name in enumerate(batch.sample_ids):
         here = batch.counts[place] > 0
         expected = np.zeros(len(study.table.sequences))
@@ -50,7 +49,7 @@ def test_every_rarefaction_is_another_and_depends_on_the_sample_alone(study):
     alone = Samples.rarefied(study, np.array([4]), [0])
     expected = both.counts[0][4].toarray()[0]
     np.testing.assert_array_equal(alone.counts[0].toarray()[0], expected[np.isin(both.columns, alone.columns)])
-    known = Samples.of_reads(study, ROWS, [draw_rows(study, ROWS, 0)])
+    known = Samples.of_reads(study, ROWS, [rarefied_rows(study, ROWS, 0)])
     assert (known.counts[0] != Samples.rarefied(study, ROWS, [0]).counts[0]).nnz == 0
 
 
@@ -144,7 +143,7 @@ def test_covariates_are_one_column_for_each_category_and_number(study):
     category = np.array([[0], [1], [2], [3], [1], [2], [3], [0], [1]])
     covariate = np.linspace(-1, 1, 9, dtype=np.float32)[:, None].copy()
     covariate[5] = np.nan
-    covered = dataclasses.replace(study, category=category, covariate=covariate)
+    covered = labelled(study, category=category, covariate=covariate)
     feature = FEATURES["covariates"]().fit(Samples.rarefied(covered, ROWS, [0]))
     (values,) = feature.transform(Samples.rarefied(covered, ROWS, [0]))
     assert values.shape == (9, 4)
@@ -170,6 +169,6 @@ def test_8_mers_of_samples_are_compared_as_sets(study):
     np.testing.assert_allclose(distance, expected, atol=1e-6)
     assert FEATURES["unifrac"]().transform(samples) == (), "it needs a tree"
     covariate = np.arange(9, dtype=np.float32)[:, None] / 8
-    covered = dataclasses.replace(study, category=np.zeros((9, 0), np.int64), covariate=covariate)
+    covered = labelled(study, category=np.zeros((9, 0), np.int64), covariate=covariate)
     (farther,) = FEATURES["kmer-jaccard"]().transform(Samples.rarefied(covered, ROWS, [0]))
     np.testing.assert_allclose(farther - distance, np.abs(covariate - covariate.T), atol=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -13,6 +12,7 @@ from aam.data.targets import Scale, Targets, TargetSpec
 from aam.evaluate.metrics import auroc
 from aam.predict.blend import blend_from_arrays, blend_to_arrays, fit_blend, specs_in_order
 from aam.predict.features import Kmers, Samples
+from tests.data.labels import labelled
 
 SAMPLES, ASVS, TRAIN = 150, 80, np.arange(100)
 TEST = np.arange(100, SAMPLES)
@@ -44,7 +44,7 @@ def study(study_of):
     order = [made.table.sequences.index(sequence) for sequence in sequences]
     assert sorted(order) == list(range(ASVS))
     label = np.stack([site, case], axis=1)
-    return dataclasses.replace(made, target=age.astype(np.float32)[:, None], label=label)
+    return labelled(made, target=age.astype(np.float32)[:, None], label=label)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +60,9 @@ def predict(blend, study, rows, rarefactions, targets=TARGETS) -> dict[str, np.n
 
 def scores(study, predictions) -> tuple[float, float, float]:
     """Accuracy of the site, correlation of the age, AUROC of the cases, on the held-out samples."""
-    right = (predictions["site"].argmax(axis=1) == study.label[TEST, 0]).mean()
-    related = np.corrcoef(predictions["age"][:, 0], study.target[TEST, 0])[0, 1]
-    return float(right), float(related), auroc(study.label[TEST, 1] == 1, predictions["case"][:, 1])
+    right = (predictions["site"].argmax(axis=1) == study.labels.label[TEST, 0]).mean()
+    related = np.corrcoef(predictions["age"][:, 0], study.labels.target[TEST, 0])[0, 1]
+    return float(right), float(related), auroc(study.labels.label[TEST, 1] == 1, predictions["case"][:, 1])
 
 
 def test_learners_recover_what_presence_tells(study, blend):
@@ -82,7 +82,7 @@ def test_learners_recover_what_presence_tells(study, blend):
 def test_permuted_training_labels_give_chance(study):
     order = np.arange(SAMPLES)
     order[TRAIN] = np.random.default_rng(3).permutation(TRAIN)
-    mixed = dataclasses.replace(study, target=study.target[order], label=study.label[order])
+    mixed = labelled(study, target=study.labels.target[order], label=study.labels.label[order])
     blend = fit_blend(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
     right, related, area = scores(study, predict(blend, study, TEST, [-2, -3]))
     assert right < 0.6
@@ -93,10 +93,10 @@ def test_permuted_training_labels_give_chance(study):
 def test_no_held_out_label_is_seen(study, blend):
     """Weights, penalties and every array are the same whatever the labels of the held-out samples are."""
     rng = np.random.default_rng(4)
-    target, label = study.target.copy(), study.label.copy()
+    target, label = study.labels.target.copy(), study.labels.label.copy()
     target[TEST], label[TEST] = rng.permutation(target[TEST]), rng.permutation(label[TEST])
-    assert (label[TEST] != study.label[TEST]).any()
-    mixed = dataclasses.replace(study, target=target, label=label)
+    assert (label[TEST] != study.labels.label[TEST]).any()
+    mixed = labelled(study, target=target, label=label)
     again = fit_blend(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
     (arrays, description), (others, described) = blend_to_arrays(blend), blend_to_arrays(again)
     assert description == described
@@ -135,9 +135,9 @@ def test_a_blend_survives_on_disk(study, blend, tmp_path):
 
 
 def test_samples_without_a_target_are_left_out_of_it_alone(study):
-    target, label = study.target.copy(), study.label.copy()
+    target, label = study.labels.target.copy(), study.labels.label.copy()
     target[:20], label[30:40, 0] = np.nan, -1
-    gaps = dataclasses.replace(study, target=target, label=label)
+    gaps = labelled(study, target=target, label=label)
     blend = fit_blend(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("kernel",))
     age, site, case = (fitted.out_of_fold for fitted in blend.fitted)
     assert age.rows.tolist() == list(range(20, 100))
@@ -152,7 +152,7 @@ def test_samples_of_no_weight_are_not_learned_from(study):
     """With whole groups of no weight an inner fold could have nothing to learn from."""
     weight = np.where(np.arange(SAMPLES) < 75, 0.0, 1.0).astype(np.float32)
     groups = ["first" if row < 75 else "last" for row in TRAIN]
-    weighted = fit_blend(dataclasses.replace(study, weight=weight), TARGETS, TRAIN, groups, 0, NAMES)
+    weighted = fit_blend(labelled(study, weight=weight), TARGETS, TRAIN, groups, 0, NAMES)
     for fitted in weighted.fitted:
         assert fitted.out_of_fold.rows.tolist() == list(range(75, 100))
     for values in predict(weighted, study, TEST, [-2]).values():
@@ -168,13 +168,13 @@ def test_other_samples_and_the_order_of_rows_change_no_prediction(study, blend):
 
 def test_covariates_join(study):
     """The case is in the covariates and, with its ASVs hidden, nowhere else."""
-    without = dataclasses.replace(study, label=np.random.default_rng(5).integers(0, 2, (SAMPLES, 1)))
+    without = labelled(study, label=np.random.default_rng(5).integers(0, 2, (SAMPLES, 1)))
     targets = Targets((TargetSpec("case", "class", ("no", "yes")),))
-    covered = dataclasses.replace(without, category=without.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32))
+    covered = labelled(without, category=without.labels.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32))
     areas = []
     for one in (without, covered):
         predictions = predict(fit_blend(one, targets, TRAIN, None, 0, NAMES), one, TEST, [-2], targets)
-        areas.append(auroc(one.label[TEST, 0] == 1, predictions["case"][:, 1]))
+        areas.append(auroc(one.labels.label[TEST, 0] == 1, predictions["case"][:, 1]))
     assert areas[0] < 0.75
     assert areas[1] > 0.9
 

@@ -10,8 +10,8 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.ensemble import RandomForestRegressor
 
-from aam.data.collate import draw_batch, rarefied_table
-from aam.data.study import EVALUATION
+from aam.data.collate import rarefied_batch, rarefied_table
+from aam.data.study import EVALUATION, StudyPart
 from aam.predict.baselines import FOREST, LEARNED, LINEAR, NEIGHBOURS, Columns, baselines_of
 from aam.predict.neighbours import Neighbours
 from tests.evaluate.small_study import AGE, DIET, FEW, IDS, SPLITS, learned, metadata
@@ -47,7 +47,7 @@ def test_forests_read_the_shares_of_common_asvs_in_the_table_that_is_evaluated(s
     predicted = learned(study, config=replace(FEW, max_features="0.5"))[FOREST]
     shares = (rarefied_table(study, FIRST) / study.depth).toarray().astype(np.float32)
     assert shares.sum(axis=1) == pytest.approx(1)
-    batch = draw_batch(study, np.arange(24), FIRST)
+    batch = rarefied_batch(study, np.arange(24), FIRST)
     drawn = batch.counts[batch.sample_ids.index("s5")].numpy()
     np.testing.assert_allclose(np.sort(shares[5][shares[5] > 0]), np.sort(drawn[drawn > 0]) / 40)
     train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
@@ -60,7 +60,7 @@ def test_forests_read_the_shares_of_common_asvs_in_the_table_that_is_evaluated(s
 
 def test_neighbours_are_those_on_unifrac(study, monkeypatch):
     monkeypatch.setattr(Neighbours.__init__, "__defaults__", (0, 0, "unifrac", (2,)))
-    batch = draw_batch(study, np.arange(24), FIRST)
+    batch = rarefied_batch(study, np.arange(24), FIRST)
     place = [batch.sample_ids.index(name) for name in IDS]
     distance = batch.distance.numpy()[np.ix_(place, place)]
     train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
@@ -94,7 +94,7 @@ def test_classes_are_probabilities_and_one_that_training_lacks_gets_0(study):
 
 def test_without_a_tree_there_are_no_neighbours(study, caplog):
     with caplog.at_level(logging.INFO, "aam"):
-        predicted_by_name = learned(replace(study, tree=None))
+        predicted_by_name = learned(replace(study, parts=(StudyPart(),)))
     assert set(predicted_by_name) == set(LEARNED) - {NEIGHBOURS}
     assert any("needs a tree" in message for message in caplog.messages)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import rarefied_batch
 from aam.data.study import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
@@ -43,7 +43,7 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
     model, rows = model_of(HEADS, asv_stem=stem), np.array([7, 0, 4, 3])
     predicted = run_model(model, study, rows, CPU, PLAIN, rarefaction=5)
     assert predicted.sample_ids == ("s7", "s0", "s4", "s3")
-    batch = draw_batch(study, rows, 5)
+    batch = rarefied_batch(study, rows, 5)
     with torch.no_grad():
         outputs = model(batch)
     expected = Predicted(
@@ -63,7 +63,7 @@ def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
 
 def test_the_table_is_encoded_in_any_chunks(study, model_of):
     model = model_of()
-    batch = draw_batch(study, np.arange(9), 0)
+    batch = rarefied_batch(study, np.arange(9), 0)
     with torch.no_grad():
         expected = model(batch).asvs
     for size in (None, 1, 5, 24, 100):

@@ -26,6 +26,7 @@ from aam.predict.blend import LEARNERS, fit_blend
 from aam.predict.features import BUCKETS, Samples
 from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
+from tests.data.labels import labelled
 
 CPU = torch.device("cpu")
 HEADS = HeadConfig("unifrac", (0.71, 0.13), counts=True, n_targets=1, n_classes=(2,))
@@ -220,7 +221,7 @@ def blended(study_of, tiny) -> tuple[Study, SavedModel]:
     study, rng = study_of(**tiny(samples=40, asvs=30)), np.random.default_rng(0)
     classes = TargetSpec("site", "class", ("gut", "mouth", "skin")), TargetSpec("case", "class", ("no", "yes"))
     targets = Targets((TargetSpec("age", "numeric", (), "zscore", Scale(3.0, 2.0), bounds=(0.0, 9.0)), *classes))
-    study = dataclasses.replace(
+    study = labelled(
         study,
         target=rng.normal(size=(40, 1)).astype(np.float32),
         label=np.stack([rng.integers(0, 3, 40), rng.integers(0, 2, 40)], axis=1),

@@ -19,11 +19,12 @@ import torch
 from scipy import sparse
 
 from aam.config import CovariateConfig, DataConfig, FineTuneConfig, ModelConfig, TargetConfig, TrainConfig
-from aam.data.auxiliary_targets import Taxa
-from aam.data.collate import NOTHING, Withheld
+from aam.data.auxiliary_targets import Auxiliary, Taxa
+from aam.data.collate import Collation, InputDropout
 from aam.data.loader import Loader
-from aam.data.study import Study
+from aam.data.study import MatchedTree, Study, StudyPart
 from aam.data.table import make_table
+from aam.data.targets import Labels
 from aam.data.tokens import encode
 from aam.device.distributed import World
 from aam.device.process_group import end_rank, process_group
@@ -33,12 +34,13 @@ from aam.engine.trainer import Trainer
 from aam.io.newick import parse_newick
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
-from aam.model.heads import FurtherConfig, HeadConfig
+from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.training.task import AmpliconTask
+from tests.data.labels import labelled
 
 SAMPLES, ASVS, WHOLE_BATCH = 28, 60, 8
 UNIFRAC = HeadConfig("unifrac", (0.5, 0.2), counts=True)
-FURTHER = FurtherConfig(
+FURTHER = AuxiliaryConfig(
     ("bray-curtis", "jaccard", "faith-pd", "taxonomy"), ((0.5, 0.2), (0.5, 0.2), (10.0, 4.0), (0.0, 1.0)),
     ("phylum", "class"), (("A", "C"), ("AA", "AC", "CA", "CC")), (0.7, 1.4),
 )  # fmt: skip
@@ -94,17 +96,18 @@ def study_of(metric: str | None) -> Study:
     return Study(
         table=table,
         tokens=torch.from_numpy(encode(table.sequences)),
-        lengths=np.array([len(sequence) for sequence in table.sequences], np.int64),
         depth=40,
         seed=0,
         config=DataConfig(unifrac_metric=metric or "unifrac"),
-        tree=tree,
-        tips=match_tips(tree, table.feature_ids),
-        target=target,
-        label=rng.integers(-1, 3, (SAMPLES, 1)),
-        category=np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1),
-        covariate=covariate,
-        weight=rng.random(SAMPLES).astype(np.float32),
+        labels=Labels(
+            target=target,
+            label=rng.integers(-1, 3, (SAMPLES, 1)),
+            category=np.stack([rng.integers(0, 4, SAMPLES), rng.integers(0, 3, SAMPLES)], axis=1),
+            covariate=covariate,
+            weight=rng.random(SAMPLES).astype(np.float32),
+        ),
+        parts=(StudyPart("", MatchedTree(tree, match_tips(tree, table.feature_ids))),),
+        origin=np.zeros(SAMPLES, np.int64),
     )
 
 
@@ -128,26 +131,23 @@ def trainer_of(name: str, world: World, epochs: int = 7) -> Trainer:
             for both in taxa
         ]
         known = Taxa(FURTHER.ranks, FURTHER.taxa, FURTHER.entropies, np.array(codes, np.int64))
-        study = dataclasses.replace(study, further=FURTHER.names, taxa=known)
+        study = dataclasses.replace(study, auxiliary=Auxiliary(FURTHER.names, taxa=known))
     if not heads.n_targets:
-        study = dataclasses.replace(study, target=None)
+        study = labelled(study, target=None)
     if not heads.n_classes:
-        study = dataclasses.replace(study, label=None)
+        study = labelled(study, label=None)
     if not heads.levels:
-        study = dataclasses.replace(study, category=None, covariate=None, weight=None)
+        study = labelled(study, category=None, covariate=None, weight=None)
     train_side = Loader(
         study,
         np.arange(22),
         config.train.batch_size,
         True,
-        distances=heads.metric is not None,
-        shallow=0.5,
-        withheld=Withheld(covariates=0.2),
+        how=Collation(distances=heads.metric is not None, shallow=0.5, dropout=InputDropout(covariates=0.2)),
         world=world,
     )
-    held_out = dataclasses.replace(
-        train_side, rows=np.arange(22, SAMPLES), shuffle=False, shallow=0.0, withheld=NOTHING
-    )
+    how = Collation(distances=heads.metric is not None)
+    held_out = dataclasses.replace(train_side, rows=np.arange(22, SAMPLES), shuffle=False, how=how)
     task = AmpliconTask(model, config, train_side, held_out, torch.device("cpu"), world=world)
     return Trainer(task, config.train, config.runtime, world)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -16,6 +14,7 @@ from aam.model.heads import HeadConfig
 from aam.predict.network import encode_table, run_model
 from aam.predict.truth import subsample
 from aam.training.linear_start import fit_heads, pinball_ridge
+from tests.data.labels import labelled
 
 CPU, PLAIN, CONFIG = torch.device("cpu"), RuntimeConfig(), FineTuneConfig()
 TRAIN, HELD = np.arange(60), np.arange(60, 90)
@@ -40,7 +39,7 @@ def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_
     target[3, 0] = np.nan
     label = np.stack([first > 0, (second > 0) + 2 * (first > 0)], axis=1).astype(np.int64)
     label[5, 1] = -1
-    study = dataclasses.replace(study, target=target, label=label)
+    study = labelled(study, target=target, label=label)
     fitted(model, study, HELD, CONFIG)
     predicted = run_model(model, study, HELD, CPU, PLAIN, EVALUATION)
     for column in range(2):
@@ -53,7 +52,7 @@ def test_what_is_linear_in_the_vectors_is_predicted_from_the_start(study, model_
 
 def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
     """The heads are those of a study that has no other training samples."""
-    study = dataclasses.replace(study, target=np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32))
+    study = labelled(study, target=np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32))
     monkeypatch.setattr("aam.training.linear_start.MOST_SAMPLES", 20)
     part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
     fitted(part, study)
@@ -65,7 +64,7 @@ def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
 def test_noise_is_answered_with_the_mean(study, model_of):
     model = model_of(HeadConfig(n_targets=1), noise=0.0)
     noise = np.random.default_rng(0).normal(7, 1, (90, 1)).astype(np.float32)
-    study = dataclasses.replace(study, target=noise)
+    study = labelled(study, target=noise)
     fitted(model, study, HELD, CONFIG)
     values = run_model(model, study, HELD, CPU, PLAIN).target[:, 0]
     assert abs(values.mean() - 7) < 0.5
@@ -74,7 +73,7 @@ def test_noise_is_answered_with_the_mean(study, model_of):
 
 def test_one_class_alone_is_what_is_predicted(study, model_of):
     model = model_of(HeadConfig(n_classes=(2,)), noise=0.0)
-    fitted(model, dataclasses.replace(study, label=np.ones((90, 1), np.int64)))
+    fitted(model, labelled(study, label=np.ones((90, 1), np.int64)))
     assert run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1].min() > 0.99
 
 
@@ -88,9 +87,9 @@ def test_a_few_odd_validation_samples_do_not_choose_the_penalty_alone(study, mod
     labels = truth.copy()
     labels[odd] *= -1
     if classes:
-        study = dataclasses.replace(study, label=(labels > 0).astype(np.int64)[:, None])
+        study = labelled(study, label=(labels > 0).astype(np.int64)[:, None])
     else:
-        study = dataclasses.replace(study, target=labels.astype(np.float32)[:, None])
+        study = labelled(study, target=labels.astype(np.float32)[:, None])
     fitted(model, study, odd)
     predicted = run_model(model, study, others, CPU, PLAIN)
     if classes:
@@ -102,7 +101,7 @@ def test_a_few_odd_validation_samples_do_not_choose_the_penalty_alone(study, mod
 def test_a_class_without_training_samples_is_hardly_predicted(study, model_of):
     model = model_of(HeadConfig(n_classes=(3,)), noise=0.0)
     label = (np.arange(90) % 2)[:, None]
-    study = dataclasses.replace(study, label=label.astype(np.int64))
+    study = labelled(study, label=label.astype(np.int64))
     fitted(model, study, np.array([], np.int64), CONFIG)
     probabilities = run_model(model, study, HELD, CPU, PLAIN).probabilities[0]
     assert probabilities[:, 2].max() < 0.05
@@ -118,7 +117,7 @@ def test_weights_count_from_the_start(study, model_of, way):
     plain, weighted = FineTuneConfig(), FineTuneConfig(targets=TargetConfig(class_weights=asked))
     for config, given, low, high in ((plain, None, 0.05, 0.2), (weighted, weight, 0.25, 0.6)):
         model = model_of(HeadConfig(n_classes=(2,)), noise=0.0)
-        fitted(model, dataclasses.replace(study, label=label, weight=given), HELD, config)
+        fitted(model, labelled(study, label=label, weight=given), HELD, config)
         rare = run_model(model, study, HELD, CPU, PLAIN).probabilities[0][:, 1]
         assert low < rare.mean() < high
 
@@ -127,7 +126,7 @@ def test_weights_of_samples_move_a_mean_from_the_start(study, model_of):
     value = np.where(np.arange(90) % 2, 1.0, 0.0).astype(np.float32)[:, None]
     for weight, low, high in ((None, 0.4, 0.6), (np.where(value[:, 0], 9, 1).astype(np.float32), 0.8, 1.0)):
         model = model_of(HeadConfig(n_targets=1), noise=0.0)
-        fitted(model, dataclasses.replace(study, target=value, weight=weight), HELD, CONFIG)
+        fitted(model, labelled(study, target=value, weight=weight), HELD, CONFIG)
         assert low < run_model(model, study, HELD, CPU, PLAIN).target.mean() < high
 
 
@@ -143,15 +142,15 @@ def skewed(study) -> np.ndarray:
 def test_an_asymmetric_loss_starts_where_it_is_least(study, model_of, over, under):
     """Twenty times dearer above: nearly nobody may be predicted too high."""
     targets = TargetConfig(loss_type="asymmetric", over_penalty=over, under_penalty=under)
-    learned = dataclasses.replace(study, target=skewed(study))
+    learned = labelled(study, target=skewed(study))
     model = model_of(HeadConfig(n_targets=1, losses=("asymmetric",)), noise=0.0)
     fitted(model, learned, HELD, FineTuneConfig(targets=targets))
     predicted = run_model(model, learned, TRAIN, CPU, PLAIN).target[:, 0]
-    too_high = (predicted > learned.target[TRAIN, 0]).mean()
+    too_high = (predicted > learned.labels.target[TRAIN, 0]).mean()
     assert abs(too_high - under / (over + under)) < 0.1
 
     def loss(values: np.ndarray) -> float:
-        error = values - learned.target[TRAIN, 0]
+        error = values - learned.labels.target[TRAIN, 0]
         return float(np.where(error > 0, over * error, -under * error).mean())
 
     shifted = [loss(predicted + shift) for shift in np.linspace(-3, 3, 61)]
@@ -162,7 +161,7 @@ def test_quantiles_hold_new_samples_from_the_start(study, model_of):
     """Noise that a model of many features could fit: residuals of the training samples would be far too small."""
     targets = TargetConfig(loss_type="quantile", quantiles=(0.1, 0.5, 0.9))
     noise = np.random.default_rng(2).normal(0, 3, (90, 1)).astype(np.float32)
-    learned = dataclasses.replace(study, target=noise)
+    learned = labelled(study, target=noise)
     heads = HeadConfig(n_targets=1, losses=("quantile",), quantiles=(0.1, 0.5, 0.9))
     model = model_of(heads, noise=0.0)
     fitted(model, learned, HELD, FineTuneConfig(targets=targets))

@@ -16,13 +16,13 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from aam.config import TargetConfig, TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import rarefied_batch
 from aam.engine.step import total_loss
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
 from aam.training.losses import class_weights, loss_counts, loss_terms, penalties, target_loss, unifrac_loss
-from aam.training.masking import draw_masks
+from aam.training.masking import make_masks
 
 NAN = math.nan
 
@@ -178,11 +178,11 @@ def test_the_sums_of_batches_add_up(study_of, tiny, model_of):
     train = TrainConfig(nuc_mask_asvs=1.0, count_mask_ratio=0.5)
 
     def terms(rows: list[int]):
-        batch = draw_batch(study, np.array(rows), 0)
+        batch = rarefied_batch(study, np.array(rows), 0)
         order = study.rows(batch.sample_ids)
         fields = {"target": torch.from_numpy(target[order]), "label": torch.from_numpy(label[order])}
         batch = Batch(**{**vars(batch), **fields})
-        masks = draw_masks(batch, train, 5, 0, 0)
+        masks = make_masks(batch, train, 5, 0, 0)
         with torch.no_grad():
             return terms_of(model(batch, masks), batch, masks, "huber", depth=40)
 
@@ -215,8 +215,8 @@ def test_the_total_is_the_weighted_sum_of_the_means():
 
 def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, model_of):
     """Masked nucleotides alone, in a last batch so small that the draw took none of its ASVs."""
-    batch = draw_batch(study_of(**tiny(tree=False)), np.array([0]), 0)
-    masks = draw_masks(batch, TrainConfig(nuc_mask_asvs=0.0, count_penalty=0.0), 5, 0, 0)
+    batch = rarefied_batch(study_of(**tiny(tree=False)), np.array([0]), 0)
+    masks = make_masks(batch, TrainConfig(nuc_mask_asvs=0.0, count_penalty=0.0), 5, 0, 0)
     assert len(masks.rows) == 0
     model = model_of()
     terms = terms_of(model(batch, masks), batch, masks)

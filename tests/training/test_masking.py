@@ -10,10 +10,10 @@ import torch
 
 from aam.config import TrainConfig
 from aam.data.batch import Batch
-from aam.data.collate import draw_batch
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.tokens import asv_keys, encode
 from aam.model.aam import Masks
-from aam.training.masking import draw_masks
+from aam.training.masking import make_masks
 
 ALL = TrainConfig(nuc_mask_asvs=1.0)
 PATCH = 5
@@ -45,24 +45,24 @@ def study(study_of, tiny):
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_masks_do_not_depend_on_the_layout_of_the_batch(study, strategy, share):
     config = TrainConfig(nuc_mask_asvs=share, nuc_mask_strategy=strategy, nuc_mask_ratio=0.3, count_mask_ratio=0.4)
-    whole = draw_batch(study, np.arange(9), 0)
-    copies, hidden = named(whole, draw_masks(whole, config, PATCH, 3, 7))
+    whole = rarefied_batch(study, np.arange(9), 0)
+    copies, hidden = named(whole, make_masks(whole, config, PATCH, 3, 7))
     assert 0 < sum(hidden.values()) < len(hidden)
     assert len(copies) == len(whole.tokens) if share == 1 else 0 < len(copies) < len(whole.tokens)
     for rows in ([4], [8, 2], [1, 3, 5, 7]):
-        part = draw_batch(study, np.array(rows), 0)
-        some, some_hidden = named(part, draw_masks(part, config, PATCH, 3, 7))
+        part = rarefied_batch(study, np.array(rows), 0)
+        some, some_hidden = named(part, make_masks(part, config, PATCH, 3, 7))
         letters = {sequence for _, sequence in some_hidden}
         assert some == {sequence: copy for sequence, copy in copies.items() if sequence in letters}
         assert some_hidden == {key: value for key, value in hidden.items() if key in some_hidden}
     wider = torch.nn.functional.pad(whole.tokens, (0, 9))
     padded = dataclasses.replace(whole, tokens=wider, padded=True)
-    assert named(padded, draw_masks(padded, config, PATCH, 3, 7)) == (copies, hidden)
+    assert named(padded, make_masks(padded, config, PATCH, 3, 7)) == (copies, hidden)
 
 
 def test_each_seed_and_step_has_masks_of_its_own(study):
-    batch = draw_batch(study, np.arange(9), 0)
-    drawn = [named(batch, draw_masks(batch, ALL, PATCH, *name)) for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))]
+    batch = rarefied_batch(study, np.arange(9), 0)
+    drawn = [named(batch, make_masks(batch, ALL, PATCH, *name)) for name in ((0, 0), (0, 0), (0, 1), (1, 0), (0, -1))]
     assert drawn[0] == drawn[1]
     for i, one in enumerate(drawn[1:]):
         for other in drawn[1:][i + 1 :]:
@@ -91,7 +91,7 @@ def large_batch(lengths: tuple[int, ...] = (150,), letters: str = "ACGT") -> Bat
 def test_the_share_of_masked_bases(strategy, ratio):
     """600 ASVs of 150 bases; in spans only the first five bases have fewer starts before them."""
     config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy, nuc_mask_ratio=ratio)
-    where = draw_masks(large_batch(), config, PATCH, 0, 0).where
+    where = make_masks(large_batch(), config, PATCH, 0, 0).where
     assert where.shape == (600, 150)
     inner = where[:, 10:].double()
     assert inner.mean() == pytest.approx(ratio, abs=0.01)
@@ -111,7 +111,7 @@ def test_the_shape_of_each_strategy():
     drawn = {}
     for strategy in STRATEGIES:
         config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy)
-        drawn[strategy] = draw_masks(large_batch(), config, PATCH, 0, 0).where
+        drawn[strategy] = make_masks(large_batch(), config, PATCH, 0, 0).where
     assert np.mean(runs(drawn["random"])) == pytest.approx(1 / 0.85, rel=0.02)
     assert min(runs(drawn["span"])) == 6
     patches = drawn["patch"].view(600, 30, PATCH)
@@ -123,7 +123,7 @@ def test_the_shape_of_each_strategy():
 def test_n_and_padding_are_never_masked(strategy):
     batch = large_batch((150, 31, 97), "ACGTNRY")
     config = TrainConfig(nuc_mask_asvs=1.0, nuc_mask_strategy=strategy, nuc_mask_ratio=0.5)
-    masks = draw_masks(batch, config, PATCH, 0, 0)
+    masks = make_masks(batch, config, PATCH, 0, 0)
     bases = (batch.tokens >= 1) & (batch.tokens <= 4)
     assert (~bases).any()
     assert masks.where.any()
@@ -136,7 +136,7 @@ def test_n_and_padding_are_never_masked(strategy):
 
 def test_the_shares_of_asvs_and_counts():
     batch = large_batch()
-    masks = draw_masks(batch, TrainConfig(nuc_mask_asvs=0.25, count_mask_ratio=0.3), PATCH, 0, 0)
+    masks = make_masks(batch, TrainConfig(nuc_mask_asvs=0.25, count_mask_ratio=0.3), PATCH, 0, 0)
     assert len(masks.rows) / 600 == pytest.approx(0.25, abs=0.05)
     assert masks.rows.tolist() == sorted(set(masks.rows.tolist()))
     assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.05)
@@ -149,8 +149,8 @@ def test_the_shares_of_asvs_and_counts():
 
 
 def test_counts_are_withheld_where_there_are_counts(study):
-    batch = draw_batch(study, np.arange(9), 0)
-    masks = draw_masks(batch, TrainConfig(count_mask_ratio=1.0), PATCH, 0, 0)
+    batch = rarefied_batch(study, np.arange(9), 0)
+    masks = make_masks(batch, TrainConfig(count_mask_ratio=1.0), PATCH, 0, 0)
     assert torch.equal(masks.counts, batch.counts > 0)
 
 
@@ -166,25 +166,25 @@ def test_one_asv_is_withheld_in_some_samples_only():
         sample_ids=names,
         key=asv_keys(tokens),
     )
-    masks = draw_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
+    masks = make_masks(batch, TrainConfig(count_mask_ratio=0.3), PATCH, 0, 0)
     assert masks.counts.double().mean() == pytest.approx(0.3, abs=0.1)
 
 
 def test_a_loss_without_weight_needs_no_mask(study):
-    batch = draw_batch(study, np.arange(9), 0)
-    assert draw_masks(batch, TrainConfig(nuc_penalty=0.0, count_penalty=0.0), PATCH, 0, 0) is None
-    nucleotides = draw_masks(batch, dataclasses.replace(ALL, count_penalty=0.0), PATCH, 0, 0)
+    batch = rarefied_batch(study, np.arange(9), 0)
+    assert make_masks(batch, TrainConfig(nuc_penalty=0.0, count_penalty=0.0), PATCH, 0, 0) is None
+    nucleotides = make_masks(batch, dataclasses.replace(ALL, count_penalty=0.0), PATCH, 0, 0)
     assert nucleotides.counts is None
     assert len(nucleotides.rows) == len(batch.tokens)
-    counts = draw_masks(batch, dataclasses.replace(ALL, nuc_penalty=0.0), PATCH, 0, 0)
+    counts = make_masks(batch, dataclasses.replace(ALL, nuc_penalty=0.0), PATCH, 0, 0)
     assert len(counts.rows) == 0
     assert counts.counts.any()
 
 
 def test_vectors_computed_beforehand_are_not_masked(study):
     """Without sequences no ASV has a name to draw from."""
-    batch = draw_batch(study, np.arange(9), 0, tokens=False)
-    assert draw_masks(batch, ALL, PATCH, 0, 0) is None
+    batch = rarefied_batch(study, np.arange(9), 0, Collation(tokens=False))
+    assert make_masks(batch, ALL, PATCH, 0, 0) is None
 
 
 def test_keys_tell_sequences_apart():

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, RegressorConfig, TargetConfig, TrainConfig
-from aam.data.collate import Withheld, draw_batch
+from aam.data.collate import Collation, InputDropout, rarefied_batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
 from aam.device.distributed import SINGLE
@@ -31,8 +31,9 @@ from aam.errors import RunError
 from aam.model.heads import HeadConfig
 from aam.predict.network import encode_table, run_model
 from aam.training.losses import loss_counts, loss_terms, penalties
-from aam.training.masking import draw_masks
+from aam.training.masking import make_masks
 from aam.training.task import AmpliconTask, MaskedBatch
+from tests.data.labels import labelled
 
 CPU = torch.device("cpu")
 PRETRAIN = HeadConfig("unifrac", (0.5, 0.2), counts=True)
@@ -57,7 +58,7 @@ def supervised(study):
     """The study with two numeric columns and a class column, all drawn at random, some missing."""
     target = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
     target[2, 0] = target[7, 1] = math.nan
-    return dataclasses.replace(study, target=target, label=np.array([0, 1, 2, -1, 0, 1, 2, 0, 1])[:, None])
+    return labelled(study, target=target, label=np.array([0, 1, 2, -1, 0, 1, 2, 0, 1])[:, None])
 
 
 def conditioned(study):
@@ -67,7 +68,7 @@ def conditioned(study):
     covariate[4] = math.nan
     category = np.stack([rng.integers(0, 4, 9), rng.integers(0, 3, 9)], axis=1)
     weight = rng.random(9).astype(np.float32)
-    return dataclasses.replace(supervised(study), category=category, covariate=covariate, weight=weight)
+    return labelled(supervised(study), category=category, covariate=covariate, weight=weight)
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def study(study_of, tiny):
 def trainer_of(model, study, config, validation=range(6, 9), report=None, asvs=None) -> Trainer:
     size, workers = config.train.batch_size, config.runtime.num_workers
     loaders = [
-        Loader(study, np.array(rows, np.int64), size, shuffle, workers, asvs is None)
+        Loader(study, np.array(rows, np.int64), size, shuffle, workers, Collation(tokens=asvs is None))
         for rows, shuffle in ((range(6), True), (validation, False))
     ]
     task = AmpliconTask(model, config, *loaders, CPU, asvs)
@@ -112,7 +113,7 @@ def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem):
     config = config_of(nuc_mask_asvs=1.0)
     learned = supervised(study_of(**tiny()))
-    batch = draw_batch(learned, np.arange(9), 0)
+    batch = rarefied_batch(learned, np.arange(9), 0)
     heads = HeadConfig("unifrac", (0.5, 0.2), counts=True, n_targets=2, n_classes=(3,))
     model = model_of(heads, asv_stem=stem, noise=0.0).train()
     task = task_of(model, learned, config)
@@ -138,7 +139,7 @@ def test_a_step_is_clipped(study, model_of):
     config = config_of(optimizer="sgd", max_grad_norm=1e-3)
     model = model_of(PRETRAIN).train()
     optimizer = make_optimizer(model, config.train)
-    one_step(model, study, [draw_batch(study, np.arange(9), 0)], config, optimizer)
+    one_step(model, study, [rarefied_batch(study, np.arange(9), 0)], config, optimizer)
     norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
 
@@ -147,9 +148,9 @@ def test_missing_targets_do_not_poison_the_weights(study, model_of):
     """Failure 5 of the predecessor."""
     model, config = model_of(SUPERVISED).train(), config_of()
     optimizer = make_optimizer(model, config.train)
-    blank = dataclasses.replace(study, target=np.full((9, 2), math.nan, np.float32), label=np.full((9, 1), -1))
+    blank = labelled(study, target=np.full((9, 2), math.nan, np.float32), label=np.full((9, 1), -1))
     for one in (supervised(study), blank):
-        one_step(model, one, [draw_batch(one, np.arange(9), 0)], config, optimizer)
+        one_step(model, one, [rarefied_batch(one, np.arange(9), 0)], config, optimizer)
         assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
@@ -191,7 +192,7 @@ def overshooting(study, model):
     """Learned is 2 more than what the model says now, validated 0.5 more: the best lies on the way."""
     target = run_model(model, study, np.arange(9), CPU, RunConfig()).target + 2
     target[6:] -= 1.5
-    return dataclasses.replace(study, target=target.astype(np.float32), label=np.full((9, 1), -1))
+    return labelled(study, target=target.astype(np.float32), label=np.full((9, 1), -1))
 
 
 def test_the_best_weights_are_taken_back(study, model_of):
@@ -266,7 +267,7 @@ def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
     unchanged = [same_weights(one, other) for one, other in pairwise(before)]
     assert unchanged == [step == at for step in range(9)]
     kept = load(tmp_path / "nonfinite" / f"batch-{at}")
-    again = draw_batch(study, study.rows(kept.facts["sample_ids"]), kept.facts["epoch"])
+    again = rarefied_batch(study, study.rows(kept.facts["sample_ids"]), kept.facts["epoch"])
     assert (kept.facts["epoch"], kept.facts["position"]) == divmod(at, 3)
     assert torch.equal(kept.tensors["tokens"], again.tokens)
     assert torch.equal(kept.tensors["distance"], again.distance)
@@ -321,7 +322,7 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp
     def trainer(records: list[dict]) -> Trainer:
         torch.manual_seed(3)
         made = trainer_of(model_of(heads, noise=0.0, dropout=0.2), learned, config, report=records.append)
-        made.task.train = dataclasses.replace(made.task.train, withheld=Withheld(0.3, 0.4))
+        made.task.train = dataclasses.replace(made.task.train, how=Collation(dropout=InputDropout(0.3, 0.4)))
         return made
 
     records: list[dict] = []
@@ -353,7 +354,7 @@ def without_times(record: dict) -> dict:
 
 def test_counts_are_those_of_the_losses(study, model_of):
     learned, config = supervised(study), config_of()
-    batch = draw_batch(learned, np.arange(9), 0)
+    batch = rarefied_batch(learned, np.arange(9), 0)
     model = model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
     task = task_of(model, learned, config)
     prepared = task.prepare(batch, 3)
@@ -375,7 +376,7 @@ def test_batches_of_a_step_weigh_as_one(study, model_of, sizes, heads):
     ends = np.cumsum([0, *sizes])
     for parts in ([np.arange(9)], [np.arange(a, b) for a, b in pairwise(ends)]):
         model = model_of(heads).train()
-        batches = [draw_batch(learned, rows, 0) for rows in parts]
+        batches = [rarefied_batch(learned, rows, 0) for rows in parts]
         step = one_step(model, learned, batches, config, make_optimizer(model, config.train))
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
         losses.append({name: float(total / count) for name, (total, count) in step.terms.items()})
@@ -435,8 +436,8 @@ def test_validation_is_on_masked_input(study, model_of):
     metrics = last_epoch((model, study, config))
     sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
     counts: dict[str, int] = dict.fromkeys(sums, 0)
-    batch = draw_batch(study, np.array([6, 7, 8]), EVALUATION)
-    masks = draw_masks(batch, config.train, 5, 0, EVALUATION)
+    batch = rarefied_batch(study, np.array([6, 7, 8]), EVALUATION)
+    masks = make_masks(batch, config.train, 5, 0, EVALUATION)
     with torch.no_grad():
         outputs = model(batch, masks)
         unmasked = model(batch, dataclasses.replace(masks, tokens=batch.tokens[masks.rows])).nucleotides
@@ -466,7 +467,7 @@ def test_scores_are_those_of_the_predictions(study, model_of):
     learned, model = supervised(study), model_of(HeadConfig("unifrac", (0.5, 0.2), True, 2, (3,)))
     metrics = last_epoch((model, learned, config_of(1, 64, lr=0.0)), validation=range(2, 9))
     predicted = run_model(model, learned, np.arange(2, 9), CPU, RunConfig())
-    truth, label = learned.target[2:], learned.label[2:, 0]
+    truth, label = learned.labels.target[2:], learned.labels.label[2:, 0]
     errors = np.abs(predicted.target - truth)
     assert metrics["val_mae"] == pytest.approx(np.nanmean(errors, axis=0).mean(), rel=1e-5)
     spread = np.nansum((truth - np.nanmean(truth, axis=0)) ** 2, axis=0)
@@ -517,7 +518,7 @@ def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
 
 def test_the_weights_of_the_losses(study, model_of):
     config = config_of(penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
-    batch, model = draw_batch(study, np.arange(9), 0), model_of(PRETRAIN)
+    batch, model = rarefied_batch(study, np.arange(9), 0), model_of(PRETRAIN)
     task = task_of(model, study, config)
     prepared = task.prepare(batch, 3)
     with torch.no_grad():
@@ -543,7 +544,7 @@ def test_validation_and_prediction_read_covariates_as_training_does(study, model
     asvs = encode_table(model, learned, CPU, config.runtime) if way == "frozen" else None
     metrics = {}
     for name in ("as it is", "unknown"):
-        study_read = learned if name == "as it is" else dataclasses.replace(learned, category=0 * learned.category)
+        study_read = learned if name == "as it is" else labelled(learned, category=0 * learned.labels.category)
         trainer = trainer_of(copy.deepcopy(model), study_read, config, asvs=asvs)
         metrics[name] = trainer._validate()
         rows = np.arange(6, 9)

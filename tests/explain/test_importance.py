@@ -19,7 +19,7 @@ from aam.explain.sets import clades, common_lineage, membership, taxa
 from aam.explain.tables import asv_rows, make_asvs, raised
 from aam.io.newick import parse_newick
 from aam.io.qza import read_artifact
-from tests.evaluate.explanation.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
 
 
 def test_what_matters_stands_out_with_its_sign():

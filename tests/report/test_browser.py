@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from aam.explain.page import explanation_html, importances_html
-from aam.report.figures.ordination import ordination_figures
 from aam.report.report import ReportData, Table
 from aam.report.report_html import report_html, with_importances
 from aam.report.search import SearchResult, TrialResult, write_search
-from tests.evaluate.explanation.test_page import explained
-from tests.evaluate.test_figures import classes, distances, regression
+from aam.report.training_figures import ordination_figures
+from tests.explain.test_page import explained
+from tests.report.test_figures import classes, distances, regression
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from aam.data.tokens import encode
-from aam.model.heads import FurtherConfig, HeadConfig
+from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.report.further_quality import diversity_table, taxa_table, taxon_probabilities
 
 CPU = torch.device("cpu")
-FURTHER = FurtherConfig(
+FURTHER = AuxiliaryConfig(
     ("taxonomy",), ((0.0, 1.0),), ("phylum", "class"), (("k; a", "k; b"), ("k; a; x", "k; b; y")), (0.6, 0.6)
 )
 

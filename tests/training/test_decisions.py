@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from aam.cli.main import main
 from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
-from aam.data.batch import Budget
+from aam.data.loader import Budget
 from aam.data.simulate import SimulateConfig, simulate
 from aam.device.memory import memory_limit, resident_memory
 from aam.device.rng import random_state
@@ -23,8 +23,8 @@ from aam.engine import finders
 from aam.engine.options import RunConfig
 from aam.errors import InputError, RunError
 from aam.model.reference import activations
-from aam.training import memory_budget
-from aam.training.memory_budget import fit_memory_model, largest_fitting_batch, split_batch
+from aam.training import decisions
+from aam.training.decisions import fit_memory_model, largest_fitting_batch, split_batch
 from aam.training.steps import PretrainingSteps, make_steps
 
 CPU = torch.device("cpu")
@@ -68,7 +68,7 @@ def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
     """Memory is simulated: 1,000 bytes and 100 for each sample, above what the process holds."""
     base = resident_memory()
     monkeypatch.setattr(finders, "resident_memory", lambda: base)
-    monkeypatch.setattr(memory_budget, "_epoch_peak", lambda steps, size: base + 1000 + 100 * size)
+    monkeypatch.setattr(decisions, "_epoch_peak", lambda steps, size: base + 1000 + 100 * size)
     assert 22 <= max(largest_fitting_batch(steps, base + 1000 + 100 * 23)) <= 23
     assert max(largest_fitting_batch(steps, base + 10**9)) == 36, "all samples there are"
     assert max(largest_fitting_batch(steps, base + 10**9, max_size=12)) == 12
@@ -105,7 +105,7 @@ def test_the_effective_batch_is_kept():
 
 
 def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(memory_budget, "_epoch_peak", lambda steps, size: 10**15 if size > 4 else 1)
+    monkeypatch.setattr(decisions, "_epoch_peak", lambda steps, size: 10**15 if size > 4 else 1)
     words = ["pretrain", "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--device", "cpu"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--epochs=1", "--threads=1"]
     words += ["--batch-size=8", "--auto-batch-size", "--output-dir", str(tmp_path / "run")]
@@ -115,7 +115,7 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, monkeypatch)
     assert about["decisions"]["batch"] == {"batch_size": 4, "gradient_accumulation_steps": 2}
     assert about["config"]["train"]["batch_size"] == 4
     (tmp_path / "run" / "metrics.json").unlink()
-    monkeypatch.setattr(memory_budget, "_epoch_peak", lambda *_: pytest.fail("searched again"))
+    monkeypatch.setattr(decisions, "_epoch_peak", lambda *_: pytest.fail("searched again"))
     assert main([*words, "--resume-from", "auto"]) == 0
     assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
     stderr = capsys.readouterr().err
@@ -143,7 +143,7 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
     words = ["train", "--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device=cpu"]
     words += ["--metadata-column=ph", "--epochs=2", "--threads=1", "--batch-size=8", "--lr=1e-3", "--test-size=0"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
-    monkeypatch.setattr(memory_budget, "fit_memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
+    monkeypatch.setattr(decisions, "fit_memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
 
     def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
         assert main([*words, "--output-dir", str(tmp_path / name), *more]) == 0
@@ -163,7 +163,7 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         assert max(json.loads(line).get("step", 0) for line in lines) == 8, "two epochs of 4 batches"
     (tmp_path / "parts" / "metrics.json").unlink()
-    monkeypatch.setattr(memory_budget, "fit_memory_model", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(decisions, "fit_memory_model", lambda *_: pytest.fail("measured again"))
     assert same(parts, weights("parts", "--max-memory-fraction=0.5", "--num-workers=1", "--resume-from=auto"))
 
 

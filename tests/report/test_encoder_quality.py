@@ -8,7 +8,7 @@ import torch
 from scipy.spatial.distance import pdist, squareform
 
 from aam.config import ModelConfig, TrainConfig
-from aam.data.collate import draw_batch
+from aam.data.collate import rarefied_batch
 from aam.data.region import RegionProfile
 from aam.data.splits import Split
 from aam.data.study import EVALUATION
@@ -61,7 +61,7 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
     distances, bases = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU).tables
 
-    batch = draw_batch(study, np.arange(5, 9), EVALUATION)
+    batch = rarefied_batch(study, np.arange(5, 9), EVALUATION)
     with torch.no_grad():
         expected = network(batch).distance.double().numpy()
     row_of = {row[0]: row[1:] for row in distances.rows}

@@ -15,7 +15,7 @@ import torch
 
 from aam.config import DataConfig
 from aam.data.splits import Split, make_splits
-from aam.data.study import load_study
+from aam.data.study import MetadataColumns, Selection, load_study
 from aam.data.targets import TargetSpec, fit_targets
 from aam.evaluate.baselines import MAJORITY, MEDIAN
 from aam.evaluate.predictions import PredictionTable
@@ -64,7 +64,7 @@ def predictions() -> PredictionTable:
 
 def test_targets_are_compared_with_their_metadata(study_of, tiny):
     study = study_of(**tiny())
-    study = dataclasses.replace(study, metadata=METADATA, dropped={"lost": 3})
+    study = dataclasses.replace(study, metadata=METADATA, selection=Selection(dropped={"lost": 3}))
     metadata = dataclasses.replace(
         METADATA,
         ids=(*METADATA.ids, "lost"),
@@ -91,7 +91,7 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
 
 
 def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study_of, tiny):
-    study = dataclasses.replace(study_of(**tiny()), dropped={"lost": 3})
+    study = dataclasses.replace(study_of(**tiny()), selection=Selection(dropped={"lost": 3}))
     kept = [row for row, name in enumerate(METADATA.ids) if name != "s7"]
     columns = {name: (*(cells[row] for row in kept), "7") for name, cells in METADATA.columns.items()}
     metadata = dataclasses.replace(METADATA, ids=(*(f"s{row}" for row in kept), "lost"), columns=columns)
@@ -136,7 +136,7 @@ def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
 def said_of(folder: Path, target: str, columns: Columns, like: str) -> str:
     """What the report says of a model that predicts what the baseline `like` does."""
     data = DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv", rarefy_depth=1000, cv="fold")
-    study = load_study(data, 200, 0, [target, "fold"])
+    study = load_study(data, 200, 0, MetadataColumns([target, "fold"]))
     splits = make_splits(study, data, 0)
     (spec,) = fit_targets(study.metadata, [target], study.table.sample_ids, transform="none").specs
     ids, baselines = baselines_of(study, splits, spec, study.metadata, columns)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from aam.config import TargetConfig, TrainConfig
-from aam.data.auxiliary_targets import with_further_targets
-from aam.data.collate import draw_batch
-from aam.model.further import TaxaHead
-from aam.model.heads import FurtherConfig, HeadConfig
-from aam.training.further_losses import further_counts, further_terms, taxonomy_loss
-from aam.training.heads import further_config
-from aam.training.losses import loss_names, penalties
+from aam.data.collate import Collation, rarefied_batch
+from aam.model.heads import AuxiliaryConfig, HeadConfig, TaxaHead
+from aam.training.build import auxiliary_config
+from aam.training.losses import auxiliary_counts, auxiliary_terms, loss_names, penalties, taxonomy_loss
+from tests.data.labels import with_auxiliary_targets
 
 NAMES = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
 
 
 def test_taxa_are_in_units_of_entropy_and_unknown_ones_are_left_out():
     head = TaxaHead(
-        4, FurtherConfig(("taxonomy",), ((0.0, 1.0),), ("p", "c"), (("a", "b"), ("x", "y", "z")), (0.5, 2.0))
+        4, AuxiliaryConfig(("taxonomy",), ((0.0, 1.0),), ("p", "c"), (("a", "b"), ("x", "y", "z")), (0.5, 2.0))
     )
     logits = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     taxa = torch.tensor([[1, -1], [0, 2], [-1, -1]])
@@ -39,20 +35,20 @@ def test_taxa_are_in_units_of_entropy_and_unknown_ones_are_left_out():
 def test_constant_predictions_have_a_loss_of_one_and_counts_are_known_beforehand(study_of, tiny, model_of):
     study = study_of(**tiny(samples=9), depth=40)
     lineages = tuple(("k", sequence[0]) if at % 3 else () for at, sequence in enumerate(study.table.sequences))
-    study = with_further_targets(replace(study, lineages=lineages), NAMES, study.table.sample_ids)
-    batch = draw_batch(study, np.arange(9), 0, distances=False)
-    config = further_config(study, batch.further)
+    study = with_auxiliary_targets(study, lineages, NAMES)
+    batch = rarefied_batch(study, np.arange(9), 0, Collation(distances=False))
+    config = auxiliary_config(study, batch.auxiliary)
     network = model_of(HeadConfig(further=config))
     means = {
-        name: torch.full_like(batch.further[name], scale[0])
+        name: torch.full_like(batch.auxiliary[name], scale[0])
         for name, scale in zip(NAMES[:3], config.scales, strict=False)
     }
-    terms = further_terms(means, batch, network.further)
+    terms = auxiliary_terms(means, batch, network.further)
     for total, count in terms.values():
         assert total.item() / int(count) == pytest.approx(1, rel=0.2), "up to the degrees of freedom"
     outputs = network(batch)
-    counts = further_counts(batch)
-    for name, (total, count) in further_terms(outputs.further, batch, network.further).items():
+    counts = auxiliary_counts(batch)
+    for name, (total, count) in auxiliary_terms(outputs.auxiliary, batch, network.further).items():
         assert int(count) == int(counts[name])
         assert torch.isfinite(total)
     assert int(counts["taxonomy"]) == sum(bool(lineages[column]) for column in batch.column.tolist())

@@ -1,8 +1,9 @@
-"""Batch size and memory: the largest batch that fits, and what a step needs."""
+"""Decisions of a run by its machine: attention, the largest batch that fits, the memory of a step, the compiler."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import math
 from collections.abc import Sequence
@@ -12,13 +13,17 @@ import torch
 from scipy.optimize import nnls
 
 from aam.config import FineTuneConfig, TrainConfig
-from aam.data.batch import Budget
-from aam.data.loader import Loader
+from aam.data.collate import Collation
+from aam.data.loader import Budget, Loader
 from aam.data.study import Study
+from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
 from aam.device.platform import Facts
 from aam.engine.finders import batch_and_accumulation, fitting_batches
+from aam.engine.run import earlier_decisions
 from aam.errors import InputError, RunError
+from aam.training.compilation import compiler_for
+from aam.training.inputs import Prepared
 from aam.training.steps import PretrainingSteps, steps_of
 
 log = logging.getLogger("aam")
@@ -31,7 +36,7 @@ def _epoch_peak(steps: PretrainingSteps, size: int) -> int:
     loader = dataclasses.replace(steps.loader, batch_size=size)
     # Samples differ far more than rarefactions do, so the expected number of ASVs says which batch is largest.
     largest = max(loader.order(0), key=lambda rows: loader.study.richness[rows].sum())
-    return steps.peak_bytes(loader.draw(largest, 0))
+    return steps.peak_bytes(loader.batch(largest, 0))
 
 
 def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | None = None) -> dict[int, int]:
@@ -82,14 +87,14 @@ def fit_memory_model(steps: PretrainingSteps, limit: int) -> Budget:
     measurements: list[tuple[float, ...]] = []
     with steps.restored():
         # The first steps fill what stays: the state of the optimizer and of the libraries.
-        budget = Budget(steps.peak_bytes(loader.draw(richest[-1:], 0)), 0, 0, limit)
+        budget = Budget(steps.peak_bytes(loader.batch(richest[-1:], 0)), 0, 0, limit)
         for size in (1 << power for power in range(loader.batch_size.bit_length())):
             for rows in (richest[:size], np.repeat(richest[:1], size)):
-                batch = loader.draw(rows, 0)
+                batch = loader.batch(rows, 0)
                 if budget.allows(batch):
                     measurements.append((1.0, batch.tokens.numel(), batch.asv.numel(), steps.peak_bytes(batch)))
                     budget = _fit_budget(measurements, limit)
-    if not measurements or not budget.allows(loader.draw(richest[:1], 0)):
+    if not measurements or not budget.allows(loader.batch(richest[:1], 0)):
         raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB; {ADVICE}")
     return budget
 
@@ -123,7 +128,7 @@ def measure_budget(
         values = fit_memory_model(steps_of(config, study, device), memory_limit(device, share))._asdict()
     budget = Budget(**values)
     rows = np.argsort(-study.richness, kind="stable")[: train.batch_size]
-    parts = len(Loader(study, rows, train.batch_size, distances=False, budget=budget).cut(rows, 0))
+    parts = len(Loader(study, rows, train.batch_size, how=Collation(distances=False), budget=budget).cut(rows, 0))
     formula = (
         f"{budget.base / 1e9:.2f} GB + {budget.token:.0f} bytes a base + {budget.slot:.0f} bytes an ASV of a sample"
     )
@@ -184,3 +189,21 @@ def choose_batch_size(
     if train.auto_batch_size:
         log.info("batches of %d, %d for each step of %d samples", *sizes.values(), effective)
     return dataclasses.replace(config, train=dataclasses.replace(train, **sizes)), sizes
+
+
+def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
+    """Return the inputs of a run with its batch size and memory, and all decisions, by this machine or a resumed run.
+
+    All ranks take the decisions of the main rank.
+    """
+    runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
+    earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
+    decisions = decide_execution(runtime, prepared.device, model.head_width, earlier)
+    config, decisions["batch"] = choose_batch_size(prepared.config, prepared.study, prepared.device, earlier)
+    budget = measure_budget(config, prepared.study, prepared.device, earlier, world.size)
+    decisions |= {} if budget is None else {"memory": budget._asdict()}
+    if runtime.compile_model:
+        decisions["compile"] = compiler_for(model, runtime, prepared.device, earlier)
+    if world.is_main:
+        world.broadcast(json.dumps(decisions).encode())
+    return dataclasses.replace(prepared, config=config, budget=budget), decisions

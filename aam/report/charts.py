@@ -1,0 +1,248 @@
+"""Figures: Altair charts with their words, as SVG inside a page and as SVG and PNG files for a paper."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from aam.evaluate.bootstrap import Interval
+from aam.evaluate.numbers import number, with_limits
+from aam.files.atomic import atomic_file, write_text
+from aam.report.tables import middle_cut, printable
+
+# Colours that can be told apart without red and green (Paul Tol's bright and vibrant schemes), on white and on black.
+LIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999933", "#332288", "#888888")
+DARK = ("#77aadd", "#ff8899", "#55bb66", "#ddcc55", "#88ddff", "#dd77aa", "#bbbb55", "#9988ee", "#aaaaaa")
+
+# Text and lines that matter, softer ones, and lines of a grid.
+INK, SOFT, GRID = "#222222", "#5a5a5a", "#dddddd"
+DARK_OF = {**dict(zip(LIGHT, DARK, strict=True)), INK: "#eeeeee", SOFT: "#b5b5b5", GRID: "#444444"}
+
+# Levels differ in their markers too, for a print without colours.
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
+
+# Two figures stand side by side on a page, one on a phone; text keeps its size in both. In pixels.
+WIDTH, HEIGHT = 330, 262
+SQUARE = 330
+
+DASHES = [5, 4]
+
+# Height of an interval with its name above it, in pixels, and the characters of both that fit in one line.
+ROW_HEIGHT, LONGEST_NAME, LONGEST_LINE = 34, 34, 56
+
+FONT = "Helvetica, Arial, sans-serif"
+
+LOOK: dict[str, Any] = {
+    "aria": False,
+    "background": "white",
+    "padding": 6,
+    "view": {"stroke": None},
+    "axis": {
+        "labelFont": FONT, "titleFont": FONT, "labelColor": SOFT, "titleColor": INK,
+        "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "titleLimit": WIDTH, "gridColor": GRID,
+        "domainColor": SOFT, "tickColor": SOFT, "tickCount": 6, "labelLimit": 170,
+    },
+    "legend": {
+        "orient": "bottom", "direction": "vertical", "title": None, "labelFont": FONT, "labelColor": INK,
+        "labelFontSize": 12, "labelLimit": WIDTH, "symbolOpacity": 1, "rowPadding": 3,
+    },
+    "point": {"filled": True, "size": 34, "opacity": 0.75},
+    "text": {"font": FONT, "fontSize": 11, "color": INK},
+    "line": {"strokeWidth": 2, "color": LIGHT[0]},
+    "rule": {"color": SOFT},
+    "range": {"category": list(LIGHT)},
+}  # fmt: skip
+
+Row = Mapping[str, object]
+
+# A chart or layers of charts of altair, whose chained methods type checkers cannot follow.
+Chart = Any
+
+
+def _printable(part: Any) -> Any:
+    """Return a part of a chart whose texts hold no control characters: one of them would end the process."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, dict):
+        return {name: _printable(value) for name, value in part.items()}
+    return [_printable(value) for value in part] if isinstance(part, list) else part
+
+
+def _compact(svg: str) -> str:
+    """Return the SVG with coordinates of one digit behind the point, a third as long, without what nobody reads."""
+    svg = re.sub(r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"', r'data-tip="\1"', svg)
+    svg = re.sub(r' (role|aria-[a-z]+|class|pointer-events|stroke-miterlimit|xmlns:xlink|version)="[^"]*"', "", svg)
+
+    def coordinate(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.1f}".removesuffix(".0")
+
+    def rounded(attribute: re.Match[str]) -> str:
+        return re.sub(r"-?\d+\.\d+(?:e-\d+)?", coordinate, attribute[0])
+
+    return re.sub(r' (?:transform|d|[xy][12]?|width|height)="[^"]*"', rounded, svg)
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure of a report.
+
+    Attributes
+    ----------
+    name : str
+        Name of its files, without suffix.
+    title : str
+        What it shows.
+    description : str
+        What is seen, in words, for a reader who does not see it.
+    chart : altair.Chart or altair.LayerChart
+        A mark with ``aria=True`` and a `Description` shows it to a pointer.
+    caption : str
+        What a reader should know beside the title.
+    """
+
+    name: str
+    title: str
+    description: str
+    chart: Chart
+    caption: str = ""
+
+    @cached_property
+    def svg(self) -> str:
+        """The figure as an SVG file: on white, with title and description."""
+        svg = vl_convert.vegalite_to_svg(_printable({**self.chart.to_dict(), "config": LOOK}))
+        words = printable(f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>")
+        return _compact(svg).replace(">", f">{words}", 1) + "\n"
+
+    @property
+    def inline(self) -> str:
+        """The figure as an element of a page, which gives its colours in the dark."""
+        body = self.svg.split("</desc>", 1)[1].rstrip("\n")
+        _, box = re.split(r'(viewBox="[^"]*")', self.svg, maxsplit=1)[:2]
+        return f'<svg class="fig" role="img" aria-label="{escape(printable(self.description))}" {box}>{body}'
+
+    def write(self, folder: Path) -> None:
+        """Write NAME.svg and NAME.png to a folder."""
+        write_text(folder / f"{self.name}.svg", self.svg)
+        with atomic_file(folder / f"{self.name}.png") as temporary:
+            temporary.write_bytes(vl_convert.svg_to_png(self.svg, scale=2))
+
+
+def dark_rules() -> str:
+    """Return the style rules that give figures inside a page their colours on a dark ground."""
+    return "".join(
+        f".fig [fill='{light}']{{fill:{dark}}}.fig [stroke='{light}']{{stroke:{dark}}}"
+        for light, dark in DARK_OF.items()
+    )
+
+
+def data(rows: Iterable[Row]) -> alt.InlineData:
+    """Return rows as the data of a chart; a number that is not finite becomes a missing one."""
+    values = [
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        for row in rows
+    ]
+    return alt.InlineData(values=values)
+
+
+def lines(points: Iterable[Sequence[object]], **mark: Any) -> Chart:
+    """Return lines through points (series, x, y), or vertical ones from y to y2 through (series, x, y, y2)."""
+    rows = [dict(zip(("series", "x", "y", "y2"), point, strict=False)) for point in points]
+    vertical = bool(rows) and "y2" in rows[0]
+    chart = alt.Chart(data({**row, "at": at} for at, row in enumerate(rows)))
+    if vertical:
+        return chart.mark_rule(**mark).encode(x="x:Q", y="y:Q", y2="y2:Q")
+    return chart.mark_line(**mark).encode(x="x:Q", y="y:Q", detail="series:N", order="at:Q")
+
+
+def diagonal(low: float, high: float) -> Chart:
+    """Return a dashed line on which both axes are alike."""
+    return lines([("", low, low), ("", high, high)], color=SOFT, strokeWidth=1.2, strokeDash=DASHES)
+
+
+def x_axis(title: str, **scale: Any) -> alt.X:
+    """Return the horizontal axis of the field x; it need not begin at 0."""
+    return alt.X("x:Q", title=title, scale=alt.Scale(**{"zero": False, **scale}))
+
+
+def y_axis(title: str, **scale: Any) -> alt.Y:
+    """Return the vertical axis of the field y; it need not begin at 0."""
+    return alt.Y("y:Q", title=title, scale=alt.Scale(**{"zero": False, **scale}))
+
+
+def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dict[str, Any]:
+    """Return colour and shape of a nominal field, given the number of the colour of each of its values."""
+    colours = alt.Scale(domain=list(colour_of), range=[LIGHT[at] for at in colour_of.values()])
+    shapes = alt.Scale(domain=list(colour_of), range=[SHAPES[at % len(SHAPES)] for at in colour_of.values()])
+    hidden: dict[str, Any] = {} if legend else {"legend": None}
+    return {
+        "color": alt.Color(f"{field}:N", scale=colours, **hidden),
+        "shape": alt.Shape(f"{field}:N", scale=shapes, **hidden),
+    }
+
+
+@dataclass(frozen=True)
+class IntervalRow:
+    """A name, a value with limits, the number of its colour, and the text beside it if not the value itself."""
+
+    name: str
+    value: Interval
+    colour: int = 0
+    text: str | None = None
+
+
+def interval_chart(
+    rows: Sequence[IntervalRow],
+    title: str,
+    line: float = math.nan,
+    legend: Sequence[tuple[int, str]] = (),
+    zero: bool = False,
+) -> Chart:
+    """Return values with intervals, one below the other, each under its name: forest plots, errors, importances.
+
+    `line` is a value that all are compared with; `legend` names the colours; with `zero` the axis begins at 0.
+    """
+    names = {colour: name for colour, name in legend if colour in {row.colour for row in rows}}
+    used = list(names) or sorted({row.colour for row in rows})
+    values = []
+    for at, row in enumerate(rows):
+        text = with_limits(row.value) if row.text is None else row.text
+        name = middle_cut(row.name, min(LONGEST_NAME, LONGEST_LINE - len(text)))
+        kind = names.get(row.colour, str(row.colour))
+        values.append({
+            "row": at, "name": name, "text": text, "kind": kind, "x": row.value.value, "low": row.value.low,
+            "high": row.value.high, "line": line, "weight": "normal" if at else "bold",
+        })  # fmt: skip
+    kinds = levels("kind", {names.get(colour, str(colour)): colour for colour in used}, legend=len(names) > 1)
+    chart = alt.Chart(data(values)).encode(y=alt.Y("row:O", axis=None))
+    first = alt.datum.row == 0
+    texts = [
+        chart.transform_filter(first if bold else ~first)
+        .mark_text(align="left", yOffset=-8, fontWeight="bold" if bold else "normal")
+        .encode(x=alt.value(0), text="name:N")
+        for bold in (True, False)
+    ]
+    value = chart.mark_text(align="right", yOffset=-8, color=SOFT).encode(x=alt.value(WIDTH), text="text:N")
+    intervals = chart.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, yOffset=7, y2Offset=7)
+    axis = x_axis(title, zero=zero)
+    layers = [
+        chart.transform_filter("isValid(datum.line)")
+        .mark_tick(color=INK, thickness=1.2, size=13, yOffset=7)
+        .encode(x="line:Q"),
+        intervals.encode(x="low:Q", x2="high:Q", color=kinds["color"]),
+        chart.transform_filter("isValid(datum.x)").mark_point(opacity=1, yOffset=7).encode(x=axis, **kinds),
+    ]
+    return alt.layer(*texts, value, *layers).properties(width=WIDTH, height=alt.Step(ROW_HEIGHT))
+
+
+def listed(rows: Sequence[IntervalRow]) -> str:
+    """Return names and values in words."""
+    return "; ".join(f"{row.name} {number(row.value.value)}" for row in rows)

@@ -1,1 +1,0 @@
-"""Figures of a report as SVG: drawn inline in the page, and as files of their own."""

@@ -1,0 +1,370 @@
+"""All figures of one target: predictions against the truth, baselines beside the model, and where the model errs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from aam.evaluate import conformal, metrics
+from aam.evaluate.comparison import Comparison, headline
+from aam.evaluate.coverage import tenths
+from aam.evaluate.error_analysis import errors_by_level
+from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
+from aam.evaluate.numbers import number
+from aam.evaluate.target_predictions import TargetPredictions
+from aam.report.charts import (
+    HEIGHT,
+    INK,
+    LIGHT,
+    SOFT,
+    SQUARE,
+    WIDTH,
+    Chart,
+    Figure,
+    IntervalRow,
+    data,
+    diagonal,
+    interval_chart,
+    levels,
+    lines,
+    listed,
+    x_axis,
+    y_axis,
+)
+from aam.report.report import TargetResult
+
+# Of more samples than this a random part is drawn.
+MOST_POINTS = 2000
+
+# Points of a curve: more are not seen.
+MOST_STEPS = 200
+
+# More classes than this are no picture, only a table.
+MOST_CLASSES = 40
+
+MODEL, TRIVIAL, LEARNED = 0, 8, 1
+
+SHARE = {"domain": [0, 1]}
+
+
+def drawn_rows(count: int, most: int = MOST_POINTS) -> Array:
+    """Return which of so many samples are drawn, in order; the same ones every time."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
+    """Return predicted against true values, in colours of batches, with conformal intervals where there are some."""
+    names, rows = result.names, drawn_rows(len(complete.truth))
+    part = complete.at(rows)
+    batches = [] if complete.batch is None else [str(level) for level in sorted_levels(complete.batch)]
+    coloured = 1 < len(batches) <= len(LIGHT)
+    shared = {names.group: part.groups, names.batch: part.batch}
+    known = {name: values for name, values in shared.items() if values is not None}
+    points = [
+        {
+            "x": truth, "y": predicted, "batch": str(part.batch[at]) if coloured and part.batch is not None else "",
+            "tip": f"{sample}: true {number(truth)}, predicted {number(predicted)}"
+            + "".join(f", {name} {values[at]}" for name, values in known.items()),
+        }
+        for at, (sample, truth, predicted) in enumerate(
+            zip(part.sample_ids, part.truth.tolist(), part.predicted.tolist(), strict=True)
+        )
+    ]  # fmt: skip
+    colours = levels("batch", {name: at for at, name in enumerate(batches)}) if coloured else {}
+    marks = alt.Chart(data(points)).mark_point(aria=True)
+    layers = [diagonal(*_shared_range(complete))]
+    bounded = np.empty(0, int) if part.limits is None else np.flatnonzero(np.isfinite(part.limits).all(axis=1))
+    if part.limits is not None and len(bounded):
+        bars = [("", x, *ends) for x, ends in zip(part.truth[bounded], part.limits[bounded].tolist(), strict=True)]
+        layers.append(lines(bars, color=SOFT, opacity=0.28))
+    layers.append(
+        marks.encode(
+            x=x_axis(f"true {names.target}"), y=y_axis(f"predicted {names.target}"), description="tip:N", **colours
+        )
+    )
+    caption = "On the dashed line a prediction is right."
+    if len(bounded):
+        caption += f" Vertical lines are {100 * conformal.LEVEL:.0f} % conformal intervals."
+    if len(rows) < len(complete.truth):
+        caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
+    ends = [f"{number(float(v.min()))} to {number(float(v.max()))}" for v in (complete.truth, complete.predicted)]
+    error = number(float(np.abs(complete.predicted - complete.truth).mean()))
+    by = f" Points are coloured by {names.batch}." if coloured else ""
+    return Figure(
+        "predicted", f"Predicted against true {names.target}",
+        f"Scatter of {len(rows)} samples. True values run from {ends[0]}, predictions from {ends[1]}; they differ by "
+        f"{error} on average.{by}",
+        alt.layer(*layers).properties(width=SQUARE, height=SQUARE), caption,
+    )  # fmt: skip
+
+
+def _shared_range(complete: TargetPredictions) -> tuple[float, float]:
+    """Return the range that true and predicted values share, or that of both where they share none."""
+    low, high = (float(pick(complete.truth)) for pick in (np.min, np.max))
+    ends = float(complete.predicted.min()), float(complete.predicted.max())
+    shared = max(low, ends[0]), min(high, ends[1])
+    return shared if shared[0] < shared[1] else (min(low, ends[0]), max(high, ends[1]))
+
+
+def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
+    """Return the errors in each tenth of the true values: median, middle half and 5 to 95 %; none for few samples."""
+    part_of = tenths(complete.truth)
+    parts = sorted(np.unique(part_of), key=lambda name: float(np.median(complete.truth[part_of == name])))
+    if len(parts) < 3:
+        return []
+    errors = complete.predicted - complete.truth
+    rows = []
+    for at, name in enumerate(parts, 1):
+        low, first, middle, third, high = np.quantile(errors[part_of == name], [0.05, 0.25, 0.5, 0.75, 0.95]).tolist()
+        tip = f"true {name}: median error {number(middle)}"
+        rows.append({"x": at, "low": low, "first": first, "y": middle, "third": third, "high": high, "tip": tip})
+    chart = alt.Chart(data(rows))
+    axes = {
+        "x": alt.X("x:O", title="tenth of the true values, low to high", axis=alt.Axis(labelAngle=0)),
+        "y": y_axis("predicted minus true"),
+    }
+    zero = alt.Chart(data([{"y": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(y="y:Q")
+    outer = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(x="x:O", y="low:Q", y2="high:Q")
+    inner = chart.mark_rule(color=LIGHT[0], strokeWidth=9, opacity=0.55).encode(x="x:O", y="first:Q", y2="third:Q")
+    medians = chart.mark_point(aria=True, color=LIGHT[1], shape="square", opacity=1).encode(description="tip:N", **axes)
+    medians_by_tenth = "; ".join(str(row["tip"]).removeprefix("true ").replace("median error ", "") for row in rows)
+    return [
+        Figure(
+            "errors-by-tenth", f"Errors along the range of {target}",
+            f"Median of predicted minus true by tenth. {medians_by_tenth}.",
+            alt.layer(zero, outer, inner, medians).properties(width=WIDTH, height=HEIGHT),
+            "Points are medians, thick bars the middle half, thin lines 5 to 95 % of the samples. Above the line the "
+            "model predicts too much, below it too little.",
+        )
+    ]  # fmt: skip
+
+
+# --- classes -------------------------------------------------------------------------------------------------------
+
+
+def confusion_counts(complete: TargetPredictions) -> Array:
+    """Return samples by true (rows) and predicted class, int [K, K]."""
+    indicator = np.eye(len(complete.labels), dtype=np.int64)
+    return np.asarray(indicator[complete.truth].T @ indicator[complete.predicted.argmax(1)])
+
+
+def threshold_counts(positive: Array, score: Array) -> tuple[Array, Array]:
+    """Return true and false positives at each distinct threshold from high to low, after 0 and 0 at the start."""
+    order = np.argsort(-score, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True)) if len(score) else np.empty(0, np.int64)
+    hits = np.concatenate([[0], np.cumsum(positive[order])[last]])
+    return hits, np.concatenate([[0], last + 1]) - hits
+
+
+def _points(series: str, x: Array, y: Array) -> list[tuple[str, float, float]]:
+    """Return at most `MOST_STEPS` points of a curve, the first and the last among them."""
+    at = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_STEPS)).round().astype(int))
+    return [(series, *point) for point in zip(x[at].tolist(), y[at].tolist(), strict=True)]
+
+
+def _curves(complete: TargetPredictions) -> list[tuple[int, Array, Array]]:
+    """Return class, true and false positives of each curve: the second class of two, each that occurs of few."""
+    classes = [1] if len(complete.labels) == 2 else np.unique(complete.truth).tolist()
+    if len(complete.labels) != 2 and len(classes) > len(LIGHT):
+        return []
+    curves = [(k, *threshold_counts(complete.truth == k, complete.predicted[:, k])) for k in classes]
+    return [(k, hits, false) for k, hits, false in curves if hits[-1] and false[-1]]
+
+
+def threshold_figures(complete: TargetPredictions) -> list[Figure]:
+    """Return the ROC and the precision-recall curves of each class against all others."""
+    curves = _curves(complete)
+    if not curves:
+        return []
+    roc, recall, chance = [], [], []
+    areas, averages = {}, {}
+    for k, hits, false in curves:
+        positive, label = complete.truth == k, complete.labels[k]
+        colour = k if len(complete.labels) > 2 else 0
+        precision = hits[1:] / (hits[1:] + false[1:])
+        average = float((np.diff(hits) / hits[-1]) @ precision)
+        share = float(positive.mean())
+        area = f"{label}: AUROC {number(metrics.auroc(positive, complete.predicted[:, k]))}"
+        mean = f"{label}: AUPRC {number(average)}, chance {number(share)}"
+        areas[area], averages[mean] = colour, colour
+        roc += _points(area, false / false[-1], hits / hits[-1])
+        recall += _points(mean, hits[1:] / hits[-1], precision)
+        chance += [(mean, 0.0, share), (mean, 1.0, share)]
+    folds = " Samples of all folds stand together." if complete.cross_validated else ""
+    axes = {
+        "roc": (x_axis("share of the others taken for the class", **SHARE),
+                y_axis("share of the class that is found", **SHARE)),
+        "recall": (x_axis("recall", **SHARE), y_axis("precision", **SHARE)),
+    }  # fmt: skip
+
+    def coloured(points: list[tuple[str, float, float]], names: dict[str, int], kind: str, **mark: object) -> Chart:
+        colour = levels("series", names)["color"]
+        return lines(points, **mark).encode(x=axes[kind][0], y=axes[kind][1], color=colour)
+
+    dashes = coloured(chance, averages, "recall", strokeWidth=1.2, strokeDash=[5, 4], opacity=0.7)
+    drawn = [
+        alt.layer(diagonal(0, 1), coloured(roc, areas, "roc")),
+        alt.layer(dashes, coloured(recall, averages, "recall")),
+    ]
+    drawn = [chart.properties(width=SQUARE, height=SQUARE) for chart in drawn]
+    return [
+        Figure(
+            "roc", "ROC curve", f"Share of a class that is found against false alarms. {'; '.join(areas)}.", drawn[0],
+            f"Guessing follows the dashed line.{folds}",
+        ),
+        Figure(
+            "precision-recall", "Precision and recall", f"Precision against recall. {'; '.join(averages)}.", drawn[1],
+            f"Guessing follows the dashed lines: the share of the class.{folds}",
+        ),
+    ]  # fmt: skip
+
+
+def reliability_figure(complete: TargetPredictions) -> Figure:
+    """Return accuracy against the probability of the chosen class, with 95 % intervals (Wilson 1927)."""
+    parts, z = metrics.reliability(complete.truth, complete.predicted), 1.96
+    largest = max((count for count, _ in parts.values()), default=1)
+    rows = []
+    for name, (count, values) in parts.items():
+        x, y, low = values["confidence"], values["accuracy"], float(name.partition(" ")[0])
+        centre = (y + z**2 / (2 * count)) / (1 + z**2 / count)
+        half = z / (1 + z**2 / count) * (y * (1 - y) / count + z**2 / (4 * count**2)) ** 0.5
+        rows.append({
+            "x": x, "y": y, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "start": low + 0.01,
+            "end": low + 0.09, "share": count / largest / 7,
+            "tip": f"probability {name}: {number(y)} of {count} samples right",
+        })  # fmt: skip
+    chart = alt.Chart(data(rows))
+    # A histogram of the samples along the bottom, a seventh of the height at most.
+    samples = chart.mark_rect(color=SOFT, opacity=0.25).encode(x="start:Q", x2="end:Q", y="share:Q", y2=alt.datum(0))
+    intervals = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(x="x:Q", y="low:Q", y2="high:Q")
+    points = chart.mark_point(aria=True, color=LIGHT[0], opacity=1).encode(
+        x=x_axis("probability of the chosen class", **SHARE), y=y_axis("share that is right", **SHARE),
+        description="tip:N",
+    )  # fmt: skip
+    shares = "; ".join(f"{name}: {number(values['accuracy'])} of {count}" for name, (count, values) in parts.items())
+    return Figure(
+        "reliability", "Reliability of the probabilities", f"Share that is right by probability. {shares}.",
+        alt.layer(samples, diagonal(0, 1), intervals, points).properties(width=SQUARE, height=SQUARE),
+        "On the dashed line probabilities are what they say; below it the model is too sure of itself. Bars are 95 % "
+        "intervals of single samples; grey columns show how many samples there are.",
+    )  # fmt: skip
+
+
+def confusion_figure(complete: TargetPredictions) -> Figure:
+    """Return the confusion matrix, shaded by the share of each true class."""
+    counts, labels = confusion_counts(complete), complete.labels
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    rows = [
+        {"true": labels[row], "predicted": labels[column], "count": int(counts[row, column]),
+         "shade": 0.7 * float(shares[row, column])}
+        for row in range(len(labels))
+        for column in range(len(labels))
+    ]  # fmt: skip
+    axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
+    chart = alt.Chart(data(rows)).encode(
+        x=alt.X("predicted:N", sort=list(labels), title=None, axis=alt.Axis(labelAngle=-60, **axis)),
+        y=alt.Y("true:N", sort=list(labels), title=None, axis=alt.Axis(**axis)),
+    )
+    cells = chart.mark_rect(color=LIGHT[0]).encode(opacity=alt.Opacity("shade:Q", scale=None))
+    step = alt.Step(max(26, min(60, 260 // max(len(labels), 1))))
+    right = ", ".join(f"{labels[k]} {number(float(shares[k, k]))}" for k in range(len(labels)))
+    return Figure(
+        "confusion", "True class (rows) and predicted class (columns)", f"Share of each class that is right: {right}.",
+        alt.layer(cells, chart.mark_text().encode(text="count:Q")).properties(width=step, height=step),
+    )  # fmt: skip
+
+
+# --- both ----------------------------------------------------------------------------------------------------------
+
+
+def comparison_figures(result: TargetResult) -> list[Figure]:
+    """Return the forest plots of the headline metric: of the model and its baselines, and of the paired differences."""
+    comparisons = result.comparisons
+    if not comparisons:
+        return []
+    key = headline(result.predictions.labels)
+    lower, title = key in LOWER_IS_BETTER, TITLES[key]
+    better = "lower is better" if lower else "higher is better"
+
+    def colour(one: Comparison) -> int:
+        return TRIVIAL if one.trivial else LEARNED
+
+    ranked = sorted(comparisons, key=lambda one: one.metrics[key].value * (1 if lower else -1))
+    legend = [(MODEL, "the model"), (TRIVIAL, "trivial baselines"), (LEARNED, "learned baselines")]
+    legend = legend if len(set(map(colour, comparisons))) > 1 else []
+    rows = [IntervalRow("the model", result.metrics[key], MODEL)]
+    rows += [IntervalRow(one.name, one.metrics[key], colour(one)) for one in ranked]
+    paired = [IntervalRow(one.name, one.difference, colour(one)) for one in ranked]
+    few = "" if any(math.isfinite(row.value.low) for row in paired) else " Groups are too few for intervals."
+    return [
+        Figure(
+            "baselines", f"{title} of the model and of each baseline", f"{title}, {better}: {listed(rows)}.",
+            interval_chart(rows, f"{title} ({better})", result.metrics[key].value, legend),
+            "Bars are 95 % intervals; the line is the model.",
+        ),
+        Figure(
+            "differences", f"Paired differences of {title}", f"Model minus baseline: {listed(paired)}.",
+            interval_chart(paired, f"{title} of the model minus that of the baseline", 0.0, legend[1:]),
+            f"{'Left' if lower else 'Right'} of the line the model is better. Bars are paired 95 % intervals: both are "
+            f"resampled together; a bar that crosses the line shows no difference.{few}",
+        ),
+    ]  # fmt: skip
+
+
+def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Figure]:
+    """Return the mean error by group and by batch, the worst levels first."""
+    plots = []
+    kind = "1 - probability of the true class" if complete.labels else "absolute error"
+    columns = [("group", result.names.group, complete.groups), ("batch", result.names.batch, complete.batch)]
+    for file, column, values in columns:
+        if values is None or len(np.unique(values)) < 2:
+            continue
+        errors = errors_by_level(complete, values)
+        overall = float(np.average([v.value for _, v in errors.values()], weights=[n for n, _ in errors.values()]))
+        rows = [
+            IntervalRow(name or "(none)", value, 0, f"{number(value.value)}, n = {count}")
+            for name, (count, value) in errors.items()
+        ]
+        count = len(np.unique(values))
+        few = f" The {len(errors)} worst of {count} are drawn." if len(errors) < count else ""
+        plots.append(
+            Figure(
+                f"errors-by-{file}", f"Errors by {column}",
+                f"Mean {kind}: {'; '.join(f'{row.name} {row.text}' for row in rows)}.",
+                interval_chart(rows, f"mean {kind}", overall, zero=True),
+                f"Mean error and number of samples; bars are one standard error, the line is their mean.{few}",
+            )
+        )  # fmt: skip
+    return plots
+
+
+@functools.lru_cache(maxsize=32)
+def target_figures(result: TargetResult) -> list[Figure]:
+    """Return the figures of a target, the most important first; none where no sample has truth and prediction.
+
+    They are drawn once for the page and for the files.
+    """
+    complete = result.predictions.complete()
+    if not len(complete.truth):
+        return []
+    compared, by_level = comparison_figures(result), _level_figures(result, complete)
+    if complete.labels:
+        return [*compared, *threshold_figures(complete), reliability_figure(complete), *by_level]
+    scatter = scatter_figure(complete, result)
+    return [scatter, *compared, *tenths_figure(complete, result.names.target), *by_level]
+
+
+def file_figures(result: TargetResult) -> list[Figure]:
+    """Return the figures that the page shows as tables: the confusion matrix."""
+    complete = result.predictions.complete()
+    drawn = 0 < len(complete.labels) <= MOST_CLASSES and len(complete.truth) > 0
+    return [confusion_figure(complete)] if drawn else []

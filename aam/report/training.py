@@ -1,0 +1,171 @@
+"""The report of a training run: held-out predictions and encoders of all splits, compared with baselines."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aam.config import FineTuneConfig
+from aam.config_commands import ForestConfig
+from aam.data.splits import SUBSETS, Split
+from aam.errors import shown
+from aam.evaluate.prediction_file import read_predictions, write_predictions
+from aam.evaluate.predictions import PredictionTable, joined
+from aam.evaluate.target_predictions import Subset
+from aam.files.atomic import seen_from_here
+from aam.options import to_dict
+from aam.predict.baselines import Columns
+from aam.predict.prediction import predict_rows
+from aam.predict.saved_model import SavedModel, save_ensemble, save_model
+from aam.report.charts import Figure
+from aam.report.encoder_quality import evaluate_encoder
+from aam.report.report import ReportData, TargetResult
+from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
+from aam.report.tables import Table
+from aam.report.training_figures import loss_figures, loss_names, read_epochs
+from aam.training.fit import VALIDATION, split_folder
+from aam.training.inputs import Prepared, labels_used
+
+log = logging.getLogger("aam")
+
+
+@dataclass
+class TrainingReport:
+    """What a run reports of its splits: `add` after each one is trained, `write` at the end.
+
+    Attributes
+    ----------
+    prepared : Prepared
+    command : str
+        ``pretrain`` or ``train``.
+    path : Path
+        The run directory.
+    warnings : list of str
+        What readers must know of the data.
+    """
+
+    prepared: Prepared
+    command: str
+    path: Path
+    warnings: list[str]
+    models: dict[Path, SavedModel] = field(default_factory=dict)
+    held_out: list[PredictionTable] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    encoder_figures: list[Figure] = field(default_factory=list)
+    transductive: bool = False
+
+    def add(self, split: Split, saved: SavedModel) -> None:
+        """Predict the held-out samples of a split by its model, or judge its encoder on them."""
+        folder = split_folder(self.prepared, self.path, split)
+        self.models[folder] = saved
+        self.transductive |= bool(set(split.ids("test")) & set(saved.notes["seen_samples"]))
+        if not split.held_out:
+            return
+        if saved.targets.specs:
+            self.held_out.append(self._predictions(saved, split, folder))
+            return
+        runtime, device = self.prepared.config.runtime, self.prepared.device
+        quality = evaluate_encoder(saved, self.prepared.study, split, runtime, device)
+        self.tables += quality.tables
+        self.encoder_figures += quality.plots
+        self.warnings += quality.warnings
+
+    def _predictions(self, saved: SavedModel, split: Split, folder: Path) -> PredictionTable:
+        """Return predictions of the reported samples, by a model that has not learned from them."""
+        prepared, specs = self.prepared, saved.targets.specs
+        if (folder / VALIDATION).is_file():
+            table = read_predictions(folder / VALIDATION, [spec.name for spec in specs])
+            return dataclasses.replace(table, specs=specs)
+        config, study = prepared.config, prepared.study
+        passes = config.targets.val_prediction_passes
+        asvs = prepared.frozen_asvs(saved.network, study)
+        return predict_rows(saved, study, split.held_out, config.runtime, passes, split.test_fold, asvs)
+
+    def write(self) -> None:
+        """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that was asked for."""
+        prepared, path = self.prepared, self.path
+        targets = self._results()
+        if prepared.config.targets.ensemble:
+            save_ensemble(path / "model", {folder.name: folder / "model" for folder in self.models})
+        specs = [spec for table in self.held_out[:1] for spec in table.specs]
+        names = loss_names(*([spec.name for spec in specs if spec.kind == kind] for kind in ("numeric", "class")))
+        epochs = {
+            f"fold {split.test_fold}" if split.test_fold else "": read_epochs(split_folder(prepared, path, split))
+            for split in prepared.splits
+        }
+        results = dataclasses.replace(
+            self._report_data(targets),
+            tables=tuple(self.tables),
+            encoder_figures=tuple(self.encoder_figures),
+            curves=tuple(loss_figures(epochs, names)),
+            warnings=tuple(self.warnings),
+            transductive=self.transductive,
+        )
+        write_results(path, results)
+        log.info("all tables: %s", seen_from_here(path / "report.html"))
+
+    def _report_data(self, targets: tuple[TargetResult, ...]) -> ReportData:
+        """Return what the report says of the data, the split and the targets."""
+        config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
+        sizes = {str(subset): len(splits[0].ids(subset)) for subset in SUBSETS}
+        return ReportData(
+            title=f"aam {self.command}",
+            task={"command": self.command, "targets": ", ".join(config.targets.metadata_column) or "none"},
+            data={
+                "table": config.data.table or shown(config.data.tables, 20),
+                "samples": len(study.table.sample_ids),
+                "ASVs": len(study.table.sequences),
+                "rarefaction depth": study.depth,
+                "samples below the depth": len(study.selection.dropped),
+            },
+            split={"splits": len(splits), "held out": "test" if sizes["test"] else "validation", **sizes},
+            targets=targets,
+            explain_command=_explain_command(config) if targets else "",
+            configuration=to_dict(config),
+        )
+
+    def _results(self) -> tuple[TargetResult, ...]:
+        """Write predictions.tsv, save the models with fitted intervals, and return the comparison with baselines."""
+        config, study = self.prepared.config, self.prepared.study
+        if not self.held_out or study.metadata is None:
+            return ()
+        columns = _columns(config)
+        table = joined(self.held_out)
+        tested = all(split.ids("test") for split in self.prepared.splits)
+        table = dataclasses.replace(table, subsets=("test" if tested else "validation",) * len(table.sample_ids))
+        # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
+        if tested:
+            bounded = config.regressor.bounded_targets
+            table, fitted = with_intervals(table, study.metadata, columns, config.runtime.seed, bounded)
+            intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
+            for folder, saved in self.models.items() if intervals else ():
+                notes = {**saved.notes, "intervals": intervals, "interval_samples": sorted(table.sample_ids)}
+                save_model(folder / "model", dataclasses.replace(saved, notes=notes))
+        elif table.values:
+            log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
+        write_predictions(self.path / "predictions.tsv", table)
+        passes = config.targets.val_prediction_passes
+        forest = ForestConfig(n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
+        splits = [labels_used(self.prepared, split) for split in self.prepared.splits]
+        subset: Subset = "held-out" if tested else "validation"
+        source = BaselineSource(study, splits, forest if config.targets.rf_baseline else None)
+        return evaluate_targets(table, study.metadata, columns, source, subset)
+
+
+def _columns(config: FineTuneConfig) -> Columns:
+    """Return the columns of the metadata by which predictions are judged."""
+    by = tuple(filter(None, [config.targets.normalize_by]))
+    covariates = config.covariates
+    categorical = tuple(dict.fromkeys((*covariates.categorical_columns, *by)))
+    return Columns(config.data.group_column, config.data.batch_column, by, categorical, covariates.numeric_columns)
+
+
+def _explain_command(config: FineTuneConfig) -> str:
+    """Return the command that adds importances to the report, with paths as the run was given them."""
+    files = {"model": config.runtime.output_dir, "table": config.data.table}
+    files |= {"sequences": config.data.sequences, "metadata": config.data.metadata}
+    words = [word for name, path in files.items() if path is not None for word in (f"--{name}", str(path))]
+    return shlex.join(["aam", "explain", *words])

@@ -1,0 +1,24 @@
+"""Studies with labels and lineages that a test makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from aam.data.auxiliary_targets import Auxiliary
+from aam.data.study import Study
+from aam.data.targets import Labels
+
+
+def labelled(study: Study, **values: Any) -> Study:
+    """The study with other `Labels`: target, label, category, covariate, weight; None for nothing."""
+    nothing = Labels.none(len(study.table.sample_ids))
+    values = {name: getattr(nothing, name) if value is None else value for name, value in values.items()}
+    return replace(study, labels=replace(study.labels, **values))
+
+
+def with_auxiliary_targets(study: Study, lineages: Sequence[tuple[str, ...]], names: Sequence[str]) -> Study:
+    """The study with the lineages of its ASVs and auxiliary targets, fitted on all samples."""
+    study = replace(study, auxiliary=Auxiliary(lineages=tuple(lineages)))
+    return study.with_auxiliary_targets(names, study.table.sample_ids)

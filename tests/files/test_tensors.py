@@ -1,0 +1,43 @@
+"""Tensors in files and in shards; numbers that are not finite and sizes that no file holds are refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from aam.errors import InputError
+from aam.files.tensors import AllocationLimit, count_numbers, read_tensors, write_shards, write_tensors
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(5, dtype=torch.int64), "c": torch.tensor(2.0)}
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_tensors_come_back_from_one_file_or_from_shards(tmp_path, shards):
+    path = tmp_path / "w.safetensors"
+    write_shards(TENSORS, path, 30) if shards else write_tensors(TENSORS, path)
+    assert len(list(tmp_path.iterdir())) == (3 if shards else 1)
+    assert count_numbers(path) == 12
+    read = read_tensors(path)
+    assert read.keys() == TENSORS.keys()
+    assert all(torch.equal(read[name], value) for name, value in TENSORS.items())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused_by_name(tmp_path, value):
+    write_tensors({**TENSORS, "d": torch.tensor([1.0, value])}, tmp_path / "w.safetensors")
+    with pytest.raises(InputError, match="d holds numbers that are not finite"):
+        read_tensors(tmp_path / "w.safetensors")
+
+
+def test_a_module_of_more_numbers_than_allowed_is_refused_before_memory_is_taken():
+    with AllocationLimit(20):
+        nn.Linear(4, 4)
+    for build in (
+        lambda: nn.Linear(10**9, 10**9),
+        lambda: torch.zeros((10**9, 10**9)),
+        lambda: torch.ones(size=(3, 7)),
+        lambda: [nn.Linear(4, 4) for _ in range(2)],
+    ):
+        with AllocationLimit(20), pytest.raises(ValueError, match="more numbers than its weights hold"):
+            build()
