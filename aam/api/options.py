@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from aam.device.options import RuntimeConfig
-from aam.engine.options import RunConfig
 from aam.errors import Problems
-from aam.options import from_dict, to_dict
+from aam.options import from_dict, options_of, to_dict
 
 Config = TypeVar("Config")
 
-# Options of whole programs: several processes, signals, and what is written beside a result.
-OF_PROGRAMS = {field.name for field in dataclasses.fields(RunConfig)} - {
-    field.name for field in dataclasses.fields(RuntimeConfig)
-} | {"memory_profile", "memory_snapshot", "debug", "use_expandable_segments"}
 
-
-def keyword_options(config: Any, without: Sequence[str]) -> dict[str, Any]:
-    """Return the defaults of the options of a configuration that Python takes, by name."""
-    keywords: dict[str, Any] = {}
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if dataclasses.is_dataclass(value):
-            keywords |= keyword_options(value, without)
-        elif item.name not in (*without, *OF_PROGRAMS):
-            keywords[item.name] = value
-    return keywords
+def keyword_options(config: Any) -> dict[str, Any]:
+    """Return the defaults of the options of a command that are parameters in Python, by name."""
+    return {each.field.name: each.value for each in options_of(config) if each.about.python}
 
 
 def _plain(value: Any) -> Any:

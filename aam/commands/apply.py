@@ -9,7 +9,6 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
-from aam.contradictions import check_command
 from aam.data.study import MetadataColumns, Study, load_study
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
@@ -21,18 +20,6 @@ from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 
 log = logging.getLogger("aam")
-
-
-def check_paths(config: ApplyConfig, **options: Path | tuple[Path, ...] | None) -> tuple[Path, ...]:
-    """Check the options of a command and return the paths among `options`, all of which it requires.
-
-    Raises
-    ------
-    InputError
-        Every problem of its options, as `check_command` finds them.
-    """
-    check_command(config)
-    return tuple(path for path in options.values() if isinstance(path, Path))
 
 
 def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedModel]:
@@ -58,7 +45,6 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
     InputError
         Bad options, a damaged model or table, or no sample that reaches the model's depth.
     """
-    check_paths(config, model=config.model, table=config.table)
     models = prepare_models(config.model, config.runtime)
     return models, *load_table(models, config)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.commands.apply import check_paths, load_table, prepare_models
+from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
@@ -22,7 +22,7 @@ from aam.errors import InputError
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.model.heads import TaxaHead
-from aam.options import files_read, to_dict
+from aam.options import files_read, given, to_dict
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
 
@@ -141,7 +141,7 @@ def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
 
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth and every ASV, and its taxa where the model has some."""
-    *_, folder = check_paths(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    folder = given(config.runtime.output_dir)
     files = files_read(config)
     suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
     outputs = [RUN, "taxa.tsv", *MEMORY, *(f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes)]

@@ -13,19 +13,19 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from aam.commands.apply import check_paths, load_table, prepare_models
+from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import ExplainConfig
 from aam.data.splits import Split, read_split
 from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
+from aam.explain.asvs import Asvs, make_asvs
 from aam.explain.effects import explain_samples
 from aam.explain.figures import write_figures
-from aam.explain.files import folder_names
+from aam.explain.files import folder_names, write_explanation
 from aam.explain.page import explanation_html, importances_html
-from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
-from aam.explain.tables import Asvs, make_asvs
+from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of
 from aam.explain.variants import Floats
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
@@ -177,7 +177,6 @@ def explain_model(config: ExplainConfig) -> None:
     InputError
         Bad options or inputs, or models that predict nothing.
     """
-    check_paths(config)
     report = _report_of_run(config.model) if config.runtime.output_dir is None else None
     folder = given(config.runtime.output_dir) if report is None else report.with_name(EXPLANATION)
     output = explanation_folder(folder, config)

@@ -12,6 +12,7 @@ import numpy as np
 
 from aam.data.study import Study
 from aam.data.targets import Targets, TargetSpec
+from aam.errors import shown
 from aam.predict.features import FEATURES, Feature, Inputs, Samples, fit_features
 from aam.predict.forest import Forest
 from aam.predict.learner import Arrays, Learner, fitted_state, restore_state
@@ -194,6 +195,24 @@ class Blend:
     def network_weight(self) -> float:
         """The largest weight of the network for a target; where it is 0, it need not be run."""
         return max((one.weights.get(NETWORK, 0.0) for one in self.fitted), default=0.0)
+
+    def check(self, targets: Targets, network: bool) -> None:
+        """Raise `ValueError` where what was read from a file does not belong together, or to the `targets`.
+
+        `network` says whether there is one.
+        """
+        widths = {name: feature.checked_width() for name, feature in self.features.items()}
+        for spec, one in zip(specs_in_order(targets), self.fitted, strict=True):
+            names = {*one.learners, NETWORK} if network else one.learners.keys()
+            weights = np.array(list(one.weights.values()))
+            if not one.weights.keys() <= names or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
+                raise ValueError(f"weights {one.weights} for {shown(names)}")
+            if not np.isfinite(one.power):
+                raise ValueError(f"a power of {one.power}")
+            for learner in one.learners.values():
+                if learner.n_classes != len(spec.labels):
+                    raise ValueError(f"{learner.n_classes} classes of {spec.name}, expected {len(spec.labels)}")
+                learner.check(widths)
 
     def inputs(self, samples: Samples) -> Inputs:
         """Return what the learners read of samples, `X`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +152,10 @@ class Feature:
         """Return a matrix ``[n, P]`` for each rarefaction."""
         raise NotImplementedError
 
+    def checked_width(self) -> int:
+        """Return the number P of columns; `ValueError` where what was read from a file cannot have been learned."""
+        raise NotImplementedError
+
 
 def as_bytes(sequences: Sequence[str]) -> Bytes:
     """Return sequences as ASCII letters, uint8 ``[F, L]``, shorter ones padded with 0."""
@@ -185,6 +189,13 @@ class Presence(Feature):
         """Return the place of each ASV among those that were learned, int64 ``[F]``; -1 where it is not one of them."""
         place = {sequence: index for index, sequence in enumerate(as_sequences(self.sequences_))}
         return np.array([place.get(sequence, -1) for sequence in samples.sequences], np.int64)
+
+    def checked_width(self) -> int:
+        """Return the number of ASVs; `ValueError` where their sequences are no ASCII letters."""
+        letters = self.sequences_
+        if letters.ndim != 2 or letters.dtype != np.uint8 or (letters > 127).any():
+            raise ValueError("the sequences of the learners are no letters")
+        return len(letters)
 
     def value(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
         """Return what is read of the reads ``[n, F]`` of one rarefaction."""
@@ -226,6 +237,10 @@ class Kmers(Feature):
         sketch = samples.of_asvs(kmer_sketch)
         return tuple(Product(counts.sign(), sketch) for counts in samples.counts)
 
+    def checked_width(self) -> int:
+        """Return the number of buckets of a sketch."""
+        return BUCKETS
+
 
 class Covariates(Feature):
     """Covariates of the study: one column for each category that training had, then numbers; 0 where unknown."""
@@ -249,6 +264,13 @@ class Covariates(Feature):
         parts = [categories[:, [i]] == np.arange(1, levels + 1) for i, levels in enumerate(self.levels_)]
         joined = np.concatenate([*parts, np.nan_to_num(labels.covariate[rows])], axis=1).astype(np.float64)
         return (joined,) * len(samples.counts)
+
+    def checked_width(self) -> int:
+        """Return the number of categories and numbers; `ValueError` where these are no counts."""
+        counts: list[Any] = [*self.levels_, self.numbers_]
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            raise ValueError(f"covariates of {self.levels_} categories and {self.numbers_} numbers")
+        return sum(self.levels_) + self.numbers_
 
 
 def _plus_covariates(distance: Floats, samples: Samples) -> Floats:

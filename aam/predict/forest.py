@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.predict.features import Inputs, Matrix
-from aam.predict.learner import Learner
+from aam.predict.learner import Learner, check_shape
 from aam.predict.truth import Floats, Folds, Truth, error_of, subsample
 
 # Share of the ASVs that a split of a tree of numbers looks at (Geurts et al. 2006).
@@ -208,6 +208,24 @@ class Forest(Learner):
             return np.asarray(np.mean(by_rarefaction, axis=0))
         combine = np.median if self.median else np.mean
         return np.asarray(combine(np.concatenate(by_rarefaction, axis=1), axis=1, keepdims=True))
+
+    def check(self, widths: Mapping[str, int]) -> None:
+        """Raise `ValueError` where a node is none of the trees, has a child before it, or reads no feature."""
+        trees = Trees(**self.trees_)
+        nodes, columns = np.arange(len(trees.left)), sum(widths[name] for name in self.reads)
+        for name in ("left", "right", "feature", "threshold"):
+            check_shape(f"{name} of trees", getattr(trees, name), len(nodes))
+        check_shape("value of trees", trees.value, len(nodes), self.n_classes or 1)
+        check_shape("root of trees", trees.root, trees.root.size)
+        if any(one.dtype.kind != "i" for one in trees[:4]):
+            raise ValueError("nodes of trees are no integers")
+        inner = (trees.left != nodes) | (trees.right != nodes)
+        # A child after its parent: no path through a tree goes on for ever.
+        after = all(((one > nodes) | ~inner).all() and (one < len(nodes)).all() for one in (trees.left, trees.right))
+        if not after or not trees.root.size or trees.root.min() < 0 or trees.root.max() >= len(nodes):
+            raise ValueError("a node of a tree is out of range")
+        if (trees.feature < 0).any() or (trees.feature[inner] >= columns).any():
+            raise ValueError(f"a tree reads a feature that is none of {columns}")
 
     def _of_trees(self, trees: Trees, values: Any) -> Floats:
         """Return what each tree says in one rarefaction, ``[n, T]``, or mean probabilities ``[n, n_classes]``."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import safetensors.numpy
-
 from aam.data.targets import Targets
 from aam.files.atomic import read_json
+from aam.files.tensors import read_arrays
 from aam.predict.blend import LEARNERS, Blend, TargetBlend, specs_in_order
 from aam.predict.features import Covariates, Kmers, Presence
 from aam.predict.forest import Trees
@@ -28,7 +27,7 @@ def read_blend(path: Path, targets: Targets) -> Blend:
     if not (path / DESCRIPTION).is_file():
         return Blend()
     described: Any = read_json(path / DESCRIPTION)
-    arrays = safetensors.numpy.load_file(path / ARRAYS)
+    arrays = read_arrays(path / ARRAYS)
     presence, covariates = Presence(), Covariates()
     presence.sequences_ = arrays["sequences"]
     covariates.levels_ = [int(level) for level in described["vocabulary"]["levels"]]

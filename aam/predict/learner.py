@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,10 @@ class Learner:
         """Return numbers ``[n, 1]`` or probabilities ``[n, n_classes]`` from all rarefactions of the samples."""
         raise NotImplementedError
 
+    def check(self, widths: Mapping[str, int]) -> None:
+        """Raise `ValueError` where what was read from a file does not fit features of these `widths`, or itself."""
+        raise NotImplementedError
+
     def predict(self, X: Inputs) -> npt.NDArray[Any]:
         """Return numbers, or indices of the most likely classes, ``[n]``."""
         outputs = self.outputs(X)
@@ -85,6 +89,12 @@ class Learner:
     def predict_proba(self, X: Inputs) -> Floats:
         """Return probabilities of classes ``[n, n_classes]``."""
         return self.outputs(X)
+
+
+def check_shape(name: str, array: npt.NDArray[Any], *shape: int) -> None:
+    """Raise `ValueError` where an array that was read from a file has another shape."""
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
 
 
 def fitted_state(learner: Any) -> tuple[Arrays, dict[str, Any]]:

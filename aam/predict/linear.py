@@ -10,8 +10,9 @@ import numpy as np
 import scipy.linalg
 from scipy import sparse
 
+from aam.errors import shown
 from aam.predict.features import Inputs, Matrix, Product
-from aam.predict.learner import Learner
+from aam.predict.learner import Learner, check_shape
 from aam.predict.truth import Floats, Folds, Thresholds, Truth, error_of, make_thresholds, subsample
 
 PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
@@ -197,6 +198,22 @@ class Linear(Learner):
         candidates = scores if self.n_classes else np.stack([self.published(one) for one in scores])
         best = int(np.argmin([error_of(truth.rows(judged), one) for one in candidates]))
         self.alpha_, self.out_of_fold_[judged] = float(PENALTIES[best]), self.published(scores[best])
+
+    def check(self, widths: Mapping[str, int]) -> None:
+        """Raise `ValueError` where weights do not fit features of these `widths`, or the classes or thresholds."""
+        if self.coef_.keys() != self.terms.keys():
+            raise ValueError(f"weights of {shown(self.coef_)}, expected those of {shown(self.terms)}")
+        columns = self.n_classes or len(self.thresholds_)
+        for name, weights in self.coef_.items():
+            check_shape(f"weights of {name}", weights, widths[name], columns)
+        check_shape("intercepts", self.intercept_, columns)
+        if self.n_classes == 2:
+            check_shape("base rates", self.base_rates_, columns)
+        if not self.n_classes:
+            low, high = self.range_
+            check_shape("thresholds", self.thresholds_, columns)
+            if not columns or not low <= high:
+                raise ValueError(f"{columns} thresholds in a range from {low} to {high}")
 
     def published(self, indicators: Floats) -> Floats:
         """Return what is predicted, numbers or probabilities, from indicators ``[n, C]``."""

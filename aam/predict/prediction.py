@@ -83,12 +83,12 @@ def _predict_part(
     numbers = np.stack([decode(np.concatenate([empty, *one[: len(numeric)]], axis=1)) for one in blended])
     levels = range(quantiles[0].shape[1] if quantiles else 0)
     limits = [np.mean([decode(values[:, level]) for values in quantiles], axis=0) for level in levels]
-    spreads = numbers.std(axis=0)
+    deviations = numbers.std(axis=0)
     return PredictionTable(
         sample_ids=tuple(sample_ids),
         specs=saved.targets.specs,
         values={spec.name: numbers.mean(axis=0)[:, column] for column, spec in enumerate(numeric)},
-        spreads={spec.name: spreads[:, column] for column, spec in enumerate(numeric)} if passes > 1 else {},
+        deviations={spec.name: deviations[:, column] for column, spec in enumerate(numeric)} if passes > 1 else {},
         probabilities={
             spec.name: np.mean([one[len(numeric) + column] for one in blended], axis=0)
             for column, spec in enumerate(classes)

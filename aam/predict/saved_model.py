@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
+import safetensors
 import torch
 
 import aam
@@ -22,7 +22,7 @@ from aam.device.timing import stage
 from aam.encoders import CARD, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
-from aam.files.tensors import read_tensors, write_shards, write_tensors
+from aam.files.tensors import AllocationLimit, count_numbers, read_arrays, read_tensors, write_shards, write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
@@ -38,6 +38,12 @@ REFERENCE, LEARNERS = "reference.safetensors", "learners.safetensors"
 
 # Bytes of a file of weights that comes with the package.
 SHARD_LIMIT = 900_000
+
+# Numbers that a network may hold whatever its weights are: 4 MB.
+SMALL_NETWORK = 1_000_000
+
+# What libraries raise of files that are no model.
+UNREADABLE = (OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError)
 
 RETRAIN = (
     " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
@@ -126,16 +132,28 @@ def _write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> Non
     write_tensors({name: torch.from_numpy(np.asarray(values)) for name, values in arrays.items()}, path)
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    return safetensors.numpy.load_file(path) if path.is_file() else {}
-
-
 def _read_network(path: Path, description: Any, model: ModelConfig, heads: HeadConfig) -> Aam:
-    arrays = _read_arrays(path / REFERENCE)
-    with stage("model creation"):
+    arrays = read_arrays(path / REFERENCE)
+    # Beside its weights, a network holds numbers of the reference.
+    limit = 2 * count_numbers(path / WEIGHTS) + sum(values.size for values in arrays.values()) + SMALL_NETWORK
+    with stage("model creation"), AllocationLimit(limit):
         network = Aam(model, description["depth"], heads, ReferenceTree.from_arrays(arrays) if arrays else None)
     network.load_state_dict(read_tensors(path / WEIGHTS))
     return network.eval()
+
+
+def _check_description(description: Any) -> None:
+    """Raise `ValueError` or `TypeError` where what a network does not need to be built is of another kind."""
+    # JSON of Python knows NaN and Infinity.
+    json.dumps({name: value for name, value in description.items() if name != "notes"}, allow_nan=False)
+    depth, seen = description["depth"], description["notes"]["seen_samples"]
+    if not isinstance(depth, int) or depth < 1 or not isinstance(seen, list):
+        raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
+
+
+def _outputs_of(targets: Targets) -> tuple[int, tuple[int, ...]]:
+    """Return the number of numeric targets, and how many classes each other has."""
+    return len(targets.numeric), tuple(len(spec.labels) for spec in targets.classes)
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -156,18 +174,19 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         description = read_json(path / DESCRIPTION)
         if description["format"] not in (1, FORMAT):
             raise InputError(f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}")
+        _check_description(description)
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         heads, targets = HeadConfig(), Targets.from_json(description["targets"])
         network = None
         if description["heads"] is not None:
             heads = from_dict(HeadConfig(), description["heads"], str(path))
             network = _read_network(path, description, model, heads).to(device)
-        profile = safetensors.numpy.load_file(path / PROFILE)
+        profile = read_arrays(path / PROFILE)
         if description["format"] == 1:
             blend = format_1.read_blend(path, targets)
         else:
-            blend = blend_from_arrays(_read_arrays(path / LEARNERS), description["learners"])
-        return SavedModel(
+            blend = blend_from_arrays(read_arrays(path / LEARNERS), description["learners"])
+        saved = SavedModel(
             network=network,
             data=from_dict(DataConfig(), description["data"], str(path)),
             model=model,
@@ -180,7 +199,12 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
             blend=blend,
         )
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        blend = saved.blend
+        blend.check(targets, network is not None)
+        if blend.network_weight > 0 and (heads.n_targets, tuple(heads.n_classes)) != _outputs_of(targets):
+            raise ValueError("the heads of the network are not those of its targets")
+        return saved
+    except UNREADABLE as error:
         if isinstance(error, InputError):
             problems = [p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems]
             raise InputError(*problems, *_written_by(description, path)) from None

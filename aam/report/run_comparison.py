@@ -18,8 +18,7 @@ from aam.evaluate.comparison import SIGNIFICANT, Comparison, compare_with_baseli
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
 from aam.evaluate.numbers import number, with_limits
 from aam.evaluate.paired_test import holm
-from aam.evaluate.prediction_file import read_predictions
-from aam.evaluate.predictions import PredictionTable
+from aam.evaluate.predictions import PredictionTable, read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import read_json
 from aam.files.output_folder import RUN

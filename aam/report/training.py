@@ -12,8 +12,7 @@ from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import SUBSETS, Split
 from aam.errors import shown
-from aam.evaluate.prediction_file import read_predictions, write_predictions
-from aam.evaluate.predictions import PredictionTable, joined
+from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
 from aam.options import to_dict
@@ -27,7 +26,7 @@ from aam.report.results import BaselineSource, evaluate_targets, with_intervals,
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
 from aam.training.fit import VALIDATION, split_folder
-from aam.training.inputs import Prepared, labels_used
+from aam.training.inputs import Prepared
 
 log = logging.getLogger("aam")
 
@@ -149,9 +148,8 @@ class TrainingReport:
         write_predictions(self.path / "predictions.tsv", table)
         passes = config.targets.val_prediction_passes
         forest = ForestConfig(n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
-        splits = [labels_used(self.prepared, split) for split in self.prepared.splits]
         subset: Subset = "held-out" if tested else "validation"
-        source = BaselineSource(study, splits, forest if config.targets.rf_baseline else None)
+        source = BaselineSource(study, self.prepared.splits, forest if config.targets.rf_baseline else None)
         return evaluate_targets(table, study.metadata, columns, source, subset)
 
 

@@ -22,7 +22,7 @@ from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.network import AsvVectors, encode_table
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
-from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
+from aam.training.inputs import Prepared, SubsetRows, encoder_folder, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
@@ -51,7 +51,6 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     """Return the network for one split, from `state` where a run is resumed."""
     config = prepared.config
     device = prepared.device
-    split = labels_used(prepared, split)
     train_ids = split.ids("train")
     validation_ids = split.ids("validation")
     study, targets, covariates = supervise(prepared, train_ids)

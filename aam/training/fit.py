@@ -20,7 +20,7 @@ from aam.engine.fit import LAST, MODEL, train_once
 from aam.engine.run import RunDirectory
 from aam.engine.task import Task
 from aam.engine.trainer import Trainer
-from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
@@ -28,7 +28,7 @@ from aam.predict.network import per_target, run_model
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_model, save_model
 from aam.training.build import Built, build, make_task
-from aam.training.inputs import Prepared, labels_used, supervise
+from aam.training.inputs import Prepared, supervise
 
 log = logging.getLogger("aam")
 
@@ -51,8 +51,7 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
         built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
         if run.world.is_main:
             write_split(folder / "split.tsv", split)
-        labelled = labels_used(prepared, split)
-        return make_task(prepared, built), lambda trainer: save(prepared, run, built, trainer, folder, labelled)
+        return make_task(prepared, built), lambda trainer: save(prepared, run, built, trainer, folder, split)
 
     def load_saved() -> SavedModel | None:
         return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
@@ -77,8 +76,7 @@ def _profile(study: Study, train_rows: npt.NDArray[np.int64]) -> RegionProfile:
 
 def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: Path) -> SavedModel:
     """Fit and save a model without a network."""
-    used = labels_used(prepared, split)
-    config, train, validation = prepared.config, used.ids("train"), used.ids("validation")
+    config, train, validation = prepared.config, split.ids("train"), split.ids("validation")
     study, targets, covariates = supervise(prepared, train)
     seen = {*train, *validation}
     saved = SavedModel(
@@ -87,8 +85,8 @@ def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: P
     )  # fmt: skip
     if run.world.is_main:
         write_split(folder / "split.tsv", split)
-        saved = with_learners(saved, prepared, study, used)
-        _write_validation(prepared, saved, study, used, folder)
+        saved = with_learners(saved, prepared, study, split)
+        _write_validation(prepared, saved, study, split, folder)
         save_model(folder / MODEL, saved)
     return saved
 

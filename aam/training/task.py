@@ -20,7 +20,7 @@ from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.routing import routed
 from aam.device.timing import stage
-from aam.engine.optimizer import make_optimizer, unfreeze
+from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
@@ -38,7 +38,7 @@ from aam.training.losses import (
     penalties,
 )
 from aam.training.masking import make_masks
-from aam.training.warm_start import CONDITIONED, STAGES
+from aam.training.warm_start import CONDITIONED
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 
@@ -136,10 +136,6 @@ class AmpliconTask(Task):
     def work(self, prepared: MaskedBatch) -> int | None:
         """Return the tokens that each block of the encoders reads."""
         return prepared.batch.work(self.config.model.patch)
-
-    def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
-        """Unfreeze the parameters that are trained from this epoch on."""
-        unfreeze(self.model, optimizer, STAGES, self.config.targets.unfreeze_epochs, epoch)
 
     def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
         """Return the optimizer, with a learning rate of its own for parameters that read categories."""

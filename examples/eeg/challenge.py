@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aam.contradictions import check_command
 from aam.errors import InputError, shown
 from aam.files.atomic import write_text
 from aam.io.metadata import is_number
@@ -76,7 +75,6 @@ def challenge_problems(path: Path, predictions: list[dict[str, str]]) -> list[st
 
 def challenge(config: ChallengeConfig) -> dict[str, Any]:
     """Write a challenge file, or check one."""
-    check_command(config)
     rows = read_rows(given(config.predictions), "\t")
     if config.output is not None:
         write_text(config.output, challenge_text(rows))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
 from aam.model.asv import AsvEncoder
 from aam.predict.blend import Blend

@@ -52,7 +52,7 @@ def test_predictions_are_in_own_units(saved, study):
     np.testing.assert_allclose(predictions.values["age"], expected.target[:, 0] * 15 + 40)
     np.testing.assert_allclose(predictions.values["reads"], np.expm1(expected.target[:, 1] * 0.5 + 2))
     np.testing.assert_array_equal(predictions.probabilities["site"], expected.probabilities[0])
-    assert predictions.spreads == {}
+    assert predictions.deviations == {}
     assert (predictions.folds, predictions.notes) == (("2",) * 3, ("",) * 3)
 
 
@@ -63,7 +63,7 @@ def test_passes_are_averaged_in_own_units(saved, study):
     reads = np.expm1(np.stack([draw.target[:, 1] for draw in rarefactions]) * 0.5 + 2)
     assert reads.std(axis=0).max() > 1e-3
     np.testing.assert_allclose(predictions.values["reads"], reads.mean(axis=0))
-    np.testing.assert_allclose(predictions.spreads["reads"], reads.std(axis=0))
+    np.testing.assert_allclose(predictions.deviations["reads"], reads.std(axis=0))
     expected = np.mean([draw.probabilities[0] for draw in rarefactions], axis=0)
     np.testing.assert_allclose(predictions.probabilities["site"], expected)
     np.testing.assert_allclose(predictions.probabilities["site"].sum(axis=1), 1, atol=1e-6)
@@ -76,7 +76,7 @@ def test_rows_without_a_prediction_say_why():
     assert predictions.sample_ids == ("007", "shallow", "a")
     assert predictions.notes == ("", "12 reads, fewer than 1000", "")
     assert predictions.folds == ("", "", "")
-    for column in ("values", "spreads", "probabilities"):
+    for column in ("values", "deviations", "probabilities"):
         for name, values in getattr(full, column).items():
             laid_out = getattr(predictions, column)[name]
             np.testing.assert_array_equal(laid_out[[2, 0]], values)
@@ -107,8 +107,8 @@ def test_members_are_averaged_over_the_labels_of_all():
     expected = np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
     np.testing.assert_allclose(predictions.probabilities["site"], expected)
     assert combined([first]) is first
-    shifted = replace(first, values={"age": first.values["age"] + 4}, spreads={"age": 2 * first.spreads["age"]})
+    shifted = replace(first, values={"age": first.values["age"] + 4}, deviations={"age": 2 * first.deviations["age"]})
     both = combined([first, shifted])
     np.testing.assert_allclose(both.values["age"], first.values["age"] + 2)
     np.testing.assert_allclose(both.derived["age.member-sd"], 2)
-    np.testing.assert_allclose(both.spreads["age"], np.sqrt(2.5) * first.spreads["age"])
+    np.testing.assert_allclose(both.deviations["age"], np.sqrt(2.5) * first.deviations["age"])

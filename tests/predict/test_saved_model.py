@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -297,3 +298,124 @@ def test_models_of_format_1_are_read(blended, saved, study, tmp_path):
         run_model(model.network, study, np.arange(9), CPU, RuntimeConfig()) for model in (alone, saved)
     )
     np.testing.assert_array_equal(predicted.target, expected.target)
+
+
+# --- a model folder from a stranger: whole, and wrong --------------------------------------------------------
+
+
+def tamper(folder: Path, file: str, ending: str, change) -> None:
+    """Change the arrays whose names end so, and make the manifest anew."""
+    arrays = safetensors.numpy.load_file(folder / file)
+    changed = {name: change(values.copy()) if name.endswith(ending) else values for name, values in arrays.items()}
+    assert any(changed[name] is not arrays[name] for name in arrays), ending
+    safetensors.numpy.save_file(changed, folder / file)
+    rewrite(folder)
+
+
+def put(value: float, place: int = 0):
+    """Return a change of one number."""
+
+    def change(values: np.ndarray) -> np.ndarray:
+        values.reshape(-1)[place] = value
+        return values
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"embedding_dim": 40_000},
+        {"embedding_dim": 4 * 10**9},
+        {"attention_layers": 10**9},
+        {"max_bp": 10**15},
+        {"patch_size": 10**9, "asv_stem": "patch"},
+    ],
+    ids=str,
+)
+def test_sizes_that_the_weights_do_not_have_take_no_memory(folder, sizes):
+    description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    rewrite(folder, model={**description["model"], **sizes})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="not a model this aam can read"):
+        load_model(folder, CPU)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kilobytes"
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "profile.safetensors"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused(folder, file, value):
+    arrays = safetensors.numpy.load_file(folder / file)
+    name = next(name for name, values in arrays.items() if values.dtype.kind == "f")
+    tamper(folder, file, name, put(value))
+    with pytest.raises(InputError, match=f"{file}: {name} holds numbers that are not finite"):
+        load_model(folder, CPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"notes": {}}, "seen_samples"),
+        ({"notes": 3}, "not a model"),
+        ({"depth": 0}, "depth 0, expected an integer above 0"),
+        ({"covariates": {"numbers": [float("nan")]}}, "not JSON compliant"),
+    ],
+)
+def test_a_description_of_other_kinds_is_refused(folder, changes, message):
+    rewrite(folder, **changes)
+    with pytest.raises(InputError, match=message):
+        load_model(folder, CPU)
+
+
+@pytest.mark.parametrize(
+    ("ending", "change", "message"),
+    [
+        ("trees_.feature", put(10**6), "a tree reads a feature that is none of"),
+        ("trees_.feature", put(-1), "a tree reads a feature that is none of"),
+        ("trees_.left", put(10**6), "a node of a tree is out of range"),
+        ("trees_.right", put(-1), "a node of a tree is out of range"),
+        # The last node goes back to the first: a walk through the tree would not end.
+        ("trees_.left", put(0, -1), "a node of a tree is out of range"),
+        ("trees_.root", put(10**6), "a node of a tree is out of range"),
+        ("trees_.root", lambda values: values[:0], "a node of a tree is out of range"),
+        ("trees_.threshold", lambda values: values[:-1], "threshold of trees has shape"),
+        ("trees_.value", lambda values: values[:, :0], "value of trees has shape"),
+        ("trees_.feature", lambda values: values.astype(np.float64), "nodes of trees are no integers"),
+        ("sequences_", lambda values: values[:-1], "weights of presence has shape|a tree reads a feature"),
+        ("sequences_", lambda values: values + 128, "no letters"),
+        ("coef_.covariates", lambda values: values[1:], "weights of covariates has shape"),
+        ("coef_.kmers", put(np.nan), "coef_.kmers holds numbers that are not finite"),
+        ("intercept_", lambda values: values[:-1], "intercepts has shape"),
+        ("thresholds_", lambda values: values[:-1], "has shape"),
+        ("base_rates_", lambda values: values[:-1], "base rates has shape"),
+    ],
+)
+def test_learners_that_do_not_fit_together_are_refused(blended, tmp_path, ending, change, message):
+    save_model(tmp_path / "model", blended[1])
+    tamper(tmp_path / "model", "learners.safetensors", ending, change)
+    with pytest.raises(InputError, match=message):
+        load_model(tmp_path / "model", CPU)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda learners: learners["targets"].pop(), "not a model"),
+        (lambda learners: learners["targets"].clear(), "not a model"),
+        (lambda learners: learners["targets"][0]["weights"].update(deep=1.0), "weights .*'deep': 1.0"),
+        (lambda learners: learners["targets"][0].update(weights={}), "weights {} for"),
+        (lambda learners: learners["targets"][0].update(power="x"), "not a model"),
+        (lambda learners: learners["targets"][0]["learners"]["forest"]["parameters"].update(n_classes=2), "2 classes"),
+        (lambda learners: learners["targets"][0]["learners"]["presence"]["parameters"].update(terms={}), "weights of"),
+        (lambda learners: learners["targets"][0]["learners"]["presence"]["fitted"].update(range_=[2, 1]), "in a range"),
+        (lambda learners: learners["features"]["covariates"].update(levels_=[-3]), "covariates of"),
+        (lambda learners: learners["features"].pop("presence"), "not a model"),
+    ],
+)
+def test_a_description_of_learners_that_they_do_not_fit_is_refused(blended, tmp_path, change, message):
+    save_model(tmp_path / "model", blended[1])
+    learners = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))["learners"]
+    change(learners)
+    rewrite(tmp_path / "model", learners=learners)
+    with pytest.raises(InputError, match=message):
+        load_model(tmp_path / "model", CPU)

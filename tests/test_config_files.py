@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aam.config import PretrainConfig
-from aam.config_studies import with_studies
+from aam.config import FineTuneConfig, PretrainConfig
+from aam.config_files import read_config
 from aam.errors import InputError
-from aam.options import read_config
 
 TEXT = """
 [[studies]]
@@ -33,7 +32,7 @@ epochs = 3
 
 def read(path: Path, text: str) -> PretrainConfig:
     path.write_text(text)
-    return read_config(path, PretrainConfig(), with_studies)
+    return read_config(path, PretrainConfig())
 
 
 def test_sections_are_the_lists(tmp_path):
@@ -87,3 +86,13 @@ def test_lists_may_say_what_no_study_says(tmp_path):
     lists = '[data]\ntrees = ["a.nwk", "none"]\nstudy_names = ["gut", "soil"]\ntaxonomy = ["all.qza"]\n'
     data = read(tmp_path / "studies.toml", tables + lists).data
     assert (data.trees, data.study_names, data.taxonomy) == (("a.nwk", "none"), ("gut", "soil"), (Path("all.qza"),))
+
+
+def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, caplog):
+    """A run.json of an earlier version is read by this one."""
+    path = tmp_path / "old.toml"
+    path.write_text("[train]\nepochs = 3\n[targets]\nlabel_share = 1.0\n[runtime]\npipeline = false\n")
+    with caplog.at_level("INFO", "aam"):
+        config = read_config(path, FineTuneConfig())
+    assert config.train.epochs == 3
+    assert "'[targets] label_share', '[runtime] pipeline' not used" in caplog.text

@@ -20,6 +20,7 @@ from aam.config import (
     TrainConfig,
 )
 from aam.config_commands import (
+    BenchConfig,
     CompareConfig,
     DoctorConfig,
     EvaluateConfig,
@@ -27,20 +28,20 @@ from aam.config_commands import (
     RfBaselineConfig,
     UnifracConfig,
 )
-from aam.contradictions import check_command, class_weight_problems, contradictions, encoder_problems, option_problems
+from aam.device.checks import check, option_problems
 from aam.errors import InputError
 
 
 def problems_of(config) -> str:
     with pytest.raises(InputError) as caught:
-        check_command(config)
+        check(config)
     return "\n".join(caught.value.problems)
 
 
 def test_options_that_contradict_each_other():
     config = FineTuneConfig(
         targets=TargetConfig(
-            metadata_column=("age",), quantiles=(0.9, 0.1), freeze_base=True, unfreeze_epochs=10,
+            metadata_column=("age",), quantiles=(0.9, 0.1), freeze_base=True,
             target_transform="zscore-category", categorical_loss_weight_column="site",
         ),
         regressor=RegressorConfig((0,), bounded_targets=True, output_activation="relu"),
@@ -50,29 +51,28 @@ def test_options_that_contradict_each_other():
         ),
         train=dataclasses.replace(FineTuneConfig().train, scheduler_eta_min=0.1),
     )  # fmt: skip
-    problems = contradictions(config)
+    problems = option_problems(config)
     for option in (
         "--quantiles is '0.9', '0.1'", "--bounded-targets and --output-activation",
         "zscore-category has no one scale", "'age', 'sex', 'sex' names a column twice",
         "--metadata-column 'age' is a covariate too", "--conditional-output-scaling names 'diet'",
-        "--embedding-dim 96 is not divisible by --cross-attn-heads 5", "--unfreeze-epochs and --freeze-base",
+        "--embedding-dim 96 is not divisible by --cross-attn-heads 5",
         "no --categorical-loss-weights", "--scheduler-eta-min is 0.1, expected at most --lr, 1e-05",
-        "--unfreeze-epochs is 10, expected fewer than --epochs, 10", "and no column has the loss quantile",
+        "and no column has the loss quantile",
     ):  # fmt: skip
         assert any(option in problem for problem in problems), option
-    assert len(problems) == 12
-    assert option_problems(config)[0] == "--regressor-hidden-dims is '0', expected 1 or more"
-    assert len(option_problems(config)) == 13
-    (problem,) = contradictions(FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu")))
+    assert problems[0] == "--regressor-hidden-dims is '0', expected 1 or more"
+    assert len(problems) == 11
+    (problem,) = option_problems(FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu")))
     assert problem == "--categorical-fusion is gmu, and no covariate is named"
     lossy = TargetConfig(loss_config=("age=quantile",), quantiles=(0.1, 0.5, 0.9))
-    assert contradictions(FineTuneConfig(targets=lossy)) == []
-    assert contradictions(FineTuneConfig()) == []
+    assert option_problems(FineTuneConfig(targets=lossy)) == []
+    assert option_problems(FineTuneConfig()) == []
 
 
 @pytest.mark.parametrize("levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)])
 def test_quantiles_that_are_none(levels):
-    (problem,) = contradictions(FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels)))
+    (problem,) = option_problems(FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels)))
     assert "expected two or more ascending numbers inside (0, 1), one of them 0.5" in problem
 
 
@@ -89,7 +89,7 @@ def test_quantiles_that_are_none(levels):
 )
 def test_every_required_option_is_named_at_once(config, names):
     with pytest.raises(InputError) as caught:
-        check_command(config)
+        check(config)
     missing = [problem.partition(":")[0] for problem in caught.value.problems if "not given" in problem]
     assert sorted(missing) == sorted(names)
 
@@ -172,15 +172,16 @@ def test_studies_that_cannot_be_told_apart_are_refused():
 
 
 def test_class_weights_of_numbers_are_refused():
-    (problem,) = class_weight_problems(("balanced",), 0)
+    weighted = TargetConfig(class_weights=("balanced",))
+    (problem,) = weighted.class_weight_problems(0)
     assert "--class-weights is balanced, and no column to predict has classes" in problem
-    assert class_weight_problems(("balanced",), 1) == class_weight_problems((), 0) == []
+    assert weighted.class_weight_problems(1) == TargetConfig().class_weight_problems(0) == []
 
 
 def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
     pretrained = ModelConfig(embedding_dim=32, attention_heads=2)
     asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3, count_embedding=False)
-    problems = encoder_problems(FineTuneConfig(model=asked), pretrained, False)
+    problems = FineTuneConfig(model=asked).encoder_problems(pretrained, False)
     assert [problem.split(" contradicts")[0] for problem in problems] == [
         "--embedding-dim 64",
         "--dropout 0.3",
@@ -188,10 +189,10 @@ def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
     ]
     assert "which has 32; leave it out" in problems[0]
     for model in (ModelConfig(), pretrained):
-        assert encoder_problems(FineTuneConfig(model=model), pretrained, True) == []
+        assert FineTuneConfig(model=model).encoder_problems(pretrained, True) == []
     on_tree = FineTuneConfig(data=DataConfig(reference_tree=Path("tree.nwk")))
-    assert encoder_problems(on_tree, pretrained, False) == []
-    (problem,) = encoder_problems(on_tree, pretrained, True)
+    assert on_tree.encoder_problems(pretrained, False) == []
+    (problem,) = on_tree.encoder_problems(pretrained, True)
     assert problem.startswith("--reference-tree tree.nwk contradicts --pretrained-encoder")
 
 
@@ -212,7 +213,26 @@ def test_splits_that_cannot_be_chosen_together():
     assert "--model and --table, or --predictions" in "\n".join(option_problems(EvaluateConfig()))
 
 
+def test_a_cut_needs_a_length():
+    for config in (FineTuneConfig(data=DataConfig(trim=True)), PretrainConfig(data=DataConfig(trim=True))):
+        (problem,) = option_problems(config)
+        assert problem.startswith("--trim: cuts ASVs to --max-bp, which is not given")
+        assert option_problems(dataclasses.replace(config, model=ModelConfig(max_bp=100))) == []
+
+
+def test_options_of_parts_of_a_matrix_contradict_others(tmp_path):
+    table = Path(__file__)
+    merged = UnifracConfig(merge=(table,), table=table, tree=table, output=tmp_path / "m.h5")
+    assert problems_of(merged) == "--merge joins what was computed already; leave out --table and --tree"
+    check(UnifracConfig(merge=(table,), output=tmp_path / "m.h5"))
+    part = UnifracConfig(table=table, tree=table, stripe="1/2", output=tmp_path / "part.tsv")
+    assert "ends in '.tsv', expected .h5" in problems_of(part)
+
+
 def test_sizes_and_ranges():
+    message = problems_of(BenchConfig(repeats=0, tree=Path("tree.nwk")))
+    assert "--repeats is 0" in message
+    assert "--tree is tree.nwk but --table is not given" in message
     assert "--embedding-dim 10 is not divisible by --attention-heads 4" in problems_of(DoctorConfig(embedding_dim=10))
     message = problems_of(DoctorConfig(embedding_dim=0, threads=-1))
     assert "--embedding-dim is 0, expected 1 or more" in message
@@ -228,5 +248,5 @@ def test_no_target_is_called_as_a_column_of_predictions():
 
 def test_a_target_is_no_covariate_of_its_own():
     by = TargetConfig(metadata_column=("ph", "site"), target_transform="zscore-category", normalize_by="site")
-    (problem,) = contradictions(FineTuneConfig(targets=by))
+    (problem,) = option_problems(FineTuneConfig(targets=by))
     assert problem.startswith("--metadata-column 'site' is a covariate too")

@@ -10,8 +10,7 @@ import pytest
 
 from aam.data.targets import TargetSpec
 from aam.errors import InputError
-from aam.evaluate.prediction_file import read_predictions, write_predictions
-from aam.evaluate.predictions import PredictionTable
+from aam.evaluate.predictions import PredictionTable, read_predictions, write_predictions
 from tests.evaluate.conftest import AGE, READS, SITE, different, table
 
 
@@ -30,11 +29,11 @@ def test_the_columns_of_the_file(tmp_path):
     assert not different(read_predictions(tmp_path / "p.tsv"), written)
 
 
-@pytest.mark.parametrize("spreads", [True, False])
+@pytest.mark.parametrize("deviations", [True, False])
 @pytest.mark.parametrize("specs", [(AGE,), (SITE,), (SITE, READS, AGE)])
-def test_what_is_written_is_read(tmp_path, spreads, specs):
+def test_what_is_written_is_read(tmp_path, deviations, specs):
     for folds in (("", ""), ("0", "1")):
-        written = table(folds=folds, notes=("", "why"), spreads=spreads, specs=specs)
+        written = table(folds=folds, notes=("", "why"), deviations=deviations, specs=specs)
         write_predictions(tmp_path / "p.tsv", written)
         assert not different(read_predictions(tmp_path / "p.tsv"), written)
 
@@ -110,14 +109,14 @@ def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
 )
 def test_point_15_a_target_named_like_a_derived_column_is_kept(tmp_path, names, passes):
     specs = tuple(TargetSpec(name, "numeric") for name in names)
-    written = table(specs=specs, spreads=passes > 1)
+    written = table(specs=specs, deviations=passes > 1)
     written = written.with_limits(names[0], np.array([[1.0, 2.0], [3.0, 4.0]]))
     write_predictions(tmp_path / "p.tsv", written)
     read = read_predictions(tmp_path / "p.tsv", names)
     assert {spec.name for spec in read.specs} == set(names)
     for name in names:
         np.testing.assert_allclose(read.values[name], written.values[name], rtol=1e-6)
-        assert (name in read.spreads) == (passes > 1)
+        assert (name in read.deviations) == (passes > 1)
     np.testing.assert_allclose(read.limits(names[0]), [[1, 2], [3, 4]])
 
 
@@ -128,3 +127,38 @@ def test_what_samples_were_to_the_model_is_kept(tmp_path):
     assert written.with_rows(["007", "a", "new"], {}).subsets == ("", "train", "")
     write_predictions(tmp_path / "plain.tsv", table())
     assert "subset" not in (tmp_path / "plain.tsv").read_text().splitlines()[0]
+
+
+# --- what no model writes is refused; it was evaluated, or, where infinite, left out ----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "problem"),
+    [
+        ("ph", ["7", "inf", "-inf"], "2 of 3 samples ('s1', 's2') have an infinite prediction in 'ph'"),
+        ("ph\tph.low\tph.high", ["7\t6\t8", "7\t8\t6"], "1 of 2 samples ('s1') have a lower limit above the upper one"),
+        (
+            "site\tsite=a\tsite=b",
+            ["a\t0.9\t0.9", "b\t0.1\t0.9"],
+            "1 of 2 samples ('s0') have probabilities that are no",
+        ),
+        ("site\tsite=a\tsite=b", ["a\t1.5\t-0.5"], "have probabilities that are no numbers from 0 to 1"),
+        ("site\tsite=a\tsite=b", ["b\t0.9\t0.1"], "have a label that has not the largest probability in 'site'"),
+        ("site\tsite=a\tsite=b", ["c\t0.9\t0.1"], "have a label that has not the largest probability in 'site'"),
+        ("site\tsite=a\tsite=b", ["a\tinf\t0.1"], "have infinite probabilities in 'site'"),
+    ],
+)
+def test_what_no_model_predicts_is_refused(tmp_path, header: str, rows: list[str], problem: str):
+    lines = [f"sample-id\t{header}\tnote", *(f"s{at}\t{row}\t" for at, row in enumerate(rows))]
+    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError) as caught:
+        read_predictions(tmp_path / "p.tsv")
+    assert problem in str(caught.value)
+    assert str(tmp_path / "p.tsv") in str(caught.value)
+
+
+def test_missing_values_and_few_digits_are_accepted(tmp_path):
+    lines = ["sample-id\tsite\tsite=a\tsite=b\tsite=c\tph\tnote", "s0\t\t\t\t\t\tfew reads"]
+    lines += ["s1\ta\t0.33\t0.33\t0.33\tnan\t", "s2\tb\t0.33\t0.33\t0.33\t1\t"]
+    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
+    assert read_predictions(tmp_path / "p.tsv").sample_ids == ("s0", "s1", "s2")
