@@ -64,14 +64,14 @@ class TreeConfig(TableFormat):
         "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.",
         reads=True,
         selects_samples=True,
-        python=False,
+        of="command",
     )
     tree: Path | None = option(
         None,
         "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.",
         reads=True,
         selects_samples=True,
-        python=False,
+        of="command",
     )
     unifrac_metric: Metric = option("unifrac", "UniFrac distance, or Faith PD (faith_pd).")
     alpha: float = rare(0.5, "Exponent of generalized UniFrac.", ge=0, le=1)
@@ -89,7 +89,7 @@ class StudyConfig(TreeConfig, MetadataFormat):
     sequences: Path | None = option(
         None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.", reads=True
     )
-    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).", reads=True, python=False)
+    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).", reads=True, of="command")
     unifrac_matrix: Path | None = rare(
         None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree.", reads=True
     )
@@ -101,35 +101,35 @@ class StudyConfig(TreeConfig, MetadataFormat):
     )
     missing: Missing = option("error", "Samples without metadata or with a missing target: refuse or leave out.")
     split: Path | None = option(
-        None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.", reads=True, python=False
+        None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.", reads=True, of="command"
     )
-    split_column: str | None = option(None, "Metadata column that holds the folds.", "COLUMN", python=False)
+    split_column: str | None = option(None, "Metadata column that holds the folds.", "COLUMN", of="command")
     test_fold: str | None = option(
-        None, "Value of --split-column whose samples are the test subset.", "FOLD", python=False
+        None, "Value of --split-column whose samples are the test subset.", "FOLD", of="command"
     )
     cv: str | None = option(
         None,
         "Cross-validate: a number of folds, or the metadata column that holds them.",
         selects_samples=True,
-        python=False,
+        of="command",
     )
     group_column: str | None = option(
         None,
         "Metadata column (subject, study); the samples of each of its groups stay in one subset of every split.",
         "COLUMN",
-        python=False,
+        of="command",
     )
     batch_column: str | None = option(
         None,
         "Metadata column (study, run, plate) whose metrics are reported beside the pooled ones.",
         "COLUMN",
-        python=False,
+        of="command",
     )
     stratify: str | None = rare(
         None,
         "Metadata column whose classes (numbers: quintiles) are spread evenly over the subsets and folds.",
         "COLUMN",
-        python=False,
+        of="command",
     )
     test_size: float | None = option(
         None,
@@ -337,10 +337,9 @@ class TargetConfig:
         "Metadata column or columns to predict.",
         "COLUMN ...",
         aliases=("--target", "--target-column"),
-        searched=False,
-        python=False,
+        of="command",
     )
-    classifier: bool = option(False, "Treat a numeric column as classes.", searched=False, python=False)
+    classifier: bool = option(False, "Treat a numeric column as classes.", of="command")
     class_weights: tuple[str, ...] = option(
         (), "Weights of the classes in the loss: balanced, or one for each in the order of their names.", "W ..."
     )
@@ -351,8 +350,7 @@ class TargetConfig:
         None,
         "Metadata column whose categories have each their own zscore (with zscore-category).",
         "COLUMN",
-        searched=False,
-        python=False,
+        of="command",
     )
     loss_type: Loss = option("huber", "Loss of numeric targets.")
     loss_config: tuple[str, ...] = rare((), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ...")
@@ -383,13 +381,10 @@ class TargetConfig:
         "sequences too (kernel), extra trees (forest); unset: all, or deep where a loss or class weights ask for it.",
     )
     ensemble: bool = option(
-        False,
-        "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.",
-        searched=False,
-        python=False,
+        False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.", of="command"
     )
     rf_baseline: bool = option(
-        False, "Fit the baselines of `aam baselines` on the same splits for the report.", searched=False, python=False
+        False, "Fit the baselines of `aam baselines` on the same splits for the report.", of="command"
     )
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = rare(
         "val_loss", "What decides which epoch is best.", searched=False
@@ -483,15 +478,10 @@ class CovariateConfig:
         "Metadata columns of categories to read; empty or new ones are the category unknown.",
         "COLUMN ...",
         commas=True,
-        searched=False,
-        python=False,
+        of="command",
     )
     numeric_columns: tuple[str, ...] = option(
-        (),
-        "Metadata columns of numbers to read, standardized on training samples.",
-        "COLUMN ...",
-        searched=False,
-        python=False,
+        (), "Metadata columns of numbers to read, standardized on training samples.", "COLUMN ...", of="command"
     )
     categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.", ge=1)
     categorical_fusion: Literal["concat", "add", "gmu", "cross-attention", "perceiver"] = rare(
@@ -741,7 +731,7 @@ class TuneConfig(FineTuneConfig):
         omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction", "target_effective_batch_size"),
     )
     runtime: RunConfig = section(
-        RunConfig(), required=("output_dir",), omitted=("memory_snapshot", *names(RunConfig, of="one run"))
+        RunConfig(), required=("output_dir",), omitted=("memory_snapshot", *names(RunConfig, of="run"))
     )
     search: SearchConfig = section(SearchConfig())
 

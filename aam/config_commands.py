@@ -20,7 +20,7 @@ from aam.config import (
     TreeConfig,
     head_problems,
 )
-from aam.device.options import ObservedConfig, RuntimeConfig
+from aam.device.options import DeviceConfig, ObservedConfig, OutputConfig, RuntimeConfig
 from aam.encoders import shipped_encoders
 from aam.errors import shown
 from aam.options import broken, names, option, rare, section
@@ -30,7 +30,7 @@ PREDICTIONS = (".tsv", ".txt")
 
 
 @dataclass(frozen=True)
-class UnifracConfig(TreeConfig, ObservedConfig):
+class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
     table: Path | None = option(
@@ -60,14 +60,9 @@ class UnifracConfig(TreeConfig, ObservedConfig):
     stripe: str | None = rare(None, "I/N: compute the I-th of N equal parts of the matrix, to a .h5 file for --merge.")
     merge: tuple[Path, ...] = rare(
         (), "Join the files of --stripe into --output; takes no table and no tree.", "PATH ...",
-        reads=True,
+        reads=True
     )  # fmt: skip
     memory_limit: float = option(1.0, "Memory of the computation in GiB.", gt=0, memory="lower")
-    device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
-    threads: int | None = option(
-        None, "CPU threads; unset: all cores this process may use.", ge=1, aliases=("--num-threads",)
-    )
-    overwrite: bool = option(False, "Replace the output if it exists.")
 
     def problems(self) -> list[str]:
         """Return contradictions between the metric, the parts of a matrix and the files."""
@@ -161,7 +156,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
 
 
 @dataclass(frozen=True)
-class ExportConfig(ObservedConfig):
+class ExportConfig(OutputConfig):
     """Write a trained network for programs without aam: ONNX, or a program of torch.export."""
 
     model: Path | None = option(
@@ -176,7 +171,6 @@ class ExportConfig(ObservedConfig):
     part: Literal["model", "encoder"] | None = option(
         None, "Predictions of the targets, or vectors of samples and ASVs; unset: predictions where there are targets."
     )
-    overwrite: bool = option(False, "Replace the output if it exists.")
 
 
 @dataclass(frozen=True)
@@ -218,7 +212,7 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
 
 
 @dataclass(frozen=True)
-class ReportConfig(ObservedConfig):
+class ReportConfig(OutputConfig):
     """Show runs side by side on one page: metrics, paired differences to the first, options that differ, losses."""
 
     runs: tuple[Path, ...] = option(
@@ -236,7 +230,6 @@ class ReportConfig(ObservedConfig):
     group_column: str | None = option(
         None, "Metadata column whose groups the intervals resample; unset: that of the first run.", "COLUMN"
     )
-    overwrite: bool = option(False, "Replace the output if it exists.")
 
 
 @dataclass(frozen=True)
@@ -268,7 +261,7 @@ def _is_share(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class RfBaselineConfig(ObservedConfig):
+class RfBaselineConfig(OutputConfig):
     """Predict held-out samples with forests, linear models, nearest neighbours and trivial baselines."""
 
     data: StudyConfig = section(StudyConfig(), required=("table", "metadata"))
@@ -302,7 +295,6 @@ class RfBaselineConfig(ObservedConfig):
     seed: int = option(
         0, "Seed of the rarefaction, the split and the forests.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
     )
-    overwrite: bool = option(False, "Replace the output if it exists.")
 
     def problems(self) -> list[str]:
         """Return contradictions between the options that divide the samples, and targets that are covariates too."""
@@ -324,7 +316,7 @@ class RfBaselineConfig(ObservedConfig):
 
 
 @dataclass(frozen=True)
-class SimulateConfig(ObservedConfig):
+class SimulateConfig(OutputConfig):
     """A synthetic study"""
 
     output_dir: Path = option(
@@ -339,7 +331,6 @@ class SimulateConfig(ObservedConfig):
         0.0, "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives instead."
     )
     seed: int = option(0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
-    overwrite: bool = option(False, "Replace the output folder if it exists.")
 
 
 @dataclass(frozen=True)
@@ -369,14 +360,10 @@ class CompareConfig(ObservedConfig):
 
 
 @dataclass(frozen=True)
-class DoctorConfig(ObservedConfig):
+class DoctorConfig(DeviceConfig, ObservedConfig):
     """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
 
     output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(
-        None, "CPU threads; unset: all cores this process may use.", ge=1, aliases=("--num-threads",)
-    )
     compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
     activations: bool = option(
         False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
@@ -395,7 +382,7 @@ class ProfileConfig:
 
     what: Literal["step", "memory", "batch-size", "lr"] = option(
         "step", "Time by stage and operation; memory by stage; the largest batch that fits; the best learning rate.",
-        "{step,memory,batch-size,lr}", positional=True,
+        "{step,memory,batch-size,lr}", positional=True
     )  # fmt: skip
     steps: int = option(20, "Steps that are measured (lr: five times as many).", ge=1)
     rocprof: Path | None = rare(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", reads=True)
@@ -409,7 +396,7 @@ Case = Literal["pretrain", "nucleotide", "predict", "unifrac"]
 
 
 @dataclass(frozen=True)
-class BenchConfig(ObservedConfig):
+class BenchConfig(DeviceConfig, ObservedConfig):
     """Measure speed and memory on this device."""
 
     table: Path | None = option(
@@ -423,10 +410,6 @@ class BenchConfig(ObservedConfig):
     )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(
-        None, "CPU threads; unset: all cores this process may use.", ge=1, aliases=("--num-threads",)
-    )
 
     def problems(self) -> list[str]:
         """Return that a tree is named without its table, if it is."""

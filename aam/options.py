@@ -96,15 +96,15 @@ class About:
     changes : {"results", "last bits", "nothing"}
         What another value changes in a run that is resumed.
     searched : bool
-        Whether `aam tune` may try values of it.
+        Whether `aam tune` may try values of it, where it is not of a command.
     selects_samples : bool
         Whether it decides which samples are read, so that a file of options may not name it in vain.
-    python : bool
-        Whether it is a parameter of the estimators in Python.
     memory : str
         What to do with it where memory is full, such as "lower".
     of : str
-        The one purpose that it serves, such as "pretraining"; commands without the purpose omit it.
+        The one purpose that it serves: "studies" (several at once), "pretraining", a "run" with its processes and
+        checkpoints, or a "command" (what it reads and compares). Commands without the purpose omit it; estimators in
+        Python omit those of a run or a command.
     """
 
     help: str
@@ -123,7 +123,6 @@ class About:
     changes: typing.Literal["results", "last bits", "nothing"] = "results"
     searched: bool = True
     selects_samples: bool = False
-    python: bool = True
     memory: str = ""
     of: str = ""
 

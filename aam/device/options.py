@@ -17,18 +17,22 @@ class ObservedConfig:
         False,
         "Write memory.json and memory.png to the output: most memory of each stage.",
         changes="nothing",
-        python=False,
+        of="command",
     )
-    debug: bool = rare(False, "Show the traceback of an error.", changes="nothing", python=False)
+    debug: bool = rare(False, "Show the traceback of an error.", changes="nothing", of="command")
 
 
-@dataclass(frozen=True)
-class RuntimeConfig(ObservedConfig):
-    """Machine, precision and output"""
+@dataclass(frozen=True, kw_only=True)
+class OutputConfig(ObservedConfig):
+    """What any command that writes does with an earlier output"""
 
-    output_dir: Path | None = option(None, "Folder of the run; must not hold one already.", changes="nothing")
-    overwrite: bool = option(False, "Replace what stands at the output.", changes="nothing")
-    seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
+    overwrite: bool = option(False, "Replace the output if it exists.", changes="nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceConfig:
+    """Device and threads"""
+
     device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.", changes="last bits")
     threads: int | None = rare(
         None,
@@ -37,6 +41,14 @@ class RuntimeConfig(ObservedConfig):
         changes="last bits",
         aliases=("--num-threads",),
     )
+
+
+@dataclass(frozen=True)
+class RuntimeConfig(DeviceConfig, OutputConfig):
+    """Machine, precision and output"""
+
+    output_dir: Path | None = option(None, "Folder of the run; must not hold one already.", changes="nothing")
+    seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
     num_workers: int = rare(0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing")
     mixed_precision: Literal["auto", "none", "bf16", "fp16"] = rare(
         "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
@@ -69,13 +81,13 @@ class RuntimeConfig(ObservedConfig):
         False,
         "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.",
         changes="nothing",
-        python=False,
+        of="command",
     )
     use_expandable_segments: bool = rare(
         False,
         "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.",
         changes="nothing",
-        python=False,
+        of="command",
     )
     deterministic: bool = rare(
         False, "Only operations that give the same bits each time, also on a GPU; slower.", changes="last bits"
@@ -90,27 +102,23 @@ class ProcessConfig(RuntimeConfig):
         False,
         "One of several processes, one per device, that srun or torchrun started; DDP makes them train as one.",
         changes="last bits",
-        python=False,
-        of="one run",
+        of="run",
     )
     data_parallel: bool = option(
         False,
         "Start one process per visible GPU of this node; on CPU one for every --threads cores.",
         changes="last bits",
-        python=False,
-        of="one run",
+        of="run",
     )
     fsdp: bool = rare(
         False,
         "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.",
         changes="last bits",
-        python=False,
-        of="one run",
+        of="run",
     )
     fsdp_sharded_checkpoint: bool = rare(
         False,
         "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.",
         changes="last bits",
-        python=False,
-        of="one run",
+        of="run",
     )

@@ -18,36 +18,25 @@ class RunConfig(ProcessConfig):
         False,
         "Read and check all inputs, show what would be done with which samples, and leave the output as it is.",
         changes="nothing",
-        python=False,
+        of="command",
     )
     resume_from: str | None = option(
         None,
         "auto: go on from the newest checkpoint of --output-dir, if any; or the folder of one checkpoint.",
         changes="nothing",
-        python=False,
+        of="command",
     )
     checkpoint_minutes: float = rare(
-        10.0,
-        "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.",
-        ge=0,
-        changes="nothing",
-        python=False,
-        of="one run",
+        10.0, "Minutes between checkpoints; SIGTERM and SIGUSR2 save one too.", ge=0, changes="nothing", of="run"
     )
     keep_checkpoints: int = rare(
-        2,
-        "How many of the newest checkpoints are kept while the run lasts.",
-        ge=1,
-        changes="nothing",
-        python=False,
-        of="one run",
+        2, "How many of the newest checkpoints are kept while the run lasts.", ge=1, changes="nothing", of="run"
     )
     track: Literal["mlflow", "wandb"] | None = rare(
         None,
         "Give the metrics to MLflow or Weights & Biases too, in the folder of the run unless their variables say.",
         changes="nothing",
-        python=False,
-        of="one run",
+        of="run",
     )
 
     def problems(self) -> list[str]:

@@ -122,12 +122,12 @@ def search_space(config: FineTuneConfig, path: Path | None) -> tuple[Searched, .
             problems.add(f"{path}: {section!r} is no section that is searched; expected {shown(SECTIONS)}")
             continue
         for name, values in entries.items():
-            option = name.replace("-", "_")
+            option, part = name.replace("-", "_"), getattr(config, section)
             if option not in known[section]:
                 near = difflib.get_close_matches(option, known[section], n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"aam train --help-all lists those of {section}"
                 problems.add(f"{path}: [{section}] has no option {name!r}; {hint}")
-            elif option in names(getattr(config, section), searched=False):
+            elif option in (*names(part, searched=False), *names(part, of="command")):
                 problems.add(f"{path}: {name!r} changes what is compared, and cannot be searched; give it as an option")
             else:
                 problems.messages += _add(options, section, option, values)
