@@ -175,6 +175,12 @@ def test_a_model_of_another_version_is_refused(folder):
             assert "train again" in caught.value.problems[-1]
 
 
+def test_options_of_heads_that_are_gone_are_left_out(saved, folder):
+    heads = json.loads((folder / "model.json").read_text(encoding="utf-8"))["heads"]
+    rewrite(folder, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}})
+    assert load_model(folder, CPU).heads == saved.heads
+
+
 def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
     monkeypatch.setattr("aam.files.atomic.MAX_JSON", 100)
     with pytest.raises(InputError, match="larger than"):
