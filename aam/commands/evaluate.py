@@ -18,7 +18,7 @@ from aam.errors import InputError, shown
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import file_digest
-from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, given, to_dict
 from aam.predict.baseline_file import Provenance, check_provenance, split_digest
@@ -30,7 +30,7 @@ from aam.report.results import BaselineSource, evaluate_targets, write_results
 log = logging.getLogger("aam")
 
 OUTPUTS = (
-    RUN, "predictions.tsv", "metrics.json", "report.html", "figures/*.svg", "figures/[0-9]*-*/*.svg", *MEMORY,
+    RUN, "predictions.tsv", "metrics.json", "report.html", *FIGURES, *MEMORY,
 )  # fmt: skip
 
 

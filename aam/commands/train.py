@@ -19,6 +19,7 @@ from aam.encoders import model_folder
 from aam.engine.fit import RunPlan, run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.files.atomic import MANIFEST
+from aam.files.output_folder import FIGURES
 from aam.options import to_dict
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
@@ -86,7 +87,7 @@ def _outputs(config: FineTuneConfig) -> list[str]:
     model = ("model.json", "members.json")
     ensemble = [f"model/fold-*/{file}" for file in (MANIFEST, "*.safetensors", *model)]
     return [
-        "predictions.tsv", "report.html", "figures/*.svg", "figures/[0-9]*-*/*.svg",
+        "predictions.tsv", "report.html", *FIGURES,
         *(f"{folder}{name}" for folder in folders for name in ("split.tsv", VALIDATION)),
         *(name for folder in folders for name in training_outputs(folder, model)),
         *(ensemble if config.targets.ensemble else ()),

@@ -32,7 +32,7 @@ STORAGE, BEST, TRIALS, SPLIT = "trials.db", "best.toml", "trials", "split.tsv"
 
 OUTPUTS = [
     RUN, BEST, SPLIT, STORAGE, f"{STORAGE}-*", f"{TRIALS}/*/**", "trials.tsv", "importance.tsv", "tune.html",
-    "figures/*.svg",
+    "figures/*.svg", "figures/*.png",
 ]  # fmt: skip
 
 # Options that choose the split, which the file of the split replaces.

@@ -40,6 +40,9 @@ LIST = "outputs"
 # What ``--memory-profile`` adds.
 MEMORY = ("memory.json", "memory.png", "memory.pickle")
 
+# The figures of a report, and of each of its targets.
+FIGURES = tuple(f"figures/{name}.{kind}" for name in ("*", "[0-9]*-*/*") for kind in ("svg", "png"))
+
 LOCK = ".lock"
 
 HIDDEN = (LOCK, PARTIAL, REPLACED)
