@@ -20,9 +20,9 @@ from aam.device.platform import prepare_device
 from aam.device.process_group import process_group
 from aam.device.ranks import is_rank, rank_of
 from aam.engine.checkpoint import CheckpointManager, State, load, save
-from aam.engine.logger import METRICS, RunLogger, Tracking
+from aam.engine.logger import RunLogger, Tracking
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.engine.run import CHECKPOINTS, RunDirectory, describe
+from aam.engine.run import CHECKPOINTS, METRICS, RunDirectory, describe
 from aam.engine.signals import Signals
 from aam.engine.task import Task
 from aam.engine.trainer import Trainer, total_steps

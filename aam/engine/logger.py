@@ -17,7 +17,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from aam.engine.run import flatten
+from aam.engine.run import METRICS, flatten
 from aam.engine.terminal import ProgressBar
 from aam.errors import import_extra
 from aam.files.atomic import write_text
@@ -27,7 +27,6 @@ log = logging.getLogger("aam")
 
 Record = dict[str, Any]
 
-METRICS = "metrics.jsonl"
 # Metrics of an epoch that the terminal shows.
 SHOWN = ("train_loss", "val_loss", "val_mae", "val_r", "val_r2", "val_accuracy", "val_perplexity", "samples_per_s")
 

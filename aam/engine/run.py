@@ -38,6 +38,9 @@ IMAGE = "AAM_IMAGE"
 # Name in the directory of a run.
 CHECKPOINTS = "checkpoints"
 
+# What is logged of each step and epoch.
+METRICS = "metrics.jsonl"
+
 # What `aam explain` puts beside the report of a run; it explains that run and no later one.
 EXPLANATION = "explanation"
 
@@ -46,7 +49,7 @@ def training_outputs(folder: str = "", model: tuple[str, ...] = ("state.json",))
     """Return the names that training writes below `folder`; `model` are files of a model beside its tensors."""
     files = (MANIFEST, "*.safetensors", *model)
     return [
-        f"{folder}metrics.jsonl",
+        f"{folder}{METRICS}",
         f"{folder}tensorboard/events.out.tfevents.*",
         f"{folder}{CHECKPOINTS}/*step-*/*",
         *(f"{folder}{name}/{file}" for name in ("model", "last") for file in files),
@@ -296,11 +299,10 @@ class RunDirectory:
         return bool(self.resumed and (self.path / "metrics.json").is_file() and trained)
 
     def _has_models(self, folder: Path) -> bool:
-        """Return whether the models of a fold exist and are undamaged: without a network there are no last weights."""
+        """Return whether the models of a fold exist and are undamaged; what took no steps has no last weights."""
         try:
-            verify_manifest(folder / "model")
-            if (folder / "last").exists():
-                verify_manifest(folder / "last")
+            for name in ("last", "model") if (folder / METRICS).exists() else ("model",):
+                verify_manifest(folder / name)
         except InputError as error:
             if (folder / "model").exists():
                 log.warning("%s; trained again", "; ".join(error.problems))
