@@ -15,7 +15,7 @@ import tyro
 from aam.config import ALIASES, PLURALS, PretrainConfig
 from aam.config_studies import with_studies
 from aam.errors import InputError, shown
-from aam.options import Range, options_of, read_config, without_none, without_omitted
+from aam.options import Range, options_of, read_config, without_none, without_omitted, writer_of
 
 log = logging.getLogger("aam")
 
@@ -44,7 +44,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     if problems:
         raise InputError(*problems)
     if config_file is not None:
-        default = _from_file(config_file, default)
+        default = _from_file(config_file, default, command)
     help_short = "--help" in words or "-h" in words
     if not help_short and "--help-all" not in words and (problems := _without_values(words, default)):
         raise InputError(*problems)
@@ -64,15 +64,25 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     return _real(default, parsed)  # type: ignore[no-any-return]
 
 
-def _from_file(path: Path, usual: Config) -> Config:
-    """Return the options of a file, as in `usual` where the command has them not; which these are is logged.
+def _from_file(path: Path, usual: Config, command: str) -> Config:
+    """Return the options of a file, as in `usual` where the `command` has them not; which these are is logged.
 
     Raises
     ------
     InputError
-        What is wrong with the file, and each option that says which samples are read and that the command has not.
+        What is wrong with the file, or which other command wrote it, and each option that says which samples are read
+        and that the command has not.
     """
-    read = read_config(path, usual, with_studies if isinstance(usual, PretrainConfig) else None)
+    try:
+        read = read_config(path, usual, with_studies if isinstance(usual, PretrainConfig) else None)
+    except InputError as error:
+        writer = writer_of(path)
+        if len(error.problems) == 1 or writer in ("", command.rpartition(" ")[2]):
+            raise
+        raise InputError(
+            f"{path}: written by `aam {writer}`, and holds {len(error.problems)} options that `{command}` does not "
+            f"have; pass the run.json of `{command}`, or its options in TOML"
+        ) from None
     config, left_out = without_omitted(read, usual)
     problems = [
         f"{path}: {name} is {shown(value) if isinstance(value, tuple) else value}, and this command has no such "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
+from aam.config import NO_TREE, FineTuneConfig, PretrainConfig, TrainConfig
 from aam.contradictions import check_command
 from aam.data.loader import Loader
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
@@ -72,7 +72,9 @@ def options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, A
     values = {**vars(config.data), "pretrained_encoder": None if encoder is None else model_folder(encoder)}
     values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
     values |= {f"tree {number}": Path(tree) for number, tree in enumerate(config.data.trees, 1) if tree != NO_TREE}
+    # What others decide is decided anew: 0 epochs, where the network has no part, is no value of the option.
     options = to_dict(config)
+    options["train"]["epochs"] = config.train.epochs or TrainConfig().epochs
     if command == "pretrain":
         options = {name: options[name] for name in to_dict(PretrainConfig())}
     return options, {name: path for name, path in values.items() if isinstance(path, Path)}

@@ -132,12 +132,17 @@ def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study,
         assert json.loads((folder / "run.json").read_text())["command"] == name
         (folder / "notes.txt").write_text("mine")
         assert main([*words.split(), "--output-dir", str(folder)]) == 2
+        assert "--resume-from" not in capsys.readouterr().err, name
         assert main([*words.split(), "--output-dir", str(folder), "--overwrite"]) == 0
         assert unlisted(folder) == {"notes.txt"}, name
     capsys.readouterr()
     words = f"evaluate --predictions {tmp_path}/evaluate/predictions.tsv --metadata {study}/metadata.tsv --overwrite"
     assert main([*words.split(), "--output-dir", str(tmp_path / "evaluate")]) == 2
     assert "--overwrite would delete what is read" in capsys.readouterr().err
+
+
+def test_a_run_without_a_network_can_be_repeated_by_its_run_json(run, tmp_path):
+    assert main(["train", "--config", f"{run}/run.json", "--output-dir", str(tmp_path / "again"), "--dry-run"]) == 0
 
 
 def test_a_single_file_does_not_replace_what_is_read(study, tmp_path, capsys):
