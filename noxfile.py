@@ -6,6 +6,7 @@ bounds are read from pyproject.toml. The variables TORCH and TORCH_INDEX choose 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -114,6 +115,27 @@ def minimums(session: nox.Session) -> None:
             pins.append(f"{requirement.name}=={lowest}")
     session.install(*pins, "--editable", ".[test]")
     session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def qiime2(session: nox.Session) -> None:
+    """Run the tests of plugins/q2-aam in the framework of QIIME 2; ``-- FOLDER`` holds its wheels.
+
+    What aam needs is taken from the environment that runs nox where aam is installed, such as .venv.
+    """
+    wheels = sorted(map(str, Path(session.posargs[0] if session.posargs else ".").glob("*.whl")))
+    if not wheels:
+        session.skip("no wheels of qiime2 and q2-types: nox -s qiime2 -- FOLDER")
+    python = sys.executable if importlib.util.find_spec("aam") else environment(session)
+    (purelib,) = Path(python).parents[1].glob("lib/python*/site-packages")
+    (site_packages,) = Path(session.virtualenv.location).glob("lib/python*/site-packages")
+    (site_packages / "aam.pth").write_text(f"{purelib}\n{ROOT}\n{ROOT / 'plugins' / 'q2-aam'}\n", encoding="utf-8")
+    session.install(
+        "rachis", "decorator", "ijson", "tqdm", "pyhmmer", "scikit-bio", "pandas<3", "setuptools<81", "pytest"
+    )
+    session.install("--no-deps", *wheels)
+    session.chdir("plugins/q2-aam")
+    session.run("python", "-m", "pytest", *session.posargs[1:])
 
 
 @nox.session(venv_backend="none")

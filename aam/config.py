@@ -1,13 +1,17 @@
-"""Every option of pretraining and training, its default and its help text."""
+"""The options of pretraining, training and tuning, and beside each section the rules that hold between them."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
+from aam.encoders import shipped_encoders
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.options import option, rare, section
+from aam.errors import InputError, shown
+from aam.options import broken, names, option, pairs, rare, section, spelled
 
 UnifracMetric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
 Metric = Literal[UnifracMetric, "faith_pd"]
@@ -21,25 +25,11 @@ FurtherTarget = Literal["bray-curtis", "jaccard", "faith-pd", "taxonomy"]
 MATRIX_SUFFIXES = (".npy", ".h5", ".tsv", ".csv", ".qza")
 FAITH_PD_SUFFIXES = (".tsv", ".qza")
 
-# Spellings of other programs and of earlier versions, and the options that they mean.
-ALIASES = {
-    "--random-seed": "--seed",
-    "--learning-rate": "--lr",
-    "--target": "--metadata-column",
-    "--target-column": "--metadata-column",
-    "--num-epochs": "--epochs",
-    "--max-epochs": "--epochs",
-    "--rarefaction-depth": "--rarefy-depth",
-    "--sampling-depth": "--rarefy-depth",
-    "--num-threads": "--threads",
-}
-
-# Options of commands that read one file, and what they are called where a command takes several.
-PLURALS = {"--table": "--tables", "--tree": "--trees"}
-
-
 # Columns of predictions.tsv that are no target.
 RESERVED = ("sample-id", "fold", "subset", "note")
+
+# Losses by which only the network learns.
+UNBLENDED_LOSSES = {"quantile", "asymmetric"}
 
 # In the place of a tree.
 NO_TREE = "none"
@@ -55,14 +45,14 @@ PREDICTION_PASSES = 4
 class TableFormat:
     """How a table is written"""
 
-    transpose: bool = option(False, "Samples are the rows of the table, as DADA2 writes it.", rare=True)
+    transpose: bool = rare(False, "Samples are the rows of the table, as DADA2 writes it.")
 
 
 @dataclass(frozen=True)
 class MetadataFormat:
     """How metadata is written"""
 
-    decimal: Literal[".", ","] = option(".", "Decimal mark of numbers in the metadata.", rare=True)
+    decimal: Literal[".", ","] = rare(".", "Decimal mark of numbers in the metadata.")
 
 
 @dataclass(frozen=True)
@@ -70,20 +60,26 @@ class TreeConfig(TableFormat):
     """Table, tree and the distance between samples"""
 
     table: Path | None = option(
-        None, "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.", reads=True
+        None,
+        "Feature table: .biom (HDF5 or JSON), .qza FeatureTable[Frequency] or .tsv.",
+        reads=True,
+        selects_samples=True,
+        of="command",
     )
     tree: Path | None = option(
-        None, "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.", reads=True
+        None,
+        "Rooted phylogeny of the ASVs (Newick or .qza); a model learns without it too.",
+        reads=True,
+        selects_samples=True,
+        of="command",
     )
     unifrac_metric: Metric = option("unifrac", "UniFrac distance, or Faith PD (faith_pd).")
-    alpha: float = option(0.5, "Exponent of generalized UniFrac.", rare=True, ge=0, le=1)
-    root_length: RootLength = option(
-        "include", "Count the root's own branch, as scikit-bio does and ssu does not.", rare=True
-    )
+    alpha: float = rare(0.5, "Exponent of generalized UniFrac.", ge=0, le=1)
+    root_length: RootLength = rare("include", "Count the root's own branch, as scikit-bio does and ssu does not.")
     missing_tips: Missing = option(
         "error", "Features without a tip: refuse, or leave them out of UniFrac (they remain inputs of the model)."
     )
-    midpoint_root: bool = option(False, "Root the tree at its midpoint first.")
+    midpoint_root: bool = rare(False, "Root the tree at its midpoint first.")
 
 
 @dataclass(frozen=True)
@@ -93,33 +89,47 @@ class StudyConfig(TreeConfig, MetadataFormat):
     sequences: Path | None = option(
         None, "Sequences of the features (FASTA or .qza) when their ids are not DNA.", reads=True
     )
-    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).", reads=True)
-    unifrac_matrix: Path | None = option(
+    metadata: Path | None = option(None, "Sample metadata (QIIME 2 TSV).", reads=True, of="command")
+    unifrac_matrix: Path | None = rare(
         None, "Precomputed distances with ids (.h5, .npy, .tsv, .csv, .qza) instead of a tree.", reads=True
     )
     rarefy_depth: int | None = option(
         None,
         "Reads per sample; unset: the largest, from 500 on, that keeps 90 % of all samples and of each class.",
         ge=1,
+        aliases=("--rarefaction-depth", "--sampling-depth"),
     )
     missing: Missing = option("error", "Samples without metadata or with a missing target: refuse or leave out.")
-    split: Path | None = option(None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.", reads=True)
-    split_column: str | None = option(None, "Metadata column that holds the folds.", metavar="COLUMN")
-    test_fold: str | None = option(None, "Value of --split-column whose samples are the test subset.", metavar="FOLD")
-    cv: str | None = option(None, "Cross-validate: a number of folds, or the metadata column that holds them.")
+    split: Path | None = option(
+        None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.", reads=True, of="command"
+    )
+    split_column: str | None = option(None, "Metadata column that holds the folds.", "COLUMN", of="command")
+    test_fold: str | None = option(
+        None, "Value of --split-column whose samples are the test subset.", "FOLD", of="command"
+    )
+    cv: str | None = option(
+        None,
+        "Cross-validate: a number of folds, or the metadata column that holds them.",
+        selects_samples=True,
+        of="command",
+    )
     group_column: str | None = option(
         None,
         "Metadata column (subject, study); the samples of each of its groups stay in one subset of every split.",
-        metavar="COLUMN",
+        "COLUMN",
+        of="command",
     )
     batch_column: str | None = option(
-        None, "Metadata column (study, run, plate) whose metrics are reported beside the pooled ones.", metavar="COLUMN"
+        None,
+        "Metadata column (study, run, plate) whose metrics are reported beside the pooled ones.",
+        "COLUMN",
+        of="command",
     )
-    stratify: str | None = option(
+    stratify: str | None = rare(
         None,
         "Metadata column whose classes (numbers: quintiles) are spread evenly over the subsets and folds.",
-        rare=True,
-        metavar="COLUMN",
+        "COLUMN",
+        of="command",
     )
     test_size: float | None = option(
         None,
@@ -130,68 +140,120 @@ class StudyConfig(TreeConfig, MetadataFormat):
     )
     validation_size: float = option(0.15, "Share of the training groups that early stopping looks at.", ge=0, le=1)
 
+    def problems(self) -> list[str]:
+        """Return which options that choose the split contradict each other."""
+        chosen = {"--split": self.split, "--split-column": self.split_column, "--cv": self.cv}
+        given = " and ".join(name for name, value in chosen.items() if value is not None)
+        rules = {
+            f"--cv is {self.cv}, expected 2 or more folds, or a metadata column": (
+                self.cv is not None and self.cv.isdigit() and int(self.cv) < 2
+            ),
+            f"{given} all choose the split; give one of them": " and " in given,
+            f"--test-size is {self.test_size}, and {given} chooses the test samples; leave it out": (
+                given != "" and bool(self.test_size)
+            ),
+            "--split-column and --test-fold need each other": (self.split_column is None) != (self.test_fold is None),
+            "--tree and --unifrac-matrix: both given; distances come from one of them": (
+                self.has_tree and self.unifrac_matrix is not None
+            ),
+        }
+        return broken(rules)
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether a tree is named."""
+        return self.tree is not None
+
 
 @dataclass(frozen=True)
 class DataConfig(StudyConfig):
     """Table, tree, metadata, splits and the ASVs that are read"""
 
     tables: tuple[Path, ...] = option(
-        (), "Feature table, or one for each of several studies: .biom, .qza or .tsv.", metavar="TABLE ...", reads=True
+        (),
+        "Feature table, or one for each of several studies: .biom, .qza or .tsv.",
+        "TABLE ...",
+        reads=True,
+        aliases=("--table",),
+        selects_samples=True,
+        of="studies",
     )
     trees: tuple[str, ...] = option(
         (),
         "Rooted phylogeny (Newick or .qza) of each table in its order, or none; without any, no UniFrac is learned.",
-        metavar="TREE ...",
+        "TREE ...",
+        aliases=("--tree",),
+        selects_samples=True,
+        of="studies",
     )
     hold_out_study: tuple[str, ...] = option(
         (),
         "Of several studies, those held out as the test subset: their --study-names, or names of files or folders.",
-        metavar="NAME ...",
+        "NAME ...",
+        selects_samples=True,
+        of="studies",
     )
-    study_names: tuple[str, ...] = option(
-        (), "Name of each of several studies; unset: that of its table or folder.", rare=True, metavar="NAME ..."
+    study_names: tuple[str, ...] = rare(
+        (), "Name of each of several studies; unset: that of its table or folder.", "NAME ...", of="studies"
     )
     targets: tuple[FurtherTarget, ...] = option(
         (),
         "What is learned beside UniFrac (--penalty 0: instead of it): distances of shares or presence of ASVs, Faith "
         "PD of a sample on its tree, taxa of ASVs.",
+        of="studies",
     )
     taxonomy: tuple[Path, ...] = option(
         (),
         "Taxonomy of the ASVs for --targets taxonomy: .qza, or TSV with Feature ID and Taxon; one file or several.",
-        metavar="PATH ...",
+        "PATH ...",
         reads=True,
+        of="studies",
     )
-    reference_tree: Path | None = option(
+    reference_tree: Path | None = rare(
         None,
         "Tree whose tips are sequences: samples are read by their branches on it, and by their 8-mers, too.",
-        rare=True,
-        metavar="TREE",
+        "TREE",
         reads=True,
+        of="pretraining",
     )
     trim: bool = option(False, "Cut ASVs to --max-bp and merge those that become identical.")
-    token_limit: int = option(1024, "Most ASVs of a sample that the model reads.", ge=1)
-    asv_sampling: Literal["abundance", "random", "first"] = option(
+    token_limit: int = rare(1024, "Most ASVs of a sample that the model reads.", ge=1, memory="lower")
+    asv_sampling: Literal["abundance", "random", "first"] = rare(
         "abundance", "Which ASVs are read when a sample has more than --token-limit."
     )
+
+    def problems(self) -> list[str]:
+        """Return contradictions of the split, and columns that are asked for without metadata."""
+        folds = None if self.cv is None or self.cv.isdigit() else self.cv
+        columns = (self.split_column, folds, self.group_column, self.batch_column, self.stratify)
+        asked = shown(dict.fromkeys(column for column in columns if column is not None))
+        rule = {f"--metadata: not given, but columns {asked} are asked for": self.metadata is None and asked != ""}
+        return [*super().problems(), *broken(rule)]
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether a tree is named, of one table or of several."""
+        return self.tree is not None or any(tree != NO_TREE for tree in self.trees)
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Sizes of the network; everything else is derived from them"""
 
-    asv_stem: Literal["patch", "nucleotide"] = option("patch", "One token per patch of bases, or per base.")
-    patch_size: int = option(5, "Bases per token of the patch stem.", rare=True, ge=1)
+    asv_stem: Literal["patch", "nucleotide"] = rare(
+        "patch", "One token per patch of bases, or per base.", of="pretraining"
+    )
+    patch_size: int = rare(5, "Bases per token of the patch stem.", ge=1, of="pretraining")
     embedding_dim: int = option(96, "Width of every vector.", ge=1)
     attention_layers: int = option(2, "Transformer layers of the ASV encoder, and again of the sample encoder.", ge=1)
     attention_heads: int = option(4, "Attention heads per layer; divides --embedding-dim.", ge=1)
-    dropout: float = option(0.0, "Dropout after attention and feed-forward layers.", rare=True, ge=0, le=1)
+    dropout: float = rare(0.0, "Dropout after attention and feed-forward layers.", ge=0, le=1)
     max_bp: int | None = option(
         None, "Longest ASV in nucleotides; a longer one is an error unless --trim; unset: that of the table.", ge=1
     )
-    count_embedding: bool = option(True, "Read abundances; without it only presence is read.")
-    count_embedding_method: Literal["add", "concat", "film"] = option(
-        "add", "How the embedded count joins the ASV vector.", rare=True
+    count_embedding: bool = rare(True, "Read abundances; without it only presence is read.")
+    count_embedding_method: Literal["add", "concat", "film"] = rare(
+        "add", "How the embedded count joins the ASV vector."
     )
 
     @property
@@ -209,6 +271,15 @@ class ModelConfig:
         """Width of each attention head."""
         return self.embedding_dim // self.attention_heads
 
+    def problems(self) -> list[str]:
+        """Return why a network of this width cannot have so many attention heads, if it cannot."""
+        return head_problems(self.embedding_dim, self.attention_heads)
+
+
+def head_problems(width: int, heads: int, option: str = "--attention-heads") -> list[str]:
+    """Return why vectors of this width cannot be divided among attention heads, if they cannot."""
+    return broken({f"--embedding-dim {width} is not divisible by {option} {heads}": heads > 0 and width % heads > 0})
+
 
 @dataclass(frozen=True)
 class TrainConfig(TrainingOptions):
@@ -218,35 +289,42 @@ class TrainConfig(TrainingOptions):
         None,
         "Encoder to start from: model folder of `aam pretrain`, the folder of its folds, or a name of `aam models`.",
         reads=True,
-        shipped=True,
+        shipped=shipped_encoders,
     )
     freeze_asvs: bool = rare(
-        False, "Do not train the ASV encoder: the vectors of all ASVs are computed once, at the start."
+        False,
+        "Do not train the ASV encoder: the vectors of all ASVs are computed once, at the start.",
+        of="pretraining",
     )
-    shallow_draws: float = option(
+    shallow_draws: float = rare(
         0.5,
         "Share of the training draws of fewer reads than the depth, down to a quarter (needs a tree).",
-        rare=True,
         ge=0,
         le=1,
+        of="pretraining",
     )
     asv_dropout: float = rare(
-        0.0, "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).", ge=0, lt=1
+        0.0,
+        "Share of a sample's ASVs that training leaves out of its input (not of UniFrac).",
+        ge=0,
+        lt=1,
+        of="pretraining",
     )
-    penalty: float = option(1.0, "Weight of the UniFrac loss.", ge=0)
-    targets_penalty: float = option(1.0, "Weight of the loss of each of --targets.", ge=0)
-    nuc_penalty: float = option(1.0, "Weight of the masked-nucleotide loss.", ge=0)
-    count_penalty: float = option(1.0, "Weight of the masked-count loss.", ge=0)
-    nuc_mask_ratio: float = option(0.15, "Share of an ASV's bases that are masked.", ge=0, le=1)
-    nuc_mask_strategy: Literal["random", "span", "patch"] = option("random", "Mask single bases, spans, or patches.")
+    penalty: float = rare(1.0, "Weight of the UniFrac loss.", ge=0)
+    targets_penalty: float = option(1.0, "Weight of the loss of each of --targets.", ge=0, of="pretraining")
+    nuc_penalty: float = rare(1.0, "Weight of the masked-nucleotide loss.", ge=0)
+    count_penalty: float = rare(1.0, "Weight of the masked-count loss.", ge=0)
+    nuc_mask_ratio: float = rare(0.15, "Share of an ASV's bases that are masked.", ge=0, le=1)
+    nuc_mask_strategy: Literal["random", "span", "patch"] = rare("random", "Mask single bases, spans, or patches.")
     nuc_mask_asvs: float = rare(
         0.25,
         "Share of a batch's ASVs of which a masked copy is read; the UniFrac loss reads whole sequences.",
         ge=0,
         le=1,
+        of="pretraining",
     )
-    count_mask_ratio: float = option(
-        0.15, "Share of a sample's ASVs whose count is withheld and predicted.", rare=True, ge=0, le=1
+    count_mask_ratio: float = rare(
+        0.15, "Share of a sample's ASVs whose count is withheld and predicted.", ge=0, le=1, of="pretraining"
     )
 
 
@@ -254,52 +332,62 @@ class TrainConfig(TrainingOptions):
 class TargetConfig:
     """What `aam train` predicts"""
 
-    metadata_column: tuple[str, ...] = option((), "Metadata column or columns to predict.", metavar="COLUMN ...")
-    classifier: bool = option(False, "Treat a numeric column as classes.")
-    class_weights: tuple[str, ...] = option(
+    metadata_column: tuple[str, ...] = option(
         (),
-        "Weights of the classes in the loss: balanced, or one for each in the order of their names.",
-        metavar="W ...",
+        "Metadata column or columns to predict.",
+        "COLUMN ...",
+        aliases=("--target", "--target-column"),
+        of="command",
+    )
+    classifier: bool = option(False, "Treat a numeric column as classes.", of="command")
+    class_weights: tuple[str, ...] = option(
+        (), "Weights of the classes in the loss: balanced, or one for each in the order of their names.", "W ..."
     )
     target_transform: Transform = option(
         "zscore", "Scale on which a numeric target is learned; outputs are in the column's own units."
     )
-    normalize_by: str | None = option(
-        None, "Metadata column whose categories have each their own zscore (with zscore-category).", metavar="COLUMN"
+    normalize_by: str | None = rare(
+        None,
+        "Metadata column whose categories have each their own zscore (with zscore-category).",
+        "COLUMN",
+        of="command",
     )
     loss_type: Loss = option("huber", "Loss of numeric targets.")
     loss_config: tuple[str, ...] = rare((), "Losses of single numeric columns; or as JSON.", "COLUMN=TYPE ...")
     quantiles: tuple[float, ...] = rare(
-        (0.05, 0.5, 0.95), "Levels of the quantile loss, ascending; 0.5, the median, is the prediction.", "Q ..."
+        (0.05, 0.5, 0.95),
+        "Levels of the quantile loss, ascending; 0.5, the median, is the prediction.",
+        "Q ...",
+        commas=True,
     )
-    over_penalty: float = option(1.0, "Weight of what is predicted too high, by the asymmetric loss.", rare=True, ge=0)
-    under_penalty: float = option(1.0, "Weight of what is predicted too low, by the asymmetric loss.", rare=True, ge=0)
-    target_penalty: float = option(1.0, "Weight of the target loss.", ge=0)
+    over_penalty: float = rare(1.0, "Weight of what is predicted too high, by the asymmetric loss.", ge=0)
+    under_penalty: float = rare(1.0, "Weight of what is predicted too low, by the asymmetric loss.", ge=0)
+    target_penalty: float = rare(1.0, "Weight of the target loss.", ge=0)
     categorical_loss_weights: tuple[str, ...] = rare(
         (), "Weights of samples in the target loss: balanced, or one for each category; or as JSON.", "CATEGORY=W ..."
     )
     categorical_loss_weight_column: str | None = rare(
         None, "Metadata column of these categories; unset: the first of --categorical-columns.", "COLUMN"
     )
-    out_dim: int | None = rare(None, "Numbers that the target heads give: derived, and checked where given.", ge=1)
+    out_dim: int | None = rare(
+        None, "Numbers that the target heads give: derived, and checked where given.", ge=1, searched=False
+    )
     count_prediction: bool = rare(False, "Predict withheld counts too, with the weight --count-penalty.")
-    label_share: float = rare(
-        1.0, "Share of the training samples whose labels are used, to learn what more labels would bring.", gt=0, le=1
-    )
     freeze_base: bool = option(False, "Train only the new heads; ASV vectors are then computed once.")
-    unfreeze_epochs: int = rare(
-        0, "Epochs of the new heads alone, then as many with the sample encoder; 0: none.", ge=0
-    )
-    val_prediction_passes: int = option(PREDICTION_PASSES, "Rarefactions averaged for each held-out prediction.", ge=1)
+    val_prediction_passes: int = rare(PREDICTION_PASSES, "Rarefactions averaged for each held-out prediction.", ge=1)
     members: tuple[Member, ...] = option(
         (),
         "What predicts together: the network (deep), linear models of which ASVs are present (presence) and of their "
         "sequences too (kernel), extra trees (forest); unset: all, or deep where a loss or class weights ask for it.",
     )
-    ensemble: bool = option(False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.")
-    rf_baseline: bool = option(False, "Fit the baselines of `aam baselines` on the same splits for the report.")
-    best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = option(
-        "val_loss", "What decides which epoch is best."
+    ensemble: bool = option(
+        False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.", of="command"
+    )
+    rf_baseline: bool = option(
+        False, "Fit the baselines of `aam baselines` on the same splits for the report.", of="command"
+    )
+    best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = rare(
+        "val_loss", "What decides which epoch is best.", searched=False
     )
 
     @property
@@ -307,12 +395,65 @@ class TargetConfig:
         """Whether the network is one of the members; where it is not, it is neither trained nor run."""
         return not self.members or "deep" in self.members
 
+    @property
+    def losses(self) -> set[str]:
+        """The losses that the numeric columns are asked to have."""
+        try:
+            return {self.loss_type, *pairs(self.loss_config, "--loss-config").values()}
+        except InputError:
+            return {self.loss_type}
+
+    @property
+    def default_members(self) -> tuple[Member, ...]:
+        """What predicts together unless ``--members`` says it: all, or the network alone where only it can."""
+        return ("deep",) if UNBLENDED_LOSSES & self.losses or self.class_weights else get_args(Member)
+
+    def problems(self) -> list[str]:
+        """Return which options of the targets others, or they themselves, leave without meaning."""
+        reserved = set(RESERVED) & set(self.metadata_column)
+        levels = self.quantiles
+        ascending = len(levels) > 1 and list(levels) == sorted(set(levels)) and levels[0] > 0 and levels[-1] < 1
+        blended = bool(set(self.members) - {"deep"})
+        rules = {
+            f"--metadata-column: {shown(sorted(reserved))} cannot be told from columns of predictions.tsv": (
+                bool(reserved)
+            ),
+            f"--quantiles is {shown(levels, 20)}, expected two or more ascending numbers inside (0, 1), one of them "
+            "0.5": not (ascending and 0.5 in levels),
+            f"--quantiles is {shown(levels, 20)}, and no column has the loss quantile": (
+                levels != TargetConfig().quantiles and "quantile" not in self.losses
+            ),
+            f"--members is {shown(self.members)}, expected {', '.join(get_args(Member))}, each once at most": (
+                len(set(self.members)) < len(self.members)
+            ),
+            "--members: the losses quantile and asymmetric have no blend with others than deep": (
+                blended and bool(UNBLENDED_LOSSES & self.losses)
+            ),
+            "--members and --class-weights: the weights would count for the network only; take one of them": (
+                blended and bool(self.class_weights)
+            ),
+            "--categorical-loss-weight-column: no --categorical-loss-weights to go with it": (
+                self.categorical_loss_weight_column is not None and not self.categorical_loss_weights
+            ),
+        }
+        return broken(rules)
+
+    def class_weight_problems(self, classes: int) -> list[str]:
+        """Return why ``--class-weights`` have no effect on a model of so many `classes` columns, if they have none."""
+        problem = (
+            f"--class-weights is {' '.join(self.class_weights)}, and no column to predict has classes; leave it out, "
+            "or pass --classifier to take numbers as classes"
+        )
+        return broken({problem: bool(self.class_weights) and not classes})
+
 
 @dataclass(frozen=True)
 class RegressorConfig:
     """Shape of the target heads"""
 
-    regressor_hidden_dims: tuple[int, ...] = rare((), "Widths of hidden layers; unset: --embedding-dim.", "D ...", ge=1)
+    regressor_hidden_dims: tuple[int, ...] = rare(
+        (), "Widths of hidden layers; unset: --embedding-dim.", "D ...", ge=1, commas=True
+    )
     regressor_dropout: float = rare(0.0, "Dropout after the hidden layers.", ge=0, lt=1)
     residual_regression_head: bool = rare(True, "Hidden layers correct a linear model; without it, they feed it.")
     target_layer_norm: bool = rare(False, "LayerNorm of what the linear model reads.")
@@ -322,16 +463,25 @@ class RegressorConfig:
     )
     learnable_output_scale: bool = rare(False, "A learned factor and offset of each numeric output, from 1 and 0.")
 
+    def problems(self) -> list[str]:
+        """Return that two options bound the predictions, if they do."""
+        both = self.bounded_targets and self.output_activation != "none"
+        return broken({"--bounded-targets and --output-activation: both given; choose one": both})
+
 
 @dataclass(frozen=True)
 class CovariateConfig:
     """Metadata columns that the model reads beside the ASVs"""
 
     categorical_columns: tuple[str, ...] = option(
-        (), "Metadata columns of categories to read; empty or new ones are the category unknown.", metavar="COLUMN ..."
+        (),
+        "Metadata columns of categories to read; empty or new ones are the category unknown.",
+        "COLUMN ...",
+        commas=True,
+        of="command",
     )
     numeric_columns: tuple[str, ...] = option(
-        (), "Metadata columns of numbers to read, standardized on training samples.", metavar="COLUMN ..."
+        (), "Metadata columns of numbers to read, standardized on training samples.", "COLUMN ...", of="command"
     )
     categorical_embed_dim: int = rare(16, "Width of the vector of each covariate.", ge=1)
     categorical_fusion: Literal["concat", "add", "gmu", "cross-attention", "perceiver"] = rare(
@@ -341,17 +491,32 @@ class CovariateConfig:
     perceiver_num_latents: int = rare(8, "Latent vectors of the perceiver.", ge=1)
     perceiver_num_layers: int = rare(2, "Layers of the perceiver.", ge=1)
     conditional_output_scaling: tuple[str, ...] = rare(
-        (), "Of --categorical-columns, those that have a factor and an offset of outputs by category.", "COLUMN ..."
-    )
-    categorical_dropout: float = rare(
-        0.1, "Share of covariates that training hides, so that unknown is learned.", ge=0, lt=1
+        (),
+        "Of --categorical-columns, those that have a factor and an offset of outputs by category.",
+        "COLUMN ...",
+        commas=True,
     )
     categorical_lr: float | None = rare(None, "Peak learning rate of what reads covariates; unset: --lr.", gt=0)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        return self.categorical_columns + self.numeric_columns
 
-# Options of tables, and of their training, that pretraining alone takes.
-OF_PRETRAINING = ("tables", "trees", "hold_out_study", "study_names", "targets", "taxonomy")
-TRAINED_BEFORE = ("targets_penalty",)
+    def problems(self) -> list[str]:
+        """Return columns that cannot be read as asked, and options without a column."""
+        columns = self.columns
+        unread = [name for name in self.conditional_output_scaling if name not in self.categorical_columns]
+        rules = {
+            f"--categorical-columns, --numeric-columns: {shown(columns)} names a column twice": (
+                len(set(columns)) < len(columns)
+            ),
+            f"--conditional-output-scaling names {shown(unread)}, expected some of --categorical-columns": unread != [],
+            f"--categorical-fusion is {self.categorical_fusion}, and no covariate is named": (
+                not columns and self != CovariateConfig()
+            ),
+        }
+        return broken(rules)
 
 
 @dataclass(frozen=True)
@@ -360,8 +525,8 @@ class PretrainConfig:
 
     data: DataConfig = section(DataConfig(), required=("tables",), omitted=("table", "tree"))
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig())
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",))
+    train: TrainConfig = section(TrainConfig(), omitted=("momentum",))
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("memory_snapshot",))
 
     def __post_init__(self) -> None:
         """Take the table and tree of a saved run or of a file that names one of each."""
@@ -380,17 +545,203 @@ class PretrainConfig:
             data = replace(data, table=data.tables[0], tree=tree, tables=(), trees=(), study_names=())
         return FineTuneConfig(data=data, model=self.model, train=self.train, runtime=self.runtime)
 
+    def problems(self) -> list[str]:
+        """Return the contradictions between the studies and the targets that an encoder is to learn from."""
+        return [*resume_problems(self.data, self.runtime), *trim_problems(self.data, self.model, self.train),
+                *self._study_problems(), *self._target_problems(), *self._loss_problems()]  # fmt: skip
+
+    def _study_problems(self) -> list[str]:
+        """Return why several tables cannot be pretrained on together, if they cannot."""
+        data = self.data
+        trees, tables, several = data.trees, data.tables, len(data.tables) > 1
+        of_one = ("metadata", "sequences", "unifrac_matrix", "split", "split_column", "cv", "group_column")
+        unused = [spelled(name) for name in of_one if getattr(data, name) is not None]
+        twice = [path for path, times in Counter(path.resolve() for path in tables).items() if times > 1]
+        unnamed = [name for name in data.study_names if not name.strip() or len(name.splitlines()) > 1]
+        missing_trees = [tree for tree in trees if tree != NO_TREE and not Path(tree).is_file()]
+        rules = {
+            f"--trees: {shown(missing_trees)}: no such file, and not {NO_TREE}": missing_trees != [],
+            f"--trees: {len(trees)} for {len(tables)} tables; give one for each, or {NO_TREE} in its place": (
+                len(trees) not in (0, len(tables))
+            ),
+            f"--study-names: {shown(data.study_names)} for {len(tables)} tables; give one for each": (
+                len(data.study_names) not in (0, len(tables))
+            ),
+            f"--study-names: {shown(unnamed)} cannot be read in a report; give each a name on one line": unnamed != [],
+            f"--tables: {shown(twice)} is there twice; name each table once": twice != [],
+            f"{shown(unused)}: for one table only; samples of several have no common metadata": (
+                several and unused != []
+            ),
+            "--unifrac-metric faith_pd: for one table only": several and data.unifrac_metric == "faith_pd",
+            "--hold-out-study: there is one table; name a study of several": bool(data.hold_out_study) and not several,
+            "--hold-out-study and --test-size: both choose the test samples; give one of them": (
+                bool(data.hold_out_study) and bool(data.test_size)
+            ),
+        }
+        return broken(rules)
+
+    def _target_problems(self) -> list[str]:
+        """Return why the auxiliary targets cannot be learned, or not from what is given."""
+        data, train = self.data, self.train
+        targets, weight = data.targets, train.targets_penalty
+        rules = {
+            f"--targets names a target twice: {shown(targets)}": len(set(targets)) < len(targets),
+            "--targets taxonomy: --taxonomy is not given; name the taxonomy of the ASVs, .qza or TSV": (
+                "taxonomy" in targets and not data.taxonomy
+            ),
+            f"--taxonomy is {shown(data.taxonomy)}, and nothing learns it; add taxonomy to --targets": (
+                "taxonomy" not in targets and data.taxonomy != ()
+            ),
+            "--targets faith-pd: it is read off a tree; name one by --tree": (
+                "faith-pd" in targets and not data.has_tree
+            ),
+            "--targets faith-pd and --unifrac-metric faith_pd: both are Faith PD; leave out one of them": (
+                "faith-pd" in targets and data.unifrac_metric == "faith_pd" and train.penalty > 0
+            ),
+            f"--targets is {shown(targets)}, and --targets-penalty 0 gives it no weight; leave out both": (
+                targets != () and weight == 0
+            ),
+            f"--targets-penalty is {weight}, and there are no --targets; name some, or leave it out": (
+                targets == () and weight != TrainConfig().targets_penalty
+            ),
+        }
+        return broken(rules)
+
+    def _loss_problems(self) -> list[str]:
+        """Return that nothing is learned, where no loss has both a weight and what it needs."""
+        data, train = self.data, self.train
+        compared = data.unifrac_matrix is not None or data.has_tree
+        auxiliary = bool(data.targets) and train.targets_penalty > 0
+        learned = auxiliary or train.nuc_penalty > 0 or train.count_penalty > 0 or (train.penalty > 0 and compared)
+        problem = (
+            f"--nuc-penalty {train.nuc_penalty}, --count-penalty {train.count_penalty}, --penalty {train.penalty} "
+            f"{'with' if compared else 'without'} a tree or distances, no --targets with a weight: nothing is "
+            "learned; give one of them a weight"
+        )
+        return broken({problem: not learned})
+
+
+# What `aam train` leaves to `aam pretrain`.
+DATA = (*names(DataConfig, of="studies"), *names(DataConfig, of="pretraining"), "alpha", "root_length")
+TRAINING = (*names(TrainConfig, of="pretraining"), "ema_decay", "momentum", "nonfinite")
+
 
 @dataclass(frozen=True)
 class FineTuneConfig:
     """Fine-tune on metadata columns, from a pretrained encoder or from nothing."""
 
-    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=OF_PRETRAINING)
+    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=DATA)
     targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))
     regressor: RegressorConfig = section(RegressorConfig())
     covariates: CovariateConfig = section(CovariateConfig())
-    model: ModelConfig = section(ModelConfig())
+    model: ModelConfig = section(ModelConfig(), omitted=names(ModelConfig, of="pretraining"))
     train: TrainConfig = section(
-        TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0), omitted=TRAINED_BEFORE
+        TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0), omitted=TRAINING
     )
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",))
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("memory_snapshot", "keep_checkpoints"))
+
+    def problems(self) -> list[str]:
+        """Return which options contradict options of another section."""
+        data, targets, covariates, train = self.data, self.targets, self.covariates, self.train
+        bounded = self.regressor.bounded_targets or self.regressor.output_activation != "none"
+        predicted_too = shown({*covariates.columns, targets.normalize_by} & set(targets.metadata_column))
+        attends = len(covariates.columns) > 0 and covariates.categorical_fusion in ("cross-attention", "perceiver")
+        rules = {
+            "--target-transform zscore-category has no one scale for --bounded-targets and --output-activation": (
+                bounded and targets.target_transform == "zscore-category"
+            ),
+            f"--metadata-column {predicted_too} is a covariate too; a model that reads its target learns nothing": (
+                predicted_too != ""
+            ),
+            "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
+                targets.ensemble and data.cv is None
+            ),
+            f"--count-penalty is {train.count_penalty}, and nothing predicts counts; pass --count-prediction or leave "
+            "it out": (
+                bool(targets.metadata_column)
+                and not targets.count_prediction
+                and train.count_penalty not in (0, TrainConfig().count_penalty)
+            ),
+        }
+        heads = covariates.cross_attn_heads
+        return [
+            *broken(rules),
+            *resume_problems(data, self.runtime),
+            *trim_problems(data, self.model, train),
+            *(head_problems(self.model.embedding_dim, heads, "--cross-attn-heads") if attends else []),
+        ]
+
+    def encoder_problems(self, pretrained: ModelConfig, has_reference: bool) -> list[str]:
+        """Return a problem for each option of the network that contradicts the pretrained encoder.
+
+        A fine-tuned network has the shape of its encoder, so that an option of the network that is given must agree
+        with it. One that stands at its default counts as not given.
+        """
+        reference = self.data.reference_tree
+        rules = {
+            f"--reference-tree {reference} contradicts --pretrained-encoder, which has a reference tree of its own; "
+            "leave it out": has_reference and reference is not None
+        }
+        for item in dataclasses.fields(ModelConfig):
+            value, has = getattr(self.model, item.name), getattr(pretrained, item.name)
+            name = item.name.replace("_", "-")
+            option = f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else f"--{name} {value}"
+            problem = f"{option} contradicts --pretrained-encoder, which has {has}; leave it out, or pretrain with it"
+            rules[problem] = value not in (has, item.default)
+        return broken(rules)
+
+
+def resume_problems(data: DataConfig, runtime: RunConfig) -> list[str]:
+    """Return that the folds of a cross-validation go on from their own checkpoints only, where it is not so asked."""
+    other = data.cv is not None and runtime.resume_from not in (None, "auto")
+    return broken({f"--resume-from is {runtime.resume_from}, expected auto with --cv": other})
+
+
+def trim_problems(data: DataConfig, model: ModelConfig, train: TrainConfig) -> list[str]:
+    """Return that ASVs are to be cut to no length, if they are."""
+    no_length = data.trim and model.max_bp is None and train.pretrained_encoder is None
+    return broken({"--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim": no_length})
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """The search"""
+
+    trials: int = option(30, "Trials in all: those of earlier calls and of other processes count.", ge=1)
+    inner_folds: int = option(
+        3, "Parts of the training samples, whole groups each; a trial predicts each by a model of the others.", ge=2
+    )
+    search_space: Path | None = option(
+        None, "TOML of the options that are searched, with their values; unset: those that --dry-run shows.", reads=True
+    )
+    prune: bool = option(True, "End a trial that is worse than the median of the earlier ones after as many parts.")
+
+
+@dataclass(frozen=True)
+class TuneConfig(FineTuneConfig):
+    """Search for the options of `aam train` that predict best, on training samples alone."""
+
+    # A search has no use for several models or processes, nor for the state of a single training.
+    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv"))
+    targets: TargetConfig = section(
+        TargetConfig(), required=("metadata_column",), omitted=("ensemble", "rf_baseline", "best_metric")
+    )
+    train: TrainConfig = section(
+        FineTuneConfig().train,
+        omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction", "target_effective_batch_size"),
+    )
+    runtime: RunConfig = section(
+        RunConfig(), required=("output_dir",), omitted=("memory_snapshot", *names(RunConfig, of="run"))
+    )
+    search: SearchConfig = section(SearchConfig())
+
+    def training(self) -> FineTuneConfig:
+        """Return the options of `aam train`."""
+        return FineTuneConfig(
+            self.data, self.targets, self.regressor, self.covariates, self.model, self.train, self.runtime
+        )
+
+    def problems(self) -> list[str]:
+        """Return the contradictions of a training, and that a search goes on only as a whole."""
+        other = self.runtime.resume_from not in (None, "auto")
+        return [*super().problems(), *broken({f"--resume-from is {self.runtime.resume_from}, expected auto": other})]

@@ -1,4 +1,4 @@
-"""The options of all commands but `aam pretrain` and `aam train`, whose page is config.py."""
+"""The options of all commands but those that train, and their rules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from aam.config import (
-    OF_PRETRAINING,
+    FAITH_PD_SUFFIXES,
+    MATRIX_SUFFIXES,
     PREDICTION_PASSES,
-    TRAINED_BEFORE,
     DataConfig,
     MetadataFormat,
     Missing,
@@ -18,44 +18,72 @@ from aam.config import (
     TableFormat,
     TrainConfig,
     TreeConfig,
+    head_problems,
 )
-from aam.device.options import ObservedConfig, RuntimeConfig
-from aam.options import option, section
+from aam.device.options import DeviceConfig, ObservedConfig, OutputConfig, RuntimeConfig
+from aam.encoders import shipped_encoders
+from aam.errors import shown
+from aam.options import broken, names, option, rare, section
 
 # How the name of a file of predictions ends; its columns are separated by tabs.
 PREDICTIONS = (".tsv", ".txt")
 
 
 @dataclass(frozen=True)
-class UnifracConfig(TreeConfig, ObservedConfig):
+class UnifracConfig(TreeConfig, DeviceConfig, OutputConfig):
     """Write the UniFrac matrix or Faith PD of a whole table."""
 
-    table: Path | None = option(None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, reads=True)
-    tree: Path | None = option(None, "Rooted phylogeny of the ASVs (Newick or .qza).", required=True, reads=True)
+    table: Path | None = option(
+        None, "Feature table: .biom (HDF5 or JSON), .qza or .tsv.", required=True, unless="merge", reads=True
+    )
+    tree: Path | None = option(
+        None, "Rooted phylogeny of the ASVs (Newick or .qza).", required=True, unless="merge", reads=True
+    )
     output: Path | None = option(
         None, "Matrix to write: .h5, .npy, .tsv, .csv or .qza; Faith PD as .tsv or .qza.", required=True, writes=True
     )
-    rarefy_depth: int | None = option(None, "Rarefy to this many reads first; unset: use the counts as they are.", ge=1)
-    seed: int = option(0, "Seed of the rarefaction.", ge=0, le=2**32 - 1)
+    rarefy_depth: int | None = option(
+        None,
+        "Rarefy to this many reads first; unset: use the counts as they are.",
+        ge=1,
+        aliases=("--rarefaction-depth", "--sampling-depth"),
+    )
+    seed: int = option(0, "Seed of the rarefaction.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
     empty_samples: Literal["keep", "nan", "drop"] = option(
         "keep",
         "Samples without reads on the tree, which have no distances: keep those of scikit-bio (0 between two of them), "
         "write NaN, or leave the samples out. Faith PD is 0.",
     )
-    variance_adjusted: bool = option(
-        False, "Weigh each branch by the inverse standard deviation of its share (Chang et al. 2011).", rare=True
+    variance_adjusted: bool = rare(
+        False, "Weigh each branch by the inverse standard deviation of its share (Chang et al. 2011)."
     )
-    stripe: str | None = option(
-        None, "I/N: compute the I-th of N equal parts of the matrix, to a .h5 file for --merge.", rare=True
-    )
-    merge: tuple[Path, ...] = option(
-        (), "Join the files of --stripe into --output; takes no table and no tree.", metavar="PATH ...", rare=True,
-        reads=True,
+    stripe: str | None = rare(None, "I/N: compute the I-th of N equal parts of the matrix, to a .h5 file for --merge.")
+    merge: tuple[Path, ...] = rare(
+        (), "Join the files of --stripe into --output; takes no table and no tree.", "PATH ...",
+        reads=True
     )  # fmt: skip
-    memory_limit: float = option(1.0, "Memory of the computation in GiB.", gt=0)
-    device: str = option("auto", "Where unweighted UniFrac is computed: auto, cpu, cuda, hip or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", ge=1)
-    overwrite: bool = option(False, "Replace the output if it exists.")
+    memory_limit: float = option(1.0, "Memory of the computation in GiB.", gt=0, memory="lower")
+
+    def problems(self) -> list[str]:
+        """Return contradictions between the metric, the parts of a matrix and the files."""
+        diversity = self.unifrac_metric == "faith_pd"
+        suffixes = FAITH_PD_SUFFIXES if diversity else (".h5",) if self.stripe else MATRIX_SUFFIXES
+        output, merging = self.output, bool(self.merge)
+        rules = {
+            f"--output: {output} ends in {output and output.suffix!r}, expected {', '.join(suffixes)}": (
+                output is not None and output.suffix not in suffixes
+            ),
+            "--stripe and --merge: both given; --merge joins what --stripe has computed": (
+                self.stripe is not None and merging
+            ),
+            "--merge joins what was computed already; leave out --table and --tree": (
+                merging and (self.table is not None or self.tree is not None)
+            ),
+            "--unifrac-metric faith_pd: no matrix, so neither --stripe, --merge nor --variance-adjusted": (
+                diversity and (merging or self.stripe is not None or self.variance_adjusted)
+            ),
+        }
+        return broken(rules)
 
 
 @dataclass(frozen=True)
@@ -66,10 +94,10 @@ class ApplyConfig(TableFormat):
         (),
         "Model folder that `aam train` (or, for embed, `aam pretrain`) wrote; several predict together. For embed also "
         "a name of `aam models`.",
-        metavar="PATH ...",
+        "PATH ...",
         required=True,
         reads=True,
-        shipped=True,
+        shipped=shipped_encoders,
     )
     table: Path | None = option(None, "Feature table of the samples; no tree is needed.", required=True, reads=True)
     sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
@@ -107,7 +135,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
         (),
         "Run of `aam train`, each of whose samples is explained by the models that have not seen it, or model "
         "folders. With one run and no --output-dir, the explanation goes to RUN/explanation and into RUN/report.html.",
-        metavar="PATH ...",
+        "PATH ...",
         required=True,
         reads=True,
     )
@@ -120,7 +148,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
     tree: Path | None = option(None, "Rooted phylogeny, for importances of its clades (Newick or .qza).", reads=True)
     split: Path | None = option(None, "split.tsv of the run: only its test samples are explained.", reads=True)
     group_column: str | None = option(
-        None, "Metadata column whose groups intervals and tests resample; unset: that of the model.", metavar="COLUMN"
+        None, "Metadata column whose groups intervals and tests resample; unset: that of the model.", "COLUMN"
     )
     prediction_passes: int = option(2, "Rarefied draws whose effects are averaged.", ge=1)
     top: int = option(20, "ASVs in figures and on the page.", ge=1, le=100)
@@ -128,7 +156,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
 
 
 @dataclass(frozen=True)
-class ExportConfig(ObservedConfig):
+class ExportConfig(OutputConfig):
     """Write a trained network for programs without aam: ONNX, or a program of torch.export."""
 
     model: Path | None = option(
@@ -143,7 +171,6 @@ class ExportConfig(ObservedConfig):
     part: Literal["model", "encoder"] | None = option(
         None, "Predictions of the targets, or vectors of samples and ASVs; unset: predictions where there are targets."
     )
-    overwrite: bool = option(False, "Replace the output if it exists.")
 
 
 @dataclass(frozen=True)
@@ -151,7 +178,7 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
     """Compare predictions with the truth: metrics, intervals, baselines, report."""
 
     model: tuple[Path, ...] = option(
-        (), "Model folder that `aam train` wrote; several predict together.", metavar="PATH ...", reads=True
+        (), "Model folder that `aam train` wrote; several predict together.", "PATH ...", reads=True
     )
     table: Path | None = option(None, "Feature table that the model is applied to.", reads=True)
     prediction_passes: int = option(PREDICTION_PASSES, "Rarefactions averaged for each prediction.", ge=1)
@@ -164,24 +191,34 @@ class EvaluateConfig(ApplyConfig, MetadataFormat):
         None, "Predictions of `aam baselines` on the same split, to compare with.", reads=True
     )
     group_column: str | None = option(
-        None, "Metadata column whose groups the intervals resample; unset: that of the model.", metavar="COLUMN"
+        None, "Metadata column whose groups the intervals resample; unset: that of the model.", "COLUMN"
     )
     batch_column: str | None = option(
-        None, "Metadata column whose metrics are reported beside the pooled ones.", metavar="COLUMN"
+        None, "Metadata column whose metrics are reported beside the pooled ones.", "COLUMN"
     )
-    by_columns: tuple[str, ...] = option(
-        (), "Metadata columns each category of which is reported.", metavar="COLUMN ..."
-    )
+    by_columns: tuple[str, ...] = option((), "Metadata columns each category of which is reported.", "COLUMN ...")
+
+    def problems(self) -> list[str]:
+        """Return contradictions between what is to be evaluated."""
+        rules = {
+            "give --model and --table, or --predictions; one of the two": (
+                bool(self.model) == (self.predictions is not None)
+            ),
+            "--table: not given; --model needs the table that it is applied to": (
+                bool(self.model) and self.predictions is None and self.table is None
+            ),
+        }
+        return broken(rules)
 
 
 @dataclass(frozen=True)
-class ReportConfig(ObservedConfig):
+class ReportConfig(OutputConfig):
     """Show runs side by side on one page: metrics, paired differences to the first, options that differ, losses."""
 
     runs: tuple[Path, ...] = option(
         (),
         "Output folders of aam train, pretrain or evaluate; the first is held against the others.",
-        metavar="RUN ...",
+        "RUN ...",
         required=True,
         positional=True,
         reads=True,
@@ -191,9 +228,8 @@ class ReportConfig(ObservedConfig):
         None, "Sample metadata with the true values; unset: the file that the first run has read.", reads=True
     )
     group_column: str | None = option(
-        None, "Metadata column whose groups the intervals resample; unset: that of the first run.", metavar="COLUMN"
+        None, "Metadata column whose groups the intervals resample; unset: that of the first run.", "COLUMN"
     )
-    overwrite: bool = option(False, "Replace the output if it exists.")
 
 
 @dataclass(frozen=True)
@@ -210,23 +246,40 @@ class ForestConfig:
         PREDICTION_PASSES, "Rarefactions averaged for each prediction, as by `aam train`.", ge=1
     )
 
+    def problems(self) -> list[str]:
+        """Return that the share of ASVs is none, if it is none."""
+        share = self.max_features
+        valid = share in (None, "sqrt", "log2") or _is_share(str(share))
+        return broken({f"--max-features is {share}, expected sqrt, log2, or a share above 0 and at most 1": not valid})
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 1
+    except ValueError:
+        return False
+
 
 @dataclass(frozen=True)
-class RfBaselineConfig(ObservedConfig):
+class RfBaselineConfig(OutputConfig):
     """Predict held-out samples with forests, linear models, nearest neighbours and trivial baselines."""
 
     data: StudyConfig = section(StudyConfig(), required=("table", "metadata"))
     metadata_column: tuple[str, ...] = option(
-        (), "Metadata column or columns to predict.", metavar="COLUMN ...", required=True
+        (),
+        "Metadata column or columns to predict.",
+        "COLUMN ...",
+        required=True,
+        aliases=("--target", "--target-column"),
     )
     classifier: bool = option(False, "Treat a numeric column as classes.")
     categorical_columns: tuple[str, ...] = option(
-        (), "Metadata columns of categories that the model reads, for the baselines too.", metavar="COLUMN ..."
+        (), "Metadata columns of categories that the model reads, for the baselines too.", "COLUMN ...", commas=True
     )
     numeric_columns: tuple[str, ...] = option(
-        (), "Metadata columns of numbers that the model reads, for the baselines too.", metavar="COLUMN ..."
+        (), "Metadata columns of numbers that the model reads, for the baselines too.", "COLUMN ..."
     )
-    normalize_by: str | None = option(None, "The column of the model's --normalize-by.", metavar="COLUMN")
+    normalize_by: str | None = option(None, "The column of the model's --normalize-by.", "COLUMN")
     train_samples: Path | None = option(
         None, "File of the samples to learn from, one id per line, instead of a split.", reads=True
     )
@@ -239,12 +292,31 @@ class RfBaselineConfig(ObservedConfig):
         suffixes=PREDICTIONS,
     )
     forest: ForestConfig = section(ForestConfig())
-    seed: int = option(0, "Seed of the rarefaction, the split and the forests.", ge=0, le=2**32 - 1)
-    overwrite: bool = option(False, "Replace the output if it exists.")
+    seed: int = option(
+        0, "Seed of the rarefaction, the split and the forests.", ge=0, le=2**32 - 1, aliases=("--random-seed",)
+    )
+
+    def problems(self) -> list[str]:
+        """Return contradictions between the options that divide the samples, and targets that are covariates too."""
+        data = self.data
+        columns = {*self.categorical_columns, *self.numeric_columns, self.normalize_by}
+        predicted_too = shown(columns & set(self.metadata_column))
+        rules = {
+            "--train-samples and --val-samples need each other": (
+                (self.train_samples is None) != (self.val_samples is None)
+            ),
+            "--train-samples divides the samples already; leave out --split, --split-column and --cv": (
+                self.train_samples is not None and bool(data.split or data.split_column or data.cv)
+            ),
+            f"--metadata-column {predicted_too} is a covariate too; it would be predicted from itself": (
+                predicted_too != ""
+            ),
+        }
+        return broken(rules)
 
 
 @dataclass(frozen=True)
-class SimulateConfig(ObservedConfig):
+class SimulateConfig(OutputConfig):
     """A synthetic study"""
 
     output_dir: Path = option(
@@ -258,15 +330,14 @@ class SimulateConfig(ObservedConfig):
     asv_turnover: float = option(
         0.0, "Share of the ASVs that occur in one fold only, so that held-out samples hold relatives instead."
     )
-    seed: int = option(0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1)
-    overwrite: bool = option(False, "Replace the output folder if it exists.")
+    seed: int = option(0, "Seed of everything that is drawn.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
 
 
 @dataclass(frozen=True)
 class ModelsConfig(ObservedConfig):
     """List the encoders that come with aam, or show the model card of one."""
 
-    model: str | None = option(None, "Name of an encoder.", metavar="NAME", positional=True)
+    model: str | None = option(None, "Name of an encoder.", "NAME", positional=True)
 
 
 @dataclass(frozen=True)
@@ -274,31 +345,35 @@ class CompareConfig(ObservedConfig):
     """Show what differs between two runs, two machines or two benchmarks, and from which step two runs differ."""
 
     first: Path | None = option(
-        None,
-        "Folder of a run, or the JSON of aam doctor, bench or profile.",
-        metavar="ONE",
-        positional=True,
-        reads=True,
+        None, "Folder of a run, or the JSON of aam doctor, bench or profile.", "ONE", positional=True, reads=True
     )
-    second: Path | None = option(None, "Another of the same kind.", metavar="OTHER", positional=True, reads=True)
+    second: Path | None = option(None, "Another of the same kind.", "OTHER", positional=True, reads=True)
     tolerance: float = option(
         0.1, "Of doctors and benchmarks: by which share the second may be slower or larger.", gt=0
     )
 
+    def problems(self) -> list[str]:
+        """Return that fewer than two are named, if so."""
+        return broken(
+            {"name two runs, or two reports: aam compare ONE OTHER": self.first is None or self.second is None}
+        )
+
 
 @dataclass(frozen=True)
-class DoctorConfig(ObservedConfig):
+class DoctorConfig(DeviceConfig, ObservedConfig):
     """Is this machine right and fast, and what mends it? Exit status 1 where something is wrong."""
 
     output: Path | None = option(None, "JSON to write beside the screen; an earlier one is replaced.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", ge=1)
     compile_model: bool = option(True, "Try torch.compile too, each way in a process of its own.")
     activations: bool = option(
         False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
     )
-    embedding_dim: int = option(96, "Width of the network whose attention is judged.", rare=True, ge=1)
-    attention_heads: int = option(4, "Its attention heads.", rare=True, ge=1)
+    embedding_dim: int = rare(96, "Width of the network whose attention is judged.", ge=1)
+    attention_heads: int = rare(4, "Its attention heads.", ge=1)
+
+    def problems(self) -> list[str]:
+        """Return that the network cannot have so many attention heads, if it cannot."""
+        return head_problems(self.embedding_dim, self.attention_heads)
 
 
 @dataclass(frozen=True)
@@ -307,13 +382,13 @@ class ProfileConfig:
 
     what: Literal["step", "memory", "batch-size", "lr"] = option(
         "step", "Time by stage and operation; memory by stage; the largest batch that fits; the best learning rate.",
-        metavar="{step,memory,batch-size,lr}", positional=True,
+        "{step,memory,batch-size,lr}", positional=True
     )  # fmt: skip
     steps: int = option(20, "Steps that are measured (lr: five times as many).", ge=1)
-    rocprof: Path | None = option(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", rare=True, reads=True)
-    data: DataConfig = section(DataConfig(), required=("table",), omitted=OF_PRETRAINING)
+    rocprof: Path | None = rare(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", reads=True)
+    data: DataConfig = section(DataConfig(), required=("table",), omitted=names(DataConfig, of="studies"))
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder", "freeze_asvs", *TRAINED_BEFORE))
+    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder", "freeze_asvs", "targets_penalty"))
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
@@ -321,7 +396,7 @@ Case = Literal["pretrain", "nucleotide", "predict", "unifrac"]
 
 
 @dataclass(frozen=True)
-class BenchConfig(ObservedConfig):
+class BenchConfig(DeviceConfig, ObservedConfig):
     """Measure speed and memory on this device."""
 
     table: Path | None = option(
@@ -335,5 +410,8 @@ class BenchConfig(ObservedConfig):
     )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", ge=1)
+
+    def problems(self) -> list[str]:
+        """Return that a tree is named without its table, if it is."""
+        alone = self.tree is not None and self.table is None
+        return broken({f"--tree is {self.tree} but --table is not given; name the table it belongs to": alone})

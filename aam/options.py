@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import sys
@@ -64,54 +65,81 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What is known of an option beside its default.
+    """The properties of an option beside its default.
 
     Attributes
     ----------
     help : str
         What it means, in whole sentences.
+    range : Range or None
+        The numbers that it takes; for a tuple those of each item.
     rare : bool
-        Whether only ``--help-all`` shows it.
+        Whether only ``--help-all`` lists it.
     metavar : str or None
         What stands for its value in the help.
     positional : bool
         Whether it is given by place, without its name.
+    aliases : tuple of str
+        Other spellings, of other programs and of earlier versions.
+    commas : bool
+        Whether its values may also be one word with commas.
     required : bool
         Whether every command that has it needs it; `section` asks for it in one command.
-    shipped : bool
-        Whether the name of an encoder that comes with the package stands for its folder.
+    unless : str
+        The option of the same section that makes a required one needless.
     reads, writes : bool
         Whether it names files that must exist, or a file that must not exist yet.
     suffixes : tuple of str
         How the name of its file may end; any way where empty.
-    range : Range or None
-        The numbers that it takes; for a tuple those of each item.
+    shipped : callable or None
+        Returns names of encoders that come with the package, which stand for their folders.
+    changes : {"results", "last bits", "nothing"}
+        What another value changes in a run that is resumed.
+    searched : bool
+        Whether `aam tune` may try values of it, where it is not of a command.
+    selects_samples : bool
+        Whether it decides which samples are read, so that a file of options may not name it in vain.
+    memory : str
+        What to do with it where memory is full, such as "lower".
+    of : str
+        The one purpose that it serves: "studies" (several at once), "pretraining", a "run" with its processes and
+        checkpoints, or a "command" (what it reads and compares). Commands without the purpose omit it; estimators in
+        Python omit those of a run or a command.
     """
 
     help: str
+    range: Range | None = None
     rare: bool = False
     metavar: str | None = None
     positional: bool = False
+    aliases: tuple[str, ...] = ()
+    commas: bool = False
     required: bool = False
+    unless: str = ""
     reads: bool = False
-    shipped: bool = False
     writes: bool = False
     suffixes: tuple[str, ...] = ()
-    range: Range | None = None
+    shipped: Callable[[], Collection[str]] | None = None
+    changes: typing.Literal["results", "last bits", "nothing"] = "results"
+    searched: bool = True
+    selects_samples: bool = False
+    memory: str = ""
+    of: str = ""
 
 
-def option(default: Any, help: str, **about: Any) -> Any:
+def option(default: Any, help: str, metavar: str | None = None, **about: Any) -> Any:
     """Declare an option as a dataclass field: its default, its help and what else `About` and `Range` know.
 
     ``option(64, "Samples per batch.", ge=1)`` takes 1 or more.
     """
     bounds = {name: about.pop(name) for name in ("ge", "gt", "le", "lt") if name in about}
-    return field(default=default, metadata=vars(About(help, range=Range(**bounds) if bounds else None, **about)))
+    properties = About(help, Range(**bounds) if bounds else None, metavar=metavar, **about)
+    return field(default=default, metadata=vars(properties))
 
 
 def rare(default: Any, help: str, metavar: str | None = None, **about: Any) -> Any:
-    """Declare an option that only ``--help-all`` shows."""
-    return option(default, help, rare=True, metavar=metavar, **about)
+    """Declare an option that only ``--help-all`` lists."""
+    return option(default, help, metavar, rare=True, **about)
 
 
 def section(default: Any, *, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Any:
@@ -128,17 +156,28 @@ def section(default: Any, *, required: tuple[str, ...] = (), omitted: tuple[str,
 
 
 class Option(NamedTuple):
-    """An option of a configuration with its value."""
+    """An option of a configuration with its value, and the section that has it."""
 
     field: dataclasses.Field[Any]
     value: Any
     required: bool
+    section: Any
+
+    @property
+    def about(self) -> About:
+        """Its properties."""
+        return About(**self.field.metadata)
 
     @property
     def name(self) -> str:
         """How the command line calls it."""
-        positional = self.field.metadata["positional"]
-        return str(self.field.metadata["metavar"]) if positional else "--" + self.field.name.replace("_", "-")
+        return str(self.about.metavar) if self.about.positional else spelled(self.field.name)
+
+    @property
+    def hint(self) -> Any:
+        """Its annotated type."""
+        section: Any = type(self.section)
+        return _type_hints(section)[self.field.name]
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -146,17 +185,31 @@ class Option(NamedTuple):
         return self.value if isinstance(self.value, tuple) else () if self.value is None else (self.value,)
 
 
-def options_of(config: Any, required: tuple[str, ...] = ()) -> Iterator[Option]:
+def spelled(name: str) -> str:
+    """Return the name of a field as the command line spells it."""
+    return "--" + name.replace("_", "-")
+
+
+_type_hints = functools.cache(typing.get_type_hints)
+
+
+def options_of(config: Any, required: tuple[str, ...] = (), omitted: tuple[str, ...] = ()) -> Iterator[Option]:
     """Yield every option that the command of `config` takes, those of its sections too."""
     for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if not dataclasses.is_dataclass(value):
-            yield Option(item, value, item.metadata["required"] or item.name in required)
-            continue
-        omitted = item.metadata.get("omitted", ())
-        for each in options_of(value, item.metadata.get("required", ())):
-            if each.field.name not in omitted:
-                yield each
+        value, about = getattr(config, item.name), item.metadata
+        if dataclasses.is_dataclass(value):
+            yield from options_of(value, about.get("required", ()), about.get("omitted", ()))
+        elif item.name not in omitted:
+            yield Option(item, value, about["required"] or item.name in required, config)
+
+
+def names(section: Any, **properties: Any) -> tuple[str, ...]:
+    """Return the fields of a section whose options have these properties: ``names(RunConfig, changes="nothing")``."""
+    return tuple(
+        item.name
+        for item in dataclasses.fields(section)
+        if all(item.metadata[name] == value for name, value in properties.items())
+    )
 
 
 def given(value: Value | None) -> Value:
@@ -166,76 +219,20 @@ def given(value: Value | None) -> Value:
     return value
 
 
-def missing(config: Any) -> list[str]:
-    """Return a problem for each required option that is not given, with its help text."""
-    return [
-        f"{each.name}: not given, and it is required: {each.field.metadata['help']}"
-        for each in options_of(config)
-        if each.required and each.value in (None, ())
-    ]
-
-
-def missing_files(config: Any, shipped: Collection[str] = ()) -> list[str]:
-    """Return a problem for each file or folder to read that does not exist; `shipped` are names that stand for some."""
-    problems = []
-    for each in options_of(config):
-        names = shipped if each.field.metadata["shipped"] else ()
-        hint = f", and no encoder that comes with aam ({shown(names)})" if names else ""
-        problems += [
-            f"{each.name}: {path}: no such file or folder{hint}"
-            for path in each.values
-            if each.field.metadata["reads"] and not path.exists() and str(path) not in names
-        ]
-    return problems
-
-
 def files_read(config: Any) -> dict[str, Path]:
     """Return the files and folders that the options of a command name to be read, and that exist, by option."""
     return {
         f"{each.field.name} {number}" if isinstance(each.value, tuple) else each.field.name: path
         for each in options_of(config)
-        if each.field.metadata["reads"]
+        if each.about.reads
         for number, path in enumerate(each.values, 1)
         if path.exists()
     }
 
 
-def wrong_suffixes(config: Any) -> list[str]:
-    """Return a problem for each file name that ends in a way its option does not take."""
-    return [
-        f"{each.name} is {path}, which ends in {path.suffix!r}; expected {' or '.join(suffixes)}"
-        for each in options_of(config)
-        if (suffixes := each.field.metadata["suffixes"])
-        for path in each.values
-        if path.suffix not in suffixes
-    ]
-
-
-def out_of_range(config: Any) -> list[str]:
-    """Return a problem for each number that is outside the range of its option; NaN is outside all."""
-    problems = []
-    for each in options_of(config):
-        allowed = each.field.metadata["range"]
-        if allowed is not None and any(number not in allowed for number in each.values):
-            value = shown(each.value, 20) if isinstance(each.value, tuple) else each.value
-            problems.append(f"{each.name} is {value}, expected {allowed}")
-    return problems
-
-
-def without_omitted(config: Config, default: Config) -> tuple[Config, dict[str, Any]]:
-    """Return `config` with the options that its command does not take as in `default`, and those that were otherwise.
-
-    The latter are values by ``[section] name``.
-    """
-    changed, sections = {}, {}
-    for item in dataclasses.fields(config):  # type: ignore[arg-type]
-        part, usual = getattr(config, item.name), getattr(default, item.name)
-        for name in item.metadata.get("omitted", ()):
-            if getattr(part, name) != getattr(usual, name):
-                changed[f"[{item.name}] {name}"] = getattr(part, name)
-                part = dataclasses.replace(part, **{name: getattr(usual, name)})
-        sections[item.name] = part
-    return dataclasses.replace(config, **sections), changed  # type: ignore[type-var]
+def broken(rules: Mapping[str, bool]) -> list[str]:
+    """Return the problems that hold, of some that are written beside the condition under which they do."""
+    return [problem for problem, holds in rules.items() if holds]
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -252,7 +249,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_toml(data: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return sections of options as TOML, which `read_config` reads; what is None is left out."""
+    """Return sections of options as TOML, which `read_toml` reads; what is None is left out."""
     sections = [
         "\n".join([f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in options.items() if value is not None)])
         for name, options in data.items()
@@ -342,26 +339,6 @@ def _coerce(value: Any, hint: Any) -> Any:
     return value
 
 
-def read_config(
-    path: Path, default: Config, adapt: Callable[[dict[str, Any], str, Problems], dict[str, Any]] | None = None
-) -> Config:
-    """Return `default` overlaid with a TOML file or the ``config`` of a run.json, after `adapt` of its sections.
-
-    `adapt` takes the sections, how messages begin, and the problems, to which it adds its own.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read or parsed, or holds unknown keys or wrong types.
-    """
-    options, problems = read_toml(path), Problems()
-    if adapt is not None:
-        options = adapt(options, str(path), problems)
-    config = _merge(default, options, str(path), problems)
-    problems.raise_if_any()
-    return config  # type: ignore[no-any-return]
-
-
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the sections of a TOML file, or of the ``config`` of a run.json; `InputError` for any other file."""
     try:
@@ -376,8 +353,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML or JSON ({error})") from None
-    if path.suffix == ".json" and isinstance(data, dict):
-        data = _permits_nothing(data["config"]) if isinstance(data.get("config"), dict) else data
+    if path.suffix == ".json" and isinstance(data, dict) and "config" in data:
+        data = data["config"]
+        data = _without_overwrite(data) if isinstance(data, dict) else data
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, expected sections of options")
     return data
@@ -389,7 +367,7 @@ def writer_of(path: Path) -> str:
     return str(data.get("command", ""))
 
 
-def _permits_nothing(options: dict[str, Any]) -> dict[str, Any]:
+def _without_overwrite(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a run.json without ``overwrite``: what one call may replace, a later one may not."""
     runtime = options.get("runtime")
     kept = {name: value for name, value in options.items() if name != "overwrite"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import typing
 from collections.abc import Iterator
@@ -17,21 +16,11 @@ from aam.options import Option, options_of, without_none
 MADE = "<!-- Made from the code by docs/make_reference.py; changes here are lost. -->\n"
 
 
-def _types(config: Any) -> dict[str, Any]:
-    """Return the annotated type of each option of a configuration, those of its sections too."""
-    hints = typing.get_type_hints(type(config))
-    types: dict[str, Any] = {}
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        types |= _types(value) if dataclasses.is_dataclass(value) else {item.name: hints[item.name]}
-    return types
-
-
-def _kind(option: Option, hint: Any) -> str:
+def _kind(option: Option) -> str:
     """Return what an option takes: choices, a kind of value, or nothing for a switch."""
-    metavar, plain = option.field.metadata["metavar"], without_none(hint)
-    if metavar and not option.field.metadata["positional"]:
-        return f"`{metavar}`"
+    plain: Any = without_none(option.hint)
+    if option.about.metavar and not option.about.positional:
+        return f"`{option.about.metavar}`"
     several = typing.get_origin(plain) is tuple
     item = typing.get_args(plain)[0] if several else plain
     if typing.get_origin(item) is typing.Literal:
@@ -65,15 +54,13 @@ def options_page() -> str:
         also = f" Also called `aam {aliases[name]}`." if name in aliases else ""
         parts.append(f"## aam {name}\n\n{_cell(str(type(config).__doc__).rstrip('.'))}.{also}\n")
         parts.append("| option | takes | default | meaning |\n|---|---|---|---|")
-        types = _types(config)
         for option in options_of(config):
-            about = option.field.metadata
-            limits = f" Range: {about['range']}." if about["range"] else ""
-            rare = " *(rare)*" if about["rare"] else ""
-            kind = _kind(option, types[option.field.name])
-            parts.append(
-                f"| `{option.name}`{rare} | {_cell(kind)} | {_default(option)} | {_cell(about['help'])}{limits} |"
-            )
+            about = option.about
+            limits = f" Range: {about.range}." if about.range else ""
+            also = f" Also {' '.join(f'`{name}`' for name in about.aliases)}." if about.aliases else ""
+            rare = " *(rare)*" if about.rare else ""
+            meaning = _cell(about.help) + limits + also
+            parts.append(f"| `{option.name}`{rare} | {_cell(_kind(option))} | {_default(option)} | {meaning} |")
         parts.append("")
     return "\n".join(parts)
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from aam.contradictions import check_command
 from aam.errors import CALL_AGAIN, InputError
 from examples.config import SubmitConfig
 
@@ -42,7 +41,6 @@ def script(config: SubmitConfig, module: str, site: Any) -> str:
 
 def submit(config: SubmitConfig, module: str) -> None:
     """Print the script."""
-    check_command(config)
     from containers.lib.errors import InputError as SiteError
     from slurm.jobs.site import load_site
 

@@ -23,7 +23,8 @@ from aam.api.models import Model, load
 from aam.api.options import configured, keyword_options
 from aam.api.tables import read_table, table_file, tree_file
 from aam.commands.train import run
-from aam.config import OF_PRETRAINING, RESERVED, TRAINED_BEFORE, FineTuneConfig
+from aam.config import RESERVED, FineTuneConfig
+from aam.device.checks import check
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import atomic_folder, check_writable
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
-
-# What the arguments of `fit` say, and what scikit-learn's own tools do instead.
-OF_FIT = (
-    "table", "tree", "metadata", "metadata_column", "group_column", "classifier", "categorical_columns",
-    "numeric_columns", *OF_PRETRAINING, *TRAINED_BEFORE,
-)  # fmt: skip
-OF_OTHERS = (
-    "split", "split_column", "test_fold", "cv", "ensemble", "batch_column", "stratify", "rf_baseline", "normalize_by",
-)  # fmt: skip
 
 # The column of groups: the first of these that covariates do not have.
 GROUP_NAMES = ("group", *(f"group-{number}" for number in range(1, 1000)))
@@ -54,7 +46,7 @@ def _parameters() -> list[tuple[str, Any, Any]]:
 
     Only one default differs: nothing is held out for a test, which scikit-learn does outside.
     """
-    defaults = {**keyword_options(FineTuneConfig(), (*OF_FIT, *OF_OTHERS)), "test_size": 0.0}
+    defaults = {**keyword_options(FineTuneConfig()), "test_size": 0.0}
     return [(name, Any, dataclasses.field(default=default)) for name, default in defaults.items()]
 
 
@@ -118,6 +110,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         runtime = dataclasses.replace(config.runtime, output_dir=output)
         config = dataclasses.replace(config, data=data, runtime=runtime)
         with interrupts_as_in_python(), named_in_messages(folder / "metadata.tsv", "y, groups and covariates"):
+            check(config)
             # The report is for people, but it also fits the intervals on what is held out.
             run(config, "train", config, report=self.output_dir is not None or self.test_size != 0)
         self._load(output / "model")

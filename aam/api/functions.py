@@ -18,6 +18,7 @@ from aam.commands.train import run
 from aam.commands.unifrac import write_unifrac
 from aam.config import Metric, PretrainConfig
 from aam.config_commands import UnifracConfig
+from aam.device.checks import check
 from aam.errors import CallAgain, import_extra
 from aam.io.matrices import read_distances
 
@@ -61,6 +62,7 @@ def pretrain(
             data = dataclasses.replace(data, metadata=metadata_file(metadata, folder))
         runtime = dataclasses.replace(config.runtime, output_dir=Path(output_dir))
         config = dataclasses.replace(config, data=data, runtime=runtime)
+        check(config)
         run(config.training(), "pretrain", config)
     machine = {name: getattr(runtime, name) for name in ("device", "threads", "mixed_precision")}
     return load(Path(output_dir) / "model", **machine)
@@ -99,7 +101,9 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
         folder = Path(temporary)
         output = folder / ("result.tsv" if faith_pd else "result.npy")
         table_path, tree_path = table_file(table, folder), tree_file(tree, folder)
-        write_unifrac(dataclasses.replace(config, table=table_path, tree=tree_path, output=output))
+        config = dataclasses.replace(config, table=table_path, tree=tree_path, output=output)
+        check(config)
+        write_unifrac(config)
         if skbio is None:
             return pd.read_csv(output, sep="\t", index_col=0, dtype={0: str}).iloc[:, 0]
         distances = read_distances(output)

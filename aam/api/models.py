@@ -16,12 +16,11 @@ from aam.commands.apply import load_table, predict_samples, prepare_models
 from aam.commands.embed import embed_samples
 from aam.commands.explain import explained, explanation_folder, write_explained
 from aam.config_commands import EmbedConfig, ExplainConfig, PredictConfig
-from aam.contradictions import option_problems
+from aam.device.checks import option_problems
 from aam.errors import InputError
-from aam.evaluate.prediction_file import prediction_columns
-from aam.evaluate.predictions import PredictionTable
+from aam.evaluate.predictions import PredictionTable, prediction_columns
+from aam.explain.files import asv_table
 from aam.explain.results import Explanation
-from aam.explain.tables import asv_rows
 from aam.predict.saved_model import SavedModel
 
 if TYPE_CHECKING:
@@ -169,10 +168,8 @@ def _features(explanations: Sequence[Explanation]) -> pd.DataFrame:
     tables = {}
     for explanation in explanations:
         effects = explanation.effects
-        header, *rows = asv_rows(effects, explanation.importance, explanation.asvs)
-        table = pd.DataFrame(rows, columns=header).set_index("feature-id")
-        numbers = table.columns.difference(["short-id", "taxon", "raises", "sequence"])
-        tables[effects.spec.name] = table.assign(**table[numbers].apply(pd.to_numeric))
+        table = asv_table(effects, explanation.importance, explanation.asvs)
+        tables[effects.spec.name] = table.set_index("feature-id")
     return pd.concat(tables, names=["target"])
 
 

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from aam.device.options import RuntimeConfig
-from aam.engine.options import RunConfig
 from aam.errors import Problems
-from aam.options import from_dict, to_dict
+from aam.options import from_dict, options_of
 
 Config = TypeVar("Config")
 
-# Options of whole programs: several processes, signals, and what is written beside a result.
-OF_PROGRAMS = {field.name for field in dataclasses.fields(RunConfig)} - {
-    field.name for field in dataclasses.fields(RuntimeConfig)
-} | {"memory_profile", "memory_snapshot", "debug", "use_expandable_segments"}
 
-
-def keyword_options(config: Any, without: Sequence[str]) -> dict[str, Any]:
-    """Return the defaults of the options of a configuration that Python takes, by name."""
-    keywords: dict[str, Any] = {}
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if dataclasses.is_dataclass(value):
-            keywords |= keyword_options(value, without)
-        elif item.name not in (*without, *OF_PROGRAMS):
-            keywords[item.name] = value
-    return keywords
+def keyword_options(config: Any) -> dict[str, Any]:
+    """Return the defaults of the options of a command that are parameters in Python, by name."""
+    return {each.field.name: each.value for each in options_of(config) if each.about.of not in ("command", "run")}
 
 
 def _plain(value: Any) -> Any:
@@ -44,26 +30,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _sections(config: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options in the sections of a configuration that have them."""
-    in_sections: dict[str, Any] = {}
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if dataclasses.is_dataclass(value):
-            if inner := _sections(value, options):
-                in_sections[item.name] = inner
-        elif item.name in options:
-            in_sections[item.name] = _plain(options[item.name])
-    return in_sections
-
-
-def _names(in_sections: Mapping[str, Any]) -> set[str]:
-    """Return the names of the options in nested sections."""
-    return {
-        name for key, value in in_sections.items() for name in (_names(value) if isinstance(value, dict) else {key})
-    }
-
-
 def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:
     """Return the configuration `default` with some options, given by name without their sections.
 
@@ -73,11 +39,18 @@ def configured(default: Config, options: Mapping[str, Any], where: str) -> Confi
         Names every option that there is not, with the nearest one, and every value of a wrong type; `where` begins
         the messages.
     """
-    in_sections = _sections(default, options)
-    names, problems = _names(to_dict(default)), Problems()
-    for name in options.keys() - _names(in_sections):
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "--help-all of the command lists the options"
-        problems.add(f"{where}: unknown option {name!r}; {hint}")
+    taken = {each.field.name: each for each in options_of(default)}
+    names = {id(getattr(default, item.name)): item.name for item in dataclasses.fields(default)}  # type: ignore[arg-type]
+    sections: dict[str, Any] = {}
+    problems = Problems()
+    for name, value in options.items():
+        if name not in taken:
+            near = difflib.get_close_matches(name, taken, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "--help-all of the command lists the options"
+            problems.add(f"{where}: unknown option {name!r}; {hint}")
+            continue
+        section = taken[name].section
+        part = sections if section is default else sections.setdefault(names[id(section)], {})
+        part[name] = _plain(value)
     problems.raise_if_any()
-    return from_dict(default, in_sections, where)
+    return from_dict(default, sections, where)

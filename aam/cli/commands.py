@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 class Command(NamedTuple):
     """A command: the name of its configuration, ``module:name`` of its function in `package`, and its help.
 
-    Both are imported when the command is called; the configuration stands in one of the config*.py.
+    Both are imported when the command is called; the configuration stands in config.py or config_commands.py.
     """
 
     config: str
@@ -20,7 +20,7 @@ class Command(NamedTuple):
 
     def default(self) -> Any:
         """Return the configuration without any option given."""
-        for page in ("config", "config_commands", "config_tune"):
+        for page in ("config", "config_commands"):
             module = importlib.import_module(f"{self.package}.{page}")
             if hasattr(module, self.config):
                 break

@@ -22,8 +22,6 @@ from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, Input
 # How numpy, torch on a CPU and torch on a GPU report that memory is full.
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 
-LOWERED = {"batch_size": "lower", "token_limit": "lower", "asv_chunk_size": "set or lower", "memory_limit": "lower"}
-
 REMEDIES = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"}
 REMEDIES |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose an output where you may write")
 
@@ -84,16 +82,15 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     What a command needs (torch, scikit-learn, pandas) is imported after its options are found to be right.
     """
     from aam.cli.command_line import parse
-    from aam.contradictions import check_command
+    from aam.device.checks import check
     from aam.device.environment import prepare_environment
-    from aam.device.ranks import process_options, rank_of
+    from aam.device.ranks import is_rank
     from aam.options import to_dict
 
     command = program.commands[name]
     config = parse(f"{program.name} {name}", command.default(), words)
-    # Ranks check theirs when they have met, so that an error of one is the error of all, said once.
-    if not (rank_of(os.environ) and process_options(getattr(config, "runtime", None))):
-        check_command(config)
+    if not is_rank(getattr(config, "runtime", None)):
+        check(config)
     options = to_dict(config)
     options |= options.get("runtime", {})
     # Before torch is imported, which reads them.
@@ -109,7 +106,7 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     except (MemoryError, RuntimeError) as error:
         if options["debug"] or not OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
             raise
-        raise RunError(f"memory is full ({str(error).splitlines()[0]}); {_memory_advice(to_dict(config))}") from error
+        raise RunError(f"memory is full ({str(error).splitlines()[0]}); {_memory_advice(config)}") from error
     if isinstance(result, int):
         return result
     for title, value in (result or {}).items():
@@ -160,15 +157,13 @@ def _refused(error: OSError) -> str:
     return f"{place}{error.strerror or error}; nothing was written half{f': {remedy}' if remedy else ''}"
 
 
-def _memory_advice(options: dict[str, Any]) -> str:
-    """Return which options to lower when memory is full, with the values that were too much."""
-    for section in [value for value in options.values() if isinstance(value, dict)]:
-        options = {**options, **section}
+def _memory_advice(config: Any) -> str:
+    """Return what to do with which options when memory is full, with the values that were too much."""
+    from aam.options import options_of
+
     advice = [
-        f"{verb} --{name.replace('_', '-')} ({options[name]})" for name, verb in LOWERED.items() if name in options
+        f"{each.about.memory} {each.name}" + ("" if each.value is False else f" ({each.value})")
+        for each in options_of(config)
+        if each.about.memory and each.value is not True
     ]
-    if options.get("gradient_checkpointing") is False:
-        advice.append("pass --gradient-checkpointing")
-    if "auto_batch_size" in options:
-        advice.append("--auto-batch-size finds what fits")
     return ", or ".join(advice or ["use a machine with more memory"])

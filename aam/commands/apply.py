@@ -9,7 +9,6 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
-from aam.contradictions import check_command
 from aam.data.study import MetadataColumns, Study, load_study
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
@@ -17,22 +16,10 @@ from aam.device.platform import prepare_device
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import given
+from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
-from aam.training.inference import predict_rows
 
 log = logging.getLogger("aam")
-
-
-def check_paths(config: ApplyConfig, **options: Path | tuple[Path, ...] | None) -> tuple[Path, ...]:
-    """Check the options of a command and return the paths among `options`, all of which it requires.
-
-    Raises
-    ------
-    InputError
-        Every problem of its options, as `check_command` finds them.
-    """
-    check_command(config)
-    return tuple(path for path in options.values() if isinstance(path, Path))
 
 
 def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedModel]:
@@ -58,7 +45,6 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
     InputError
         Bad options, a damaged model or table, or no sample that reaches the model's depth.
     """
-    check_paths(config, model=config.model, table=config.table)
     models = prepare_models(config.model, config.runtime)
     return models, *load_table(models, config)
 
@@ -112,9 +98,8 @@ def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, run
     """Return one row per sample of the file, the mean of all models; one below the depth is empty and says why."""
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
-    device = next(models[0].network.parameters()).device
     ids = study.table.sample_ids
-    predictions = [predict_rows(m, replace(study, seed=m.seed), ids, runtime, device, passes) for m in models]
+    predictions = [predict_rows(m, replace(study, seed=m.seed), ids, runtime, passes) for m in models]
     table = combined(predictions)
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))

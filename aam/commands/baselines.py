@@ -13,7 +13,6 @@ import numpy as np
 
 from aam.config import DataConfig
 from aam.config_commands import RfBaselineConfig
-from aam.contradictions import check_command
 from aam.data.splits import (
     Split,
     check_groups,
@@ -30,13 +29,13 @@ from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import metrics_with_intervals
 from aam.evaluate.metrics import TITLES
 from aam.evaluate.numbers import with_limits
-from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.predictions import write_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import file_digest, write_text
 from aam.files.output_folder import check_output_file
-from aam.options import files_read
+from aam.options import files_read, given
 from aam.predict.baseline_file import Provenance, as_prediction_table, split_digest
-from aam.predict.study_baselines import Columns, baselines_of, column_values, truth_of
+from aam.predict.baselines import Columns, baselines_of, column_values, truth_of
 from aam.report.results import plain_json
 from aam.report.tables import Table, plain_lines
 
@@ -44,9 +43,8 @@ log = logging.getLogger("aam")
 
 
 def _check(config: RfBaselineConfig) -> tuple[Path, tuple[Path, Path] | None]:
-    """Return output and files of sample ids; `InputError` with all options that are missing or contradict another."""
-    check_command(config)
-    output = Path(config.output or "")
+    """Return output and files of sample ids; `InputError` where an output exists."""
+    output = given(config.output)
     for path in (output, output.with_suffix(".json")):
         check_output_file(path, config.overwrite, files_read(config).values())
     if config.train_samples is None or config.val_samples is None:
@@ -128,14 +126,13 @@ def rf_baseline(config: RfBaselineConfig) -> None:
         MetadataColumns([*names, *split_columns(data)], columns.covariates, names, config.classifier),
         training=None if files is None else read_subsets(*files).ids("train"),
     )  # fmt: skip
-    if study.metadata is None:
-        raise InputError("--metadata: not given; name the sample metadata")
+    metadata = given(study.metadata)
     splits = _splits(config, study, files)
-    fitted = fit_targets(study.metadata, names, study.table.sample_ids, classifier=config.classifier, transform="none")
+    fitted = fit_targets(metadata, names, study.table.sample_ids, classifier=config.classifier, transform="none")
     fold = {name: split.test_fold for split in splits for name in split.held_out}
     of_targets, metrics = [], {}
     for spec in fitted.specs:
-        ids, baselines = baselines_of(study, splits, spec, study.metadata, columns, config.forest)
+        ids, baselines = baselines_of(study, splits, spec, metadata, columns, config.forest)
         of_targets.append((spec, baselines))
         metrics[spec.name] = _metrics(study, spec, ids, baselines, columns, fold)
     write_predictions(output, as_prediction_table(ids, of_targets, splits))

@@ -27,7 +27,6 @@ from rich.table import Table
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig, UnifracMetric
 from aam.config_commands import BenchConfig, SimulateConfig
-from aam.contradictions import check_command
 from aam.data.region import RegionProfile
 from aam.data.simulate import simulate
 from aam.data.study import load_study
@@ -252,7 +251,6 @@ def bench(
     InputError
         Bad options or inputs, or a case whose process was killed.
     """
-    check_command(config)
     name = device_name(prepare_device(RunConfig(device=config.device, threads=config.threads)))
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
     check_output_file(output, True, files_read(config).values())

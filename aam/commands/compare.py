@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from aam.config_commands import CompareConfig
-from aam.contradictions import check_command
 from aam.engine.run import Record, differences, flatten, read_record
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import file_digest, read_json
 from aam.files.output_folder import RUN
+from aam.options import given
 
 # What may differ in metrics.jsonl between two runs of one commit and one seed.
 TIMES = ("seconds", "samples_per_s")
@@ -69,9 +69,7 @@ def compare_runs(config: CompareConfig) -> int:
     InputError
         A folder that holds no run.
     """
-    first, second = config.first, config.second
-    if first is None or second is None:
-        raise InputError("name the folders of two runs: aam compare RUN1 RUN2")
+    first, second = given(config.first), given(config.second)
     left, right = (read_record(path / RUN) for path in (first, second))
     table = Table("", escape(str(first)), escape(str(second)), title="What differs", title_justify="left")
     for column in table.columns:
@@ -127,9 +125,8 @@ def compare(config: CompareConfig) -> int:
     InputError
         Nothing to compare, or a file that is no report.
     """
-    check_command(config)
-    first, second = config.first, config.second
-    if first is None or second is None or not (first.is_file() and second.is_file()):
+    first, second = given(config.first), given(config.second)
+    if not (first.is_file() and second.is_file()):
         return compare_runs(config)
     left, right = _report(first), _report(second)
     table, worse = Table("", escape(str(first)), escape(str(second)), ""), 0

@@ -14,7 +14,6 @@ import torch
 import aam
 from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
-from aam.contradictions import check_command
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
 from aam.device.doctor import collect_findings, print_report
 from aam.device.environment import container_and_job, watched_variables
@@ -87,7 +86,6 @@ def doctor(config: DoctorConfig) -> int:
     InputError
         Options out of range, a device that is not there, or no attention that is right.
     """
-    check_command(config)
     if config.output is not None:
         check_output_file(config.output, True, files_read(config).values())
     facts = recorded_platform()

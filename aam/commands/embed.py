@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.commands.apply import check_paths, load_table, prepare_models
+from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import EmbedConfig
 from aam.data.study import Study
 from aam.device.options import RuntimeConfig
@@ -22,9 +22,9 @@ from aam.errors import InputError
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.model.heads import TaxaHead
-from aam.options import files_read, to_dict
+from aam.options import files_read, given, to_dict
+from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
-from aam.training.inference import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 
 log = logging.getLogger("aam")
 
@@ -58,7 +58,7 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, wi
 
 def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Tensor]) -> Iterator[list[str]]:
     """Yield the header, then for each ASV its likeliest taxon at each rank and the probability, from vectors [n, D]."""
-    head, further = saved.network.further["taxonomy"], saved.heads.further
+    head, further = saved.required_network.further["taxonomy"], saved.heads.further
     if not isinstance(head, TaxaHead):
         raise ValueError("the model has no head of taxa")
     yield ["asv", *(name for rank in further.ranks for name in (rank, f"{rank}.probability"))]
@@ -103,7 +103,7 @@ class Embedding:
         rows = np.arange(len(self.study.table.sample_ids))
         for start in range(0, len(rows), SAMPLES_OF_PART):
             some, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
-            predicted = run_model(self.saved.network, self.study, some, device, self.runtime, asvs=self.asvs)
+            predicted = run_model(self.saved.required_network, self.study, some, device, self.runtime, asvs=self.asvs)
             yield predicted.samples.astype(np.float32)
 
 
@@ -118,10 +118,10 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embeddi
     if len(models) > 1:
         raise InputError(f"--model: {len(models)} models, each with vectors of its own; name one of them")
     (saved,) = models
+    network = saved.required_network
     study, _ = load_table(models, config)
-    device = next(saved.network.parameters()).device
-    asvs = encode_table(saved.network, study, device, config.runtime)
-    study = study.with_covariates(saved.covariates, None).placed_on(saved.network.reference)
+    asvs = encode_table(network, study, saved.device, config.runtime)
+    study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
     return Embedding(saved, study, asvs, config.runtime)
 
 
@@ -141,7 +141,7 @@ def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
 
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth and every ASV, and its taxa where the model has some."""
-    *_, folder = check_paths(config, model=config.model, table=config.table, output_dir=config.runtime.output_dir)
+    folder = given(config.runtime.output_dir)
     files = files_read(config)
     suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
     outputs = [RUN, "taxa.tsv", *MEMORY, *(f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes)]
@@ -153,7 +153,7 @@ def embed_table(config: EmbedConfig) -> None:
         _write_vectors(new, "samples", table.sample_ids, embedding.samples(), embedding.width, config.format)
         parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
         _write_vectors(new, "asvs", table.sequences, parts, embedding.width, config.format)
-        if "taxonomy" in embedding.saved.network.further:
+        if "taxonomy" in embedding.saved.required_network.further:
             rows = _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART))
             with (new / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)

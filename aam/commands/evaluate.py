@@ -9,29 +9,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from aam.commands.apply import check_paths, load_models_and_table, predict_samples
+from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, read_split
 from aam.data.study import Study
 from aam.engine.run import describe
 from aam.errors import InputError, shown
-from aam.evaluate.prediction_file import read_predictions, write_predictions
-from aam.evaluate.predictions import HIGH, LOW, PredictionTable
+from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import file_digest
-from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
-from aam.options import files_read, to_dict
+from aam.options import files_read, given, to_dict
 from aam.predict.baseline_file import Provenance, check_provenance, split_digest
+from aam.predict.baselines import Columns
 from aam.predict.saved_model import SavedModel, samples_with_labels
-from aam.predict.study_baselines import Columns
 from aam.report.report import ReportData
 from aam.report.results import BaselineSource, evaluate_targets, write_results
 
 log = logging.getLogger("aam")
 
 OUTPUTS = (
-    RUN, "predictions.tsv", "metrics.json", "report.html", "figures/*.svg", "figures/[0-9]*-*/*.svg", *MEMORY,
+    RUN, "predictions.tsv", "metrics.json", "report.html", *FIGURES, *MEMORY,
 )  # fmt: skip
 
 
@@ -162,9 +161,7 @@ def _columns(config: EvaluateConfig, models: Sequence[SavedModel]) -> Columns:
 
 def evaluate_table(config: EvaluateConfig) -> None:
     """Compare predictions with metadata and write run.json, metrics.json, report.html and predictions.tsv."""
-    metadata_path, folder = check_paths(config, metadata=config.metadata, output_dir=config.runtime.output_dir)
-    if (not config.model) == (config.predictions is None):
-        raise InputError("give --model and --table, or --predictions; one of the two")
+    metadata_path, folder = given(config.metadata), given(config.runtime.output_dir)
     files = files_read(config)
     output = OutputFolder(folder, "evaluate", OUTPUTS, [*files.values()], config.runtime.overwrite)
     output.check()

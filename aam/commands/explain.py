@@ -13,28 +13,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aam.commands.apply import check_paths, load_table, prepare_models
+from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import ExplainConfig
 from aam.data.splits import read_split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
+from aam.explain.asvs import Asvs, make_asvs
 from aam.explain.effects import TargetEffects, joined_effects
 from aam.explain.explain import explain_samples
 from aam.explain.figures import write_figures
-from aam.explain.files import folder_names
+from aam.explain.files import folder_names, write_explanation
 from aam.explain.page import explanation_html, importances_html
-from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of, write_explanation
-from aam.explain.tables import Asvs, make_asvs
+from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of
 from aam.files.atomic import write_text
-from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import pruned_tree
 from aam.io.phylogeny import Ints, Phylogeny
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import files_read, given, to_dict
-from aam.predict.members import specs_in_order
+from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report_html import IMPORTANCES, with_importances
 
@@ -223,7 +223,6 @@ def explain_model(config: ExplainConfig) -> None:
     InputError
         Bad options or inputs, or models that predict nothing.
     """
-    check_paths(config)
     report = _report_of_run(config.model) if config.runtime.output_dir is None else None
     folder = given(config.runtime.output_dir) if report is None else report.with_name(EXPLANATION)
     output = explanation_folder(folder, config)
@@ -274,7 +273,7 @@ def explanation_folder(folder: Path, config: ExplainConfig) -> OutputFolder:
 def _outputs(folders: Sequence[str]) -> list[str]:
     """Return the names of what an explanation writes, with a folder for each target."""
     tables = [f"{name}.tsv" for name in ("features", "taxa", "clades", "samples", "effects")]
-    names = (*tables, "importance.qza", "figures/*.svg")
+    names = (*tables, "importance.qza", *FIGURES)
     return [RUN, "explain.html", *MEMORY, *(f"{folder}/{name}" for folder in folders for name in names)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from aam.config_commands import ModelsConfig
-from aam.contradictions import check_command
 from aam.encoders import CARD, shipped_encoders
 from aam.errors import InputError, shown
 from aam.files.atomic import read_json, verify_manifest
@@ -17,7 +16,6 @@ def list_models(config: ModelsConfig) -> None:
     InputError
         No encoder has this name, or its files are damaged.
     """
-    check_command(config)
     encoders = shipped_encoders()
     if config.model is not None and config.model not in encoders:
         raise InputError(f"{config.model}: no encoder that comes with aam, expected one of {shown(encoders)}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from aam.commands.apply import check_paths, load_models_and_table, predict_samples
+from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
-from aam.evaluate.prediction_file import write_predictions
+from aam.evaluate.predictions import write_predictions
+from aam.options import given
 
 log = logging.getLogger("aam")
 
@@ -19,7 +20,7 @@ def predict_table(config: PredictConfig) -> None:
     InputError
         Missing options, a damaged model, a bad table, an output that exists.
     """
-    *_, output = check_paths(config, model=config.model, table=config.table, output=config.output)
+    output = given(config.output)
     models, study, _ = load_models_and_table(config)
     table = predict_samples(models, study, config.prediction_passes, config.runtime)
     write_predictions(output, table)

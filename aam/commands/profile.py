@@ -19,7 +19,6 @@ from aam.commands.bench import WARM_UP, Measurements, describe_case, time_traini
 from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
-from aam.contradictions import check_command
 from aam.device.memory import memory_limit
 from aam.device.platform import device_name
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
@@ -97,7 +96,6 @@ def _profile_step(config: ProfileConfig, training_config: FineTuneConfig, folder
 
 def profile(config: ProfileConfig) -> None:
     """Run `aam profile`: print what was measured and write profile.json, and a trace or a plot, to ``--output-dir``."""
-    check_command(config)
     folder = given(config.runtime.output_dir)
     files, outputs = files_read(config), [RUN, "profile.json", "trace.json", "lr.png", *MEMORY]
     output = OutputFolder(folder, "profile", outputs, [*files.values()], config.runtime.overwrite)

@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 
 from aam.config_commands import ReportConfig
-from aam.contradictions import check_command
 from aam.engine.run import read_record
 from aam.files.atomic import write_text
 from aam.files.output_folder import RUN
@@ -44,7 +43,6 @@ def report_runs(config: ReportConfig) -> None:
     InputError
         No run, a folder that is none, or a column that the metadata lack.
     """
-    check_command(config)
     metadata = _metadata(config)
     runs = read_runs(config.runs, metadata)
     text, sentences = compare_runs_html(runs, metadata, _group_column(config, runs[0], metadata))

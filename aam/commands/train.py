@@ -8,21 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aam.config import NO_TREE, FineTuneConfig, PretrainConfig, TrainConfig
-from aam.contradictions import check_command
+from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.data.loader import Loader
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
+from aam.device.checks import check
 from aam.device.distributed import World
 from aam.device.platform import device_name
+from aam.device.ranks import is_rank
 from aam.encoders import model_folder
 from aam.engine.fit import RunPlan, run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.files.atomic import MANIFEST
+from aam.files.output_folder import FIGURES
 from aam.options import to_dict
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.fit import VALIDATION, split_folder, train_split
-from aam.training.inputs import Prepared, check_targets, labels_used, load_inputs
+from aam.training.inputs import Prepared, check_targets, load_inputs
 
 log = logging.getLogger("aam")
 
@@ -46,7 +48,8 @@ def run(config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneCo
     """
 
     def prepare(world: World) -> RunPlan:
-        check_command(given)
+        if is_rank(config.runtime):
+            check(given)
         prepared, decisions = decide(load_inputs(config, world))
         check_targets(prepared)
         for line in start_message(prepared, command) if world.is_main else ():
@@ -72,9 +75,7 @@ def options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, A
     values = {**vars(config.data), "pretrained_encoder": None if encoder is None else model_folder(encoder)}
     values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
     values |= {f"tree {number}": Path(tree) for number, tree in enumerate(config.data.trees, 1) if tree != NO_TREE}
-    # What others decide is decided anew: 0 epochs, where the network has no part, is no value of the option.
     options = to_dict(config)
-    options["train"]["epochs"] = config.train.epochs or TrainConfig().epochs
     if command == "pretrain":
         options = {name: options[name] for name in to_dict(PretrainConfig())}
     return options, {name: path for name, path in values.items() if isinstance(path, Path)}
@@ -86,7 +87,7 @@ def _outputs(config: FineTuneConfig) -> list[str]:
     model = ("model.json", "members.json")
     ensemble = [f"model/fold-*/{file}" for file in (MANIFEST, "*.safetensors", *model)]
     return [
-        "predictions.tsv", "report.html", "figures/*.svg", "figures/[0-9]*-*/*.svg",
+        "predictions.tsv", "report.html", *FIGURES,
         *(f"{folder}{name}" for folder in folders for name in ("split.tsv", VALIDATION)),
         *(name for folder in folders for name in training_outputs(folder, model)),
         *(ensemble if config.targets.ensemble else ()),
@@ -163,16 +164,15 @@ def _split_line(prepared: Prepared, split: Split) -> str:
     """Return the samples and groups of each subset, and for how many steps the network is trained."""
     study, config = prepared.study, prepared.config
     column, train = config.data.group_column, config.train
-    used = labels_used(prepared, split)
     sizes = []
     for subset in SUBSETS:
-        ids = used.ids(subset)
+        ids = split.ids(subset)
         groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
         sizes.append(f"{len(ids)} {subset}" + (f" ({len(set(groups))} different {column})" if groups else ""))
     name = f"fold {split.test_fold}: " if split.test_fold else ""
     line = f"{name}samples: {', '.join(sizes)}"
-    if not train.epochs:
+    if not train.epochs or (config.targets.metadata_column and not config.targets.network_predicts):
         return line
-    loader = Loader(study, study.rows(used.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
+    loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
     steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
     return f"{line}; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"

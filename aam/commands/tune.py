@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from aam.commands.train import options_and_files
-from aam.config import FineTuneConfig
-from aam.config_tune import SearchConfig, TuneConfig
+from aam.config import FineTuneConfig, SearchConfig, TuneConfig
 from aam.data.splits import Split, write_split
 from aam.device.rng import generator
 from aam.engine.run import check_same, describe, output_folder, read_record
 from aam.errors import InputError, RunError, import_extra
 from aam.evaluate.numbers import number
 from aam.files.atomic import remove, seen_from_here, write_text
-from aam.files.output_folder import LIST, RUN, share_folder
+from aam.files.output_folder import FIGURES, LIST, RUN, share_folder
 from aam.options import given, to_dict, to_toml
 from aam.report.search import SearchResult, TrialResult, write_search
 from aam.training.inputs import Prepared, check_targets, load_inputs
@@ -33,7 +32,7 @@ STORAGE, BEST, TRIALS, SPLIT = "trials.db", "best.toml", "trials", "split.tsv"
 
 OUTPUTS = [
     RUN, BEST, SPLIT, STORAGE, f"{STORAGE}-*", f"{TRIALS}/*/**", "trials.tsv", "importance.tsv", "tune.html",
-    "figures/*.svg",
+    *FIGURES,
 ]  # fmt: skip
 
 # Options that choose the split, which the file of the split replaces.
@@ -58,7 +57,8 @@ def tune(config: TuneConfig) -> None:
         Bad options, inputs or search space; Optuna is not installed; the folder holds another search.
     """
     training = config.training()
-    _check(config)
+    if not config.runtime.dry_run:
+        import_extra("optuna", "tune", "aam tune")
     options = search_space(training, config.search.search_space)
     prepared = load_inputs(training)
     (split,) = prepared.splits
@@ -74,19 +74,6 @@ def tune(config: TuneConfig) -> None:
     with _shared_study(folder, config, training, options, prepared) as study:
         _run_trials(study, config.search.trials, inner, options, folds, folder)
         _write_results(study, options, training, prepared.study.depth, folder)
-
-
-def _check(config: TuneConfig) -> None:
-    """Refuse options of a file that a search does not take, and a missing library, before any work."""
-    problems = []
-    if config.data.cv is not None:
-        problems.append("--cv: a search has one test subset; tune each fold by --split-column COLUMN --test-fold FOLD")
-    if config.runtime.resume_from not in (None, "auto"):
-        problems.append(f"--resume-from is {config.runtime.resume_from}, expected auto")
-    if problems:
-        raise InputError(*problems)
-    if not config.runtime.dry_run:
-        import_extra("optuna", "tune", "aam tune")
 
 
 def _inner_options(training: FineTuneConfig, prepared: Prepared) -> FineTuneConfig:

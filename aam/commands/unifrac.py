@@ -10,7 +10,6 @@ import numpy as np
 from scipy import sparse
 
 from aam.config_commands import UnifracConfig
-from aam.contradictions import check_command
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
 from aam.device.options import RuntimeConfig
@@ -125,7 +124,6 @@ def write_unifrac(config: UnifracConfig) -> None:
     InputError
         Problems of options, table or tree; features without a tip unless ``--missing-tips drop``.
     """
-    check_command(config)
     output = given(config.output)
     stripe = parse_stripe(config.stripe) if config.stripe else None
     if output.suffix == ".npy":

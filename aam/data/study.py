@@ -379,8 +379,6 @@ def make_study(
 def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, of_model: bool) -> list[SampleTable]:
     """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they are."""
     if max_bp is None:
-        if trimmed:
-            raise InputError("--trim: cuts ASVs to --max-bp, which is not given; pass --max-bp, or leave out --trim")
         return list(tables)
     problems, fitting = Problems(), []
     for table in tables:

@@ -13,46 +13,85 @@ from aam.options import option, rare
 class ObservedConfig:
     """What any command reports beside its result"""
 
-    memory_profile: bool = rare(False, "Write memory.json and memory.png to the output: most memory of each stage.")
-    debug: bool = rare(False, "Show the traceback of an error.")
+    memory_profile: bool = rare(
+        False,
+        "Write memory.json and memory.png to the output: most memory of each stage.",
+        changes="nothing",
+        of="command",
+    )
+    debug: bool = rare(False, "Show the traceback of an error.", changes="nothing", of="command")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputConfig(ObservedConfig):
+    """What any command that writes does with an earlier output"""
+
+    overwrite: bool = option(False, "Replace the output if it exists.", changes="nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceConfig:
+    """Device and threads"""
+
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.", changes="last bits")
+    threads: int | None = rare(
+        None,
+        "CPU threads; unset: all cores this process may use.",
+        ge=1,
+        changes="last bits",
+        aliases=("--num-threads",),
+    )
 
 
 @dataclass(frozen=True)
-class RuntimeConfig(ObservedConfig):
+class RuntimeConfig(DeviceConfig, OutputConfig):
     """Machine, precision and output"""
 
-    output_dir: Path | None = option(None, "Folder of the run; must not hold one already.")
-    overwrite: bool = option(False, "Replace what stands at the output.")
-    seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1)
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, hip, hip:N or mps.")
-    threads: int | None = option(None, "CPU threads; unset: all cores this process may use.", rare=True, ge=1)
-    num_workers: int = option(0, "Processes that prepare batches beside the main one.", ge=0)
-    mixed_precision: Literal["auto", "none", "bf16", "fp16"] = option(
+    output_dir: Path | None = option(None, "Folder of the run; must not hold one already.", changes="nothing")
+    seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
+    num_workers: int = rare(0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing")
+    mixed_precision: Literal["auto", "none", "bf16", "fp16"] = rare(
         "auto", "auto: bf16 where the device has it in hardware (not on CPU), else float32; fp16 scales the loss."
     )
-    attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = option(
-        "auto", "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused."
+    attn_implementation: Literal["auto", "math", "mem_efficient", "flash", "sdpa"] = rare(
+        "auto",
+        "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused.",
+        changes="last bits",
     )
-    allow_inexact_attention: bool = option(
-        False, "Take what --attn-implementation names although it computes wrong here.", rare=True
+    allow_inexact_attention: bool = rare(
+        False, "Take what --attn-implementation names although it computes wrong here.", changes="last bits"
     )
-    tf32: bool = option(False, "Allow TF32 products of the network (never of UniFrac targets).", rare=True)
-    asv_chunk_size: int | None = option(
-        None, "ASVs encoded at a time to bound memory; unset: all of the batch at once.", ge=1
+    tf32: bool = rare(False, "Allow TF32 products of the network (never of UniFrac targets).")
+    asv_chunk_size: int | None = rare(
+        None,
+        "ASVs encoded at a time to bound memory; unset: all of the batch at once.",
+        ge=1,
+        changes="last bits",
+        memory="set or lower",
     )
-    compile_model: bool = option(
+    compile_model: bool = rare(
         False,
         "Compile the encoders by what works here: inductor, else aot_eager, else nothing; tried apart first.",
-        rare=True,
+        changes="last bits",
     )
-    gradient_checkpointing: bool = option(False, "Recompute activations in backward: less memory, more time.")
-    memory_snapshot: bool = option(
-        False, "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.", rare=True
+    gradient_checkpointing: bool = rare(
+        False, "Recompute activations in backward: less memory, more time.", changes="last bits", memory="pass"
     )
-    use_expandable_segments: bool = option(
-        False, "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.", rare=True
+    memory_snapshot: bool = rare(
+        False,
+        "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.",
+        changes="nothing",
+        of="command",
     )
-    deterministic: bool = option(False, "Only operations that give the same bits each time, also on a GPU; slower.")
+    use_expandable_segments: bool = rare(
+        False,
+        "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.",
+        changes="nothing",
+        of="command",
+    )
+    deterministic: bool = rare(
+        False, "Only operations that give the same bits each time, also on a GPU; slower.", changes="last bits"
+    )
 
 
 @dataclass(frozen=True)
@@ -60,14 +99,26 @@ class ProcessConfig(RuntimeConfig):
     """Machine, precision, output and processes"""
 
     distributed: bool = option(
-        False, "One of several processes, one per device, that srun or torchrun started; DDP makes them train as one."
+        False,
+        "One of several processes, one per device, that srun or torchrun started; DDP makes them train as one.",
+        changes="last bits",
+        of="run",
     )
     data_parallel: bool = option(
-        False, "Start one process per visible GPU of this node; on CPU one for every --threads cores."
+        False,
+        "Start one process per visible GPU of this node; on CPU one for every --threads cores.",
+        changes="last bits",
+        of="run",
     )
-    fsdp: bool = option(
-        False, "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.", rare=True
+    fsdp: bool = rare(
+        False,
+        "Weights and optimizer in shards, one on each device (FSDP2), instead of DDP.",
+        changes="last bits",
+        of="run",
     )
-    fsdp_sharded_checkpoint: bool = option(
-        False, "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.", rare=True
+    fsdp_sharded_checkpoint: bool = rare(
+        False,
+        "With --fsdp each rank writes its own shard of a checkpoint, to a folder that all ranks see.",
+        changes="last bits",
+        of="run",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,14 @@ def rank_of(environment: Mapping[str, str]) -> Rank | None:
         if all(environment.get(name, "").isdigit() for name in names):
             return Rank(*(int(environment[name]) for name in names))
     return None
+
+
+def is_rank(runtime: Any) -> bool:
+    """Return whether this process is one of the ranks of a run, which check its options when they have met.
+
+    Then an error of one of them is the error of all, and is printed once.
+    """
+    return rank_of(os.environ) is not None and bool(process_options(runtime))
 
 
 def process_options(runtime: Any) -> list[str]:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from aam.device.checks import check
 from aam.device.distributed import World
 from aam.device.launch import launch, process_count
 from aam.device.platform import prepare_device
 from aam.device.process_group import process_group
-from aam.device.ranks import rank_of
+from aam.device.ranks import is_rank, rank_of
 from aam.engine.checkpoint import CheckpointManager, State, load, save
 from aam.engine.logger import METRICS, RunLogger, Tracking
 from aam.engine.options import RunConfig, TrainingOptions
@@ -128,6 +129,8 @@ def plan_with_device(
     """
 
     def prepare(world: World) -> RunPlan:
+        if is_rank(runtime):
+            check(config)
         device = prepare_device(runtime)
         facts = {"device": str(device), "ranks": world.size if splits_batches else 1}
         inputs = read(device)

@@ -25,23 +25,12 @@ from aam.engine.signals import Signals
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, file_digest, read_json, remove, remove_partial, verify_manifest, write_text
 from aam.files.output_folder import LIST, RUN, OutputFolder, check_unlocked, lock_folder
-from aam.options import given
+from aam.options import given, names
 
 log = logging.getLogger("aam")
 
 
 Record = dict[str, Any]
-
-# Options of `runtime` that change no result, and those that may change its last bits.
-HARMLESS = (
-    "output_dir", "overwrite", "num_workers", "debug", "resume_from", "checkpoint_minutes", "keep_checkpoints",
-    "memory_profile", "memory_snapshot", "use_expandable_segments", "track", "dry_run",
-)  # fmt: skip
-
-LAST_BITS = (
-    "device", "threads", "asv_chunk_size", "gradient_checkpointing", "deterministic", "attn_implementation",
-    "allow_inexact_attention", "compile_model", "distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint",
-)  # fmt: skip
 
 # Environment variable that names the container image.
 IMAGE = "AAM_IMAGE"
@@ -121,7 +110,8 @@ def differences(first: Record, second: Record) -> dict[str, tuple[Any, Any]]:
     """
     first_values, second_values = flatten(first), flatten(second)
     inputs = {**first["inputs"], **second["inputs"]}
-    left_out = {"started", "resumed", LIST, *(f"config.runtime.{name}" for name in HARMLESS)}
+    harmless = names(RunConfig, changes="nothing")
+    left_out = {"started", "resumed", LIST, *(f"config.runtime.{name}" for name in harmless)}
     left_out |= {f"inputs.{name}.path" for name in inputs}
     left_out |= {f"config.{part}.{name}" for name in inputs for part in ("data", "targets")}
     pairs = {
@@ -160,7 +150,7 @@ def check_same(before: Record, now: Record) -> None:
     for name, (old, new) in changes.items():
         section, _, option = name.rpartition(".")
         changes_meaning = section.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
-        if changes_meaning and not (section == "config.runtime" and option in LAST_BITS):
+        if changes_meaning and not (section == "config.runtime" and option in names(RunConfig, changes="last bits")):
             problems.append(f"{name} was {old!r} and is {new!r}; give what it was, or choose another --output-dir")
         else:
             log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", name, old, new)
@@ -306,10 +296,11 @@ class RunDirectory:
         return bool(self.resumed and (self.path / "metrics.json").is_file() and trained)
 
     def _has_models(self, folder: Path) -> bool:
-        """Return whether both models of a fold exist and are undamaged."""
+        """Return whether the models of a fold exist and are undamaged: without a network there are no last weights."""
         try:
-            for name in ("last", "model"):
-                verify_manifest(folder / name)
+            verify_manifest(folder / "model")
+            if (folder / "last").exists():
+                verify_manifest(folder / "last")
         except InputError as error:
             if (folder / "model").exists():
                 log.warning("%s; trained again", "; ".join(error.problems))

@@ -277,8 +277,7 @@ class Trainer:
             f"{kept_folder}"
         )
         if self.options.nonfinite == "stop" or self.progress.skipped >= MAX_SKIPPED_STEPS:
-            advice = f"lower --lr {self.options.lr}, or pass --nonfinite skip for a rare one"
-            raise RunError(f"{problem}, the weights are as before it; {advice}")
+            raise RunError(f"{problem}, the weights are as before it; lower --lr {self.options.lr}")
         log.warning("%s and left out", problem)
 
     def _keep_batches(self, pending: PendingStep, losses: dict[str, str]) -> Path:

@@ -6,13 +6,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.spatial.distance import squareform
 
-from aam.data.tokens import PAD, N
 from aam.evaluate.metrics import Array, pearson
-
-WORD = 8
 
 
 def upper_triangle(matrix: Array) -> Array:
@@ -25,10 +21,10 @@ def mantel(first: Array, second: Array) -> float:
     return pearson(upper_triangle(first), upper_triangle(second))
 
 
-def partial_mantel(first: Array, second: Array, given: Sequence[Array]) -> float:
-    """Return the correlation of two distance matrices [N, N] given others: Smouse, Long and Sokal 1986."""
+def partial_mantel(first: Array, second: Array, others: Sequence[Array]) -> float:
+    """Return the partial correlation of two distance matrices [N, N] given `others` (Smouse, Long and Sokal 1986)."""
     pair = np.stack([upper_triangle(first), upper_triangle(second)], axis=1)
-    predictors = np.stack([np.ones(len(pair)), *map(upper_triangle, given)], axis=1)
+    predictors = np.stack([np.ones(len(pair)), *map(upper_triangle, others)], axis=1)
     residuals = pair - predictors @ np.linalg.lstsq(predictors, pair, rcond=None)[0]
     if (np.abs(residuals).max(axis=0, initial=0.0) <= 1e-10 * np.abs(pair).max(axis=0, initial=0.0)).any():
         return math.nan
@@ -47,19 +43,3 @@ def neighbours_recovered(predicted: Array, truth: Array, k: int = 10) -> float:
     true = np.where(apart, np.inf, truth)
     reach = np.partition(true, k - 1, axis=1)[:, k - 1 : k]
     return float((np.take_along_axis(true, nearest, axis=1) <= reach).mean())
-
-
-def jaccard(presence: Array) -> Array:
-    """Return the Jaccard distances between the rows of a 0/1 matrix ``[N, F]``."""
-    shared = presence @ presence.T
-    total = presence.sum(axis=1)
-    return np.asarray(1 - shared / np.maximum(total[:, None] + total - shared, 1))
-
-
-def word_counts(tokens: Array) -> csr_array:
-    """Return how often each word of A, C, G and T stands in the ASVs ``[F, L]``, ``[F, 4 ** WORD]``."""
-    windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int32), WORD, axis=1)
-    valid = ((windows > PAD) & (windows < N)).all(axis=2)
-    codes = ((windows - 1) @ 4 ** np.arange(WORD, dtype=np.int32))[valid]
-    places = (np.ones(len(codes), np.float32), (np.nonzero(valid)[0], codes))
-    return csr_array(places, shape=(len(tokens), 4**WORD))

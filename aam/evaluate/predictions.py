@@ -1,15 +1,24 @@
-"""Predictions of samples in the units of their targets, as one table."""
+"""Predictions of samples in the units of their targets: a table, tables joined and combined, their file (.tsv)."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from aam.config import RESERVED
 from aam.data.targets import TargetSpec
+from aam.errors import InputError, Problems, shown
+from aam.files.atomic import write_text
+from aam.io.metadata import is_number
 
 Array = npt.NDArray[np.float64]
 
@@ -17,6 +26,15 @@ Array = npt.NDArray[np.float64]
 MEMBERS = "member-sd"
 LOW = "low"
 HIGH = "high"
+
+# The parts of a table that hold numbers.
+NUMBERS = ("values", "deviations", "probabilities", "derived", "quantiles")
+
+# Follows the name of a derived column where a target has that very name.
+MARK = " (derived)"
+
+# Files of others hold few digits: so far may probabilities be from a sum of 1, and a label's from the largest.
+ROUNDING = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +48,7 @@ class PredictionTable:
         The targets, in the order of their columns.
     values : dict of target to float64 [N]
         Numeric targets in their own units; NaN where no prediction was made.
-    spreads : dict of target to float64 [N]
+    deviations : dict of target to float64 [N]
         Standard deviation over rarefactions, when there were several.
     probabilities : dict of target to float64 [N, classes]
     quantiles : dict of target to float64 [N, Q]
@@ -49,7 +67,7 @@ class PredictionTable:
     sample_ids: tuple[str, ...]
     specs: tuple[TargetSpec, ...]
     values: dict[str, Array]
-    spreads: dict[str, Array]
+    deviations: dict[str, Array]
     probabilities: dict[str, Array]
     notes: tuple[str, ...]
     folds: tuple[str, ...]
@@ -77,14 +95,13 @@ class PredictionTable:
             result[rows >= 0] = values[rows[rows >= 0]]
             return result
 
+        numbers: dict[str, Any] = {
+            part: {name: in_order(values) for name, values in getattr(self, part).items()} for part in NUMBERS
+        }
         return replace(
             self,
             sample_ids=tuple(sample_ids),
-            values={name: in_order(column) for name, column in self.values.items()},
-            spreads={name: in_order(column) for name, column in self.spreads.items()},
-            probabilities={name: in_order(columns) for name, columns in self.probabilities.items()},
-            derived={name: in_order(column) for name, column in self.derived.items()},
-            quantiles={name: in_order(columns) for name, columns in self.quantiles.items()},
+            **numbers,
             notes=tuple(notes.get(name, "") for name in sample_ids),
             folds=tuple(self.folds[row] if row >= 0 else "" for row in rows),
             subsets=tuple(self.subsets[row] if row >= 0 else "" for row in rows) if self.subsets else (),
@@ -119,23 +136,26 @@ def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
     def below(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
+    def texts(part: str) -> tuple[str, ...]:
+        return tuple(text for table in tables for text in getattr(table, part) or ("",) * len(table.sample_ids))
+
     return PredictionTable(
-        sum((table.sample_ids for table in tables), ()),
+        texts("sample_ids"),
         specs,
         below([table.values for table in tables]),
-        below([table.spreads for table in tables]),
+        below([table.deviations for table in tables]),
         below(probabilities),
-        sum((table.notes for table in tables), ()),
-        sum((table.folds for table in tables), ()),
+        texts("notes"),
+        texts("folds"),
         quantiles=below([table.quantiles for table in tables]),
-        subsets=sum((table.subsets or ("",) * len(table.sample_ids) for table in tables), ()),
+        subsets=texts("subsets"),
     )
 
 
 def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
     """Return what several models predict of the same samples: means of values, limits and probabilities.
 
-    The spread over rarefactions is that within a model; the one between the models stands beside it.
+    The standard deviation over rarefactions is that within a model; the one between the models stands beside it.
     """
     if len(tables) == 1:
         return tables[0]
@@ -145,7 +165,7 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
         shared = [name for name in parts[0] if all(name in part for part in parts)]
         return {name: np.mean([part[name] for part in parts], axis=0) for name in shared}
 
-    squares = mean([{name: spread**2 for name, spread in table.spreads.items()} for table in tables])
+    variances = mean([{name: deviation**2 for name, deviation in table.deviations.items()} for table in tables])
     between = {
         f"{name}.{MEMBERS}": np.std([table.values[name] for table in tables], axis=0) for name in tables[0].values
     }
@@ -153,8 +173,301 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
         tables[0],
         specs=specs,
         values=mean([table.values for table in tables]),
-        spreads={name: np.sqrt(square) for name, square in squares.items()},
+        deviations={name: np.sqrt(variance) for name, variance in variances.items()},
         probabilities=mean(probabilities),
         derived={**between, **mean([table.derived for table in tables])},
         quantiles=mean([table.quantiles for table in tables]),
     )
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.7g}"
+
+
+def _derived_name(name: str, targets: Collection[str]) -> str:
+    return f"{name}{MARK}" if name in targets else name
+
+
+def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[str, Array | list[str]]]:
+    """Yield name and values of the column of a target and, right behind it, of those derived from it."""
+    name, targets = spec.name, {spec.name for spec in table.specs}
+    if spec.kind == "class":
+        probabilities = table.probabilities[name]
+        yield name, ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities]
+        for column, label in enumerate(spec.labels):
+            yield f"{name}={label}", probabilities[:, column]
+        return
+    yield name, table.values[name]
+    derived = {}
+    if name in table.quantiles:
+        derived = {f"{name}_q{level:g}": table.quantiles[name][:, at] for at, level in enumerate(spec.quantiles)}
+    if name in table.deviations:
+        derived[f"{name}.sd"] = table.deviations[name]
+    suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
+    derived |= {column: table.derived[column] for column in suffixed if column in table.derived}
+    for derived_name, values in derived.items():
+        yield _derived_name(derived_name, targets), values
+
+
+def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
+    """Return why predictions of some targets could not be written: two columns that would have the same name."""
+    names = [name for spec in specs for name in (spec.name, *(f"{spec.name}={label}" for label in spec.labels))]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    return [
+        f"--metadata-column: two columns of predictions would be called {name!r}; rename one in the metadata"
+        for name in repeated
+    ]
+
+
+def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[str]]]:
+    """Return ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.sd and others, TARGET=LABEL; ``fold``, ``note``.
+
+    A target whose name is also that of a column derived from another one stands before that one, and the derived
+    column is marked with `MARK`. ``subset`` is there where something is known of it. Numbers are arrays, NaN where
+    there is none.
+
+    Raises
+    ------
+    InputError
+        Two columns would have the same name.
+    """
+    columns: list[tuple[str, Array | list[str]]] = [("sample-id", list(table.sample_ids))]
+    # A derived column stands right behind its target, so that a target before both cannot be taken for one.
+    names = {spec.name for spec in table.specs}
+    specs = sorted(table.specs, key=lambda spec: _base(spec.name) not in names)
+    for spec in specs:
+        columns += _target_columns(table, spec)
+    columns += [("fold", list(table.folds))] if any(table.folds) else []
+    columns += [("subset", list(table.subsets))] if any(table.subsets) else []
+    columns.append(("note", list(table.notes)))
+    header = [name for name, _ in columns]
+    if repeated := sorted({name for name in header if header.count(name) > 1}):
+        raise InputError(f"two columns of predictions would be called {shown(repeated)}; rename the metadata column")
+    return columns
+
+
+def write_predictions(path: Path, table: PredictionTable) -> None:
+    """Write the `prediction_columns` of a table, numbers with seven digits; `InputError` as they raise it."""
+    columns = prediction_columns(table)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
+    writer.writerow([name for name, _ in columns])
+    cells = [values if isinstance(values, list) else list(map(_number, values)) for _, values in columns]
+    writer.writerows(zip(*cells, strict=True))
+    write_text(path, text.getvalue())
+
+
+def _level(name: str, target: str) -> str:
+    """Return the level of a quantile of `target`, inside (0, 1); empty text where the column is none."""
+    level = name.removeprefix(f"{target}_q") if name.startswith(f"{target}_q") else ""
+    return level if is_number(level) and 0 < float(level) < 1 else ""
+
+
+def _base(name: str) -> str:
+    """Return the name of the target that a derived column of that name would have; empty text where it is none."""
+    target, _, suffix = name.rpartition(".")
+    if suffix in ("sd", MEMBERS, LOW, HIGH):
+        return target
+    target = name.rpartition("_q")[0]
+    return target if _level(name, target) else ""
+
+
+def _family_is_whole(name: str, target: str, columns: Collection[str]) -> bool:
+    """Return whether the columns that are written together with a derived one are there: limits, quantiles."""
+    if level := _level(name, target):
+        levels = {float(other) for column in columns if (other := _level(column, target))}
+        return float(level) in levels and 0.5 in levels and len(levels) > 1
+    limits = {f"{target}.{LOW}", f"{target}.{HIGH}"}
+    return name not in limits or limits <= set(columns)
+
+
+def _derived_from(header: Sequence[str], targets: Collection[str]) -> dict[str, str]:
+    """Return the target of each column that is derived from a number.
+
+    A name of `targets`, the columns of the metadata, is derived only where the columns from its target up to it are.
+    """
+    present = set(header)
+    columns = [name.removesuffix(MARK) if _base(name.removesuffix(MARK)) in present else name for name in header]
+    derived: dict[str, str] = {}
+    behind = ""
+    for name, plain in zip(header, columns, strict=True):
+        target = _base(plain)
+        if not target or target not in present or not _family_is_whole(plain, target, columns):
+            behind = name
+            continue
+        marked = plain != name
+        if marked or (f"{plain}{MARK}" not in present and (target == behind or plain not in targets)):
+            derived[name] = target
+        else:
+            behind = name
+    return derived
+
+
+def _labels(header: Sequence[str]) -> dict[str, list[str]]:
+    """Return the labels of each class target."""
+    labels: dict[str, list[str]] = {}
+    for name in header:
+        # Target and label may both hold "=": the target is the shortest column that begins the name.
+        target = min((other for other in header if name.startswith(f"{other}=")), key=len, default=None)
+        if target is not None:
+            labels.setdefault(target, []).append(name.removeprefix(f"{target}="))
+    return labels
+
+
+# What a file of predictions must have, for messages.
+COLUMNS = (
+    "tab-separated columns: sample-id first, and one for each target, called as in the metadata; for a target with "
+    "classes also TARGET=CLASS, a probability for each"
+)
+MOST_LINES = 8
+
+
+def _cells(path: Path) -> dict[str, list[str]]:
+    """Return the cells of each column as text."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file, dialect="excel-tab"))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as predictions ({error})") from None
+    if not rows or rows[0][:1] != ["sample-id"]:
+        start = f"the first line is {shown(rows[0], 3)}" if rows else "the file is empty"
+        raise InputError(f"{path}: no predictions, {start}; expected {COLUMNS}")
+    header, body = rows[0], rows[1:]
+    problems = Problems()
+    for line, row in enumerate(body, 2):
+        if len(row) != len(header) and len(problems.messages) < MOST_LINES:
+            problems.add(f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header")
+    for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            problems.add(f"{path}: {what} occur more than once: {shown(twice)}; leave each in once")
+    if not body:
+        problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
+    problems.raise_if_any()
+    return {name: [row[place] for row in body] for place, name in enumerate(header)}
+
+
+def _numbers(path: Path, name: str, cells: Sequence[str]) -> Array:
+    try:
+        return np.array([math.nan if cell == "" else float(cell) for cell in cells])
+    except ValueError as error:
+        raise InputError(
+            f"{path}: column {name!r} holds text where numbers belong ({error}); correct it, or, where {name!r} has "
+            f"classes, add a probability for each: {name}=CLASS"
+        ) from None
+
+
+def _spec(name: str, labels: Sequence[str] | None, levels: Sequence[str]) -> TargetSpec:
+    """Return the target of a column, given its labels if it is of classes, and the levels of its quantiles."""
+    kind: Literal["numeric", "class"] = "numeric" if labels is None else "class"
+    return TargetSpec(name, kind, tuple(labels or ()), quantiles=tuple(map(float, levels)))
+
+
+def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTable:
+    """Read what `write_predictions` wrote.
+
+    Parameters
+    ----------
+    path : Path
+    targets : collection of str
+        Names of metadata columns: one that could also be derived from another target, such as ``ph.low``, is a target
+        unless it stands where a derived column does.
+
+    Raises
+    ------
+    InputError
+        Columns or numbers cannot be read as such, or hold what `check_predictions` refuses.
+    """
+    columns = _cells(path)
+    header = list(columns)
+    labels, derived = _labels(header), _derived_from(header, targets)
+    probabilities = {f"{target}={label}" for target in labels for label in labels[target]}
+    names = [name for name in header if name not in {*RESERVED, *derived, *probabilities}]
+    if not names:
+        classes = {name.partition("=")[0] for name in header if "=" in name}
+        hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
+        raise InputError(f"{path}: no target column beside {shown(header)}{hint}; expected {COLUMNS}")
+    numbers = {name: _numbers(path, name, columns[name]) for name in header if name in {*derived, *probabilities}}
+    numbers |= {name: _numbers(path, name, columns[name]) for name in names if name not in labels}
+    # Derived columns by their target and the name they have without a mark.
+    of_target: dict[str, dict[str, Array]] = {name: {} for name in names}
+    for column, target in derived.items():
+        of_target.get(target, {})[column.removesuffix(MARK)] = numbers[column]
+    levels = {name: [level for column in of_target[name] if (level := _level(column, name))] for name in names}
+    specs = [_spec(name, labels.get(name), levels[name]) for name in names]
+    empty = [""] * len(columns["sample-id"])
+    table = PredictionTable(
+        tuple(columns["sample-id"]),
+        tuple(specs),
+        {name: numbers[name] for name in names if name not in labels},
+        {name: parts[f"{name}.sd"] for name, parts in of_target.items() if f"{name}.sd" in parts},
+        {name: np.stack([numbers[f"{name}={label}"] for label in of], 1) for name, of in labels.items()},
+        tuple(columns.get("note", empty)),
+        tuple(columns.get("fold", empty)),
+        {
+            column: values
+            for name, parts in of_target.items()
+            for column, values in parts.items()
+            if column.removeprefix(f"{name}.") in (MEMBERS, LOW, HIGH)
+        },
+        {
+            name: np.stack([of_target[name][f"{name}_q{level}"] for level in levels[name]], axis=1)
+            for name in names
+            if levels[name]
+        },
+        tuple(columns.get("subset", ())),
+    )
+    check_predictions(path, table, columns)
+    return table
+
+
+def _samples(table: PredictionTable, wrong: npt.NDArray[np.bool_]) -> str:
+    """Return how many samples are wrong, and the first of them."""
+    names = [table.sample_ids[row] for row in np.flatnonzero(wrong)]
+    return f"{len(names)} of {len(wrong)} samples ({shown(names, 3)})"
+
+
+def _probability_problems(
+    table: PredictionTable, probabilities: Array, labels: Sequence[str], cells: Sequence[str]
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which samples have each problem, [N], of probabilities [N, K] and of the labels in the cells [N]."""
+    given = np.isfinite(probabilities).all(axis=1)
+    outside = (probabilities < -ROUNDING) | (probabilities > 1 + ROUNDING)
+    sums = np.abs(probabilities.sum(axis=1) - 1)
+    place = {label: column for column, label in enumerate(labels)}
+    column = np.array([place.get(cell, -1) for cell in cells], np.int64)
+    of_label = probabilities[np.arange(len(column)), column]
+    named = np.array([cell != "" for cell in cells], bool)
+    disagrees = (column < 0) | (of_label < probabilities.max(axis=1) - ROUNDING)
+    return {
+        "probabilities that are no numbers from 0 to 1 with a sum of 1": given
+        & (outside.any(axis=1) | (sums > ROUNDING)),
+        "a label that has not the largest probability": given & named & disagrees,
+        "infinite probabilities": np.isinf(probabilities).any(axis=1),
+    }
+
+
+def check_predictions(path: Path, table: PredictionTable, cells: Mapping[str, Sequence[str]]) -> None:
+    """Refuse predictions that are infinite, no probabilities, or have limits the wrong way round.
+
+    `cells` are the columns of the file as text. A missing value (empty, or nan) is none of these.
+
+    Raises
+    ------
+    InputError
+        With every such column, how many samples it has wrong, and the first of them.
+    """
+    problems = Problems()
+    for spec in table.specs:
+        wrong: dict[str, npt.NDArray[np.bool_]] = {}
+        if spec.labels:
+            values = table.probabilities[spec.name]
+            wrong = _probability_problems(table, values, spec.labels, cells[spec.name])
+        else:
+            wrong["an infinite prediction"] = np.isinf(table.values[spec.name])
+            limits = table.limits(spec.name)
+            if limits is not None:
+                wrong["a lower limit above the upper one"] = limits[:, 0] > limits[:, 1]
+        for what, rows in wrong.items():
+            if rows.any():
+                problems.add(f"{path}: {_samples(table, rows)} have {what} in {spec.name!r}; correct them")
+    problems.raise_if_any()

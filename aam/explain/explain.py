@@ -13,15 +13,16 @@ from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.explain.effects import BLEND, Matrix, TargetEffects, losses, output_columns
-from aam.explain.member_variants import forest_variants, kernel_variants
+from aam.explain.member_variants import forest_variants, linear_variants
 from aam.explain.network_variants import attention_paid, network_variants
 from aam.explain.variants import Bools, Floats, Variants, make_variants
-from aam.predict.forest import ForestMember
-from aam.predict.members import Members, specs_in_order
-from aam.predict.network import NETWORK, per_target
-from aam.predict.presence import presence, read_features
+from aam.predict.blend import NETWORK, Blend, specs_in_order
+from aam.predict.features import Samples
+from aam.predict.forest import Forest
+from aam.predict.linear import Linear
+from aam.predict.network import AsvVectors, encode_table, per_target, run_model
+from aam.predict.prediction import with_inputs
 from aam.predict.saved_model import SavedModel
-from aam.training.inference import AsvVectors, encode_table, reads_network, run_model, silent_network
 
 # How many samples without an ASV get it for each that has it: the network takes longest.
 ADDED_FOR_NETWORK = 1.0
@@ -45,61 +46,49 @@ class _Draw:
 
 
 def explains_network(saved: SavedModel) -> bool:
-    """Return whether the network takes part in effects: where it is alone, or has `LEAST_WEIGHT` for some target."""
-    if saved.members is None:
-        return True
-    return max(fitted.weights.get(NETWORK, 0.0) for fitted in saved.members.fitted) >= LEAST_WEIGHT
+    """Return whether the network takes part in effects: where it has `LEAST_WEIGHT` for some target."""
+    return saved.blend.network_weight >= LEAST_WEIGHT
 
 
-def _member_scores(members: Members, study: Study, rows: Rows, draw: int, variants: Variants) -> tuple[Scores, Scores]:
-    """Return what the members say of the samples in one rarefaction, and of their variants."""
-    features = read_features(study, rows, [presence(study, rows, draw)], members.vocabulary)[0]
-    place = np.full(len(study.table.sequences), -1, np.int64)
-    columns, places = members.vocabulary.columns(study.table.sequences)
-    place[columns] = places
+def _learner_scores(
+    blend: Blend, study: Study, rows: Rows, reads: Sequence[Row], variants: Variants
+) -> tuple[Scores, Scores]:
+    """Return what the learners beside the network say of the samples in one rarefaction, and of their variants."""
+    if not blend.learners:
+        return [{} for _ in blend.fitted], [{} for _ in blend.fitted]
+    X = blend.inputs(Samples.of_reads(study, rows, [reads]))
+    base = blend.scores(X)
     flips = variants.changes_presence
     flipped = variants.at(flips)
-    base: Scores = []
+    flipped = replace(flipped, column=np.searchsorted(X.samples.columns, flipped.column))
     changed: Scores = []
-    for fitted in members.fitted:
-        base.append({})
-        changed.append({})
-        for name, member in fitted.members.items():
-            base[-1][name] = member.finish([member.raw(features)])
-            values = base[-1][name][variants.sample]
-            if isinstance(member, ForestMember):
-                values[flips] = forest_variants(member, features, place, flipped)
-            else:
-                values[flips] = kernel_variants(member, features, place, flipped)
-            changed[-1][name] = values
+    for fitted, scores in zip(blend.fitted, base, strict=True):
+        changed.append({name: values[variants.sample] for name, values in scores.items()})
+        for name, learner in fitted.learners.items():
+            if isinstance(learner, Forest):
+                changed[-1][name][flips] = forest_variants(learner, X, flipped)
+            elif isinstance(learner, Linear):
+                changed[-1][name][flips] = linear_variants(learner, X, flipped)
     return base, changed
 
 
 def _drawn(
     saved: SavedModel, study: Study, rows: Rows, rarefaction: int, asvs: AsvVectors | None, config: RuntimeConfig
 ) -> _Draw:
-    """Return one rarefaction of the samples at `rows`, with what the model's members say of it and of its variants."""
+    """Return one rarefaction of the samples at `rows`, with what the model's learners say of it and of its variants."""
     uses_network = asvs is not None and explains_network(saved)
     per_carrier = ADDED_FOR_NETWORK if uses_network else ADDED_FOR_MEMBERS
     reads = rarefied_rows(study, rows, rarefaction)
     variants = make_variants(reads, per_carrier, uses_network, (saved.seed, rarefaction))
-    if saved.members is None:
-        base: Scores = [{} for _ in saved.targets.specs]
-        changed: Scores = [{} for _ in saved.targets.specs]
-    else:
-        base, changed = _member_scores(saved.members, study, rows, rarefaction, variants)
-    if asvs is None:
-        predicted = silent_network(saved, [study.table.sample_ids[row] for row in rows.tolist()])
-    else:
-        predicted = run_model(saved.network, study, rows, asvs.vectors.device, config, rarefaction, asvs)
-    of_samples = per_target(predicted.target, predicted.probabilities)
+    base, changed = _learner_scores(saved.blend, study, rows, reads, variants)
+    if asvs is None or saved.network is None:
+        return _Draw(reads, variants, base, changed)
+    of_samples = per_target(run_model(saved.network, study, rows, saved.device, config, rarefaction, asvs))
     of_variants = [values[variants.sample] for values in of_samples]
-    if asvs is not None and uses_network:
+    if uses_network:
         read = rows_read(study, rows, rarefaction)
         of_variants = network_variants(saved.network, study, rows, read, variants, asvs, config)
-    for scores, values in zip(base, of_samples, strict=True):
-        scores[NETWORK] = values
-    for scores, values in zip(changed, of_variants, strict=True):
+    for scores, values in zip([*base, *changed], [*of_samples, *of_variants], strict=True):
         scores[NETWORK] = values
     return _Draw(reads, variants, base, changed)
 
@@ -116,10 +105,10 @@ def _in_own_units(saved: SavedModel, study: Study, rows: Rows, values: Sequence[
 
 def _all_scores(saved: SavedModel, study: Study, rows: Rows, scores: Scores) -> list[dict[str, Floats]]:
     """Return for each target what the whole model and, where there are several, each member says, in own units."""
-    members = saved.members
-    blended = [of_target[NETWORK] for of_target in scores] if members is None else members.blend(scores)
-    predictions = [{BLEND: values} for values in _in_own_units(saved, study, rows, blended)]
-    names = [] if members is None else [name for name in scores[0] if name != NETWORK or explains_network(saved)]
+    blend = saved.blend
+    predictions = [{BLEND: values} for values in _in_own_units(saved, study, rows, blend.blend(scores))]
+    several = [name for name in scores[0] if name != NETWORK or explains_network(saved)]
+    names = several if blend.learners else []
     for name in names:
         member_predictions = _in_own_units(saved, study, rows, [of_target[name] for of_target in scores])
         for of_target, values in zip(predictions, member_predictions, strict=True):
@@ -193,19 +182,19 @@ def explain_samples(
     passes : int
         Rarefactions, those that predictions are made from.
     """
-    study = replace(study, seed=saved.seed).with_covariates(saved.covariates, study.metadata)
-    study = study.placed_on(saved.network.reference)
-    device = next(saved.network.parameters()).device
-    rows, specs = study.rows(sample_ids), specs_in_order(saved.targets)
-    asvs = encode_table(saved.network, study, device, config, rows) if reads_network(saved) else None
+    study = with_inputs(saved, replace(study, seed=saved.seed))
+    rows, specs, network = study.rows(sample_ids), specs_in_order(saved.targets), saved.network
+    asvs = None
+    if network is not None and saved.blend.network_weight > 0:
+        asvs = encode_table(network, study, saved.device, config, rows)
     all_effects: list[list[TargetEffects]] = [[] for _ in specs]
     for number in range(passes):
         draw = EVALUATION - 1 - number
         drawn = _drawn(saved, study, rows, draw, asvs, config)
         attention = None
-        if asvs is not None and explains_network(saved):
+        if asvs is not None and network is not None and explains_network(saved):
             read = rows_read(study, rows, draw)
-            weights = attention_paid(saved.network, study, rows, read, asvs, config)
+            weights = attention_paid(network, study, rows, read, asvs, config)
             attention = _carriers(read, len(study.table.sequences))
             attention.data = np.concatenate(weights)
         base = _all_scores(saved, study, rows, drawn.base)

@@ -7,47 +7,56 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.explain.variants import Floats, Ints, Variants
-from aam.predict.forest import ForestMember, forest_features
-from aam.predict.kernel import KernelMember
-from aam.predict.presence import Features
+from aam.predict.features import Inputs, Presence, Product
+from aam.predict.forest import Forest, Trees, stacked
+from aam.predict.linear import Linear
 
 SAMPLES_AT_ONCE = 64
 
 VARIANTS_AT_ONCE = 1 << 15
 
 
-def asv_weights(member: KernelMember, features: Features, place: Ints) -> Floats:
-    """Return what the presence of each ASV adds to the indicators of a kernel member, ``[F, C]``.
+def asv_weights(learner: Linear, X: Inputs, place: Ints) -> Floats:
+    """Return what the presence of each ASV adds to the indicators of a linear model, ``[F, C]``.
 
-    `place` int64 [F] is the place of each ASV in the vocabulary, -1 where it is unknown.
+    `place` int64 [F] is the place of each ASV among those that are known, -1 where it is unknown.
     """
-    weights = np.asarray(features.sketch @ member.kmers)
+    weights = np.zeros((len(place), len(learner.intercept_)))
+    if "kmers" in learner.coef_:
+        smoothed = X.read("kmers")
+        assert isinstance(smoothed, Product)
+        weights += smoothed.right @ learner.coef_["kmers"]
     columns = np.flatnonzero(place >= 0)
-    weights[columns] += member.asvs[place[columns]]
+    weights[columns] += learner.coef_["presence"][place[columns]]
     return weights
 
 
-def kernel_variants(member: KernelMember, features: Features, place: Ints, variants: Variants) -> Floats:
-    """Return the predictions ``[M, W]`` of a kernel member for variants, exactly: its indicators are linear.
+def known_places(X: Inputs) -> Ints:
+    """Return the place of each ASV of some samples among those that are known, -1 where it is unknown."""
+    presence = X.features["presence"]
+    assert isinstance(presence, Presence)
+    return presence.places(X.samples)
+
+
+def linear_variants(learner: Linear, X: Inputs, variants: Variants) -> Floats:
+    """Return the predictions ``[M, W]`` of a linear model for variants, exactly: its indicators are linear.
 
     Parameters
     ----------
-    member : KernelMember
-    features : Features
-        Of the n samples.
-    place : int64 [F]
-        Place of each ASV of the table in the vocabulary, -1 where it is unknown.
+    learner : Linear
+    X : Inputs
+        Of the n samples in one rarefaction.
     variants : Variants
-        Those that change the presence of an ASV.
+        Those that change the presence of an ASV, whose columns are those of the samples.
     """
-    weights, raw = asv_weights(member, features, place), member.raw(features)
+    weights, indicators = asv_weights(learner, X, known_places(X)), learner.indicators(X)
     sign = np.where(variants.after > 0, 1.0, -1.0)
-    parts = []
+    parts = [learner.published(indicators[:0])]
     for start in range(0, len(sign), VARIANTS_AT_ONCE):
         some = slice(start, start + VARIANTS_AT_ONCE)
-        changed = raw[variants.sample[some]] + sign[some, None] * weights[variants.column[some]]
-        parts.append(member.finish([changed]))
-    return np.concatenate([member.finish([raw[:0]]), *parts]) if parts else member.finish([raw])[:0]
+        changed = indicators[variants.sample[some]] + sign[some, None] * weights[variants.column[some]]
+        parts.append(learner.published(changed))
+    return np.concatenate(parts)
 
 
 class _Walk:
@@ -56,9 +65,9 @@ class _Walk:
     A tree compares an ASV at most once on a way, because below that node all its training samples agree on it.
     """
 
-    def __init__(self, member: ForestMember, values: npt.NDArray[np.float32], lookup: Ints) -> None:
+    def __init__(self, trees: Trees, values: npt.NDArray[np.float32], lookup: Ints) -> None:
         """Walk samples ``[n, P]``; `lookup` ``[n, P]`` is the variant that flips a feature, -1 without one."""
-        trees, number = member.trees, len(member.trees.root)
+        number = len(trees.root)
         node = np.tile(trees.root, (len(values), 1)).ravel().astype(np.int64)
         sample = np.repeat(np.arange(len(values)), number)
         tree = np.tile(np.arange(number), len(values))
@@ -79,9 +88,9 @@ class _Walk:
         self.leaf = node.reshape(len(values), number)
         self.start = np.concatenate(start)
 
-    def other_leaves(self, member: ForestMember, values: npt.NDArray[np.float32], sample_of: Ints) -> Ints:
+    def other_leaves(self, trees: Trees, values: npt.NDArray[np.float32], sample_of: Ints) -> Ints:
         """Return the leaf of each pair of variant and tree that a flip changes; `sample_of` ``[m]`` is of variants."""
-        trees, node, sample = member.trees, self.start.copy(), sample_of[self.variant]
+        node, sample = self.start.copy(), sample_of[self.variant]
         active = np.flatnonzero(trees.left[node] != node)
         while len(active):
             at = node[active]
@@ -91,12 +100,13 @@ class _Walk:
         return node
 
 
-def forest_variants(member: ForestMember, features: Features, place: Ints, variants: Variants) -> Floats:
-    """Return the predictions ``[M, W]`` of a forest for variants, exactly; parameters as `kernel_variants`.
+def forest_variants(learner: Forest, X: Inputs, variants: Variants) -> Floats:
+    """Return the predictions ``[M, W]`` of a forest for variants, exactly; parameters as `linear_variants`.
 
     Only the trees that ask for the ASV on the way of the sample change, and they are followed from there on.
     """
-    values, width = forest_features(features), member.classes or 1
+    values, width, place = stacked([X.read(name) for name in learner.reads]), learner.n_classes or 1, known_places(X)
+    trees = Trees(**learner.trees_)
     predictions = np.zeros((len(variants.sample), width))
     for start in range(0, values.shape[0], SAMPLES_AT_ONCE):
         part = values[start : start + SAMPLES_AT_ONCE]
@@ -106,10 +116,10 @@ def forest_variants(member: ForestMember, features: Features, place: Ints, varia
         lookup = np.full(dense.shape, -1, np.int64)
         in_vocabulary = np.flatnonzero(place[column] >= 0)
         lookup[sample[in_vocabulary], place[column[in_vocabulary]]] = in_vocabulary
-        walk = _Walk(member, dense, lookup)
-        leaf = walk.other_leaves(member, dense, sample)
-        value = member.trees.value
-        if member.classes:
+        walk = _Walk(trees, dense, lookup)
+        leaf = walk.other_leaves(trees, dense, sample)
+        value = trees.value
+        if learner.n_classes:
             leaf_values = value[walk.leaf]
             change = value[leaf] - leaf_values[sample[walk.variant], walk.tree]
             sums = leaf_values.sum(axis=1)[sample]

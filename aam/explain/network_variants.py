@@ -14,8 +14,7 @@ from aam.device.precision import autocast
 from aam.device.routing import routed
 from aam.explain.variants import Floats, Variants
 from aam.model.aam import Aam
-from aam.predict.network import per_target
-from aam.training.inference import AsvVectors, collect
+from aam.predict.network import AsvVectors, collect, per_target
 
 VARIANTS_AT_ONCE = 256
 
@@ -60,7 +59,7 @@ def network_variants(
             batch = batch_of_reads(study, samples, [changed[place] for place in order]).to(device)
             predicted = collect(network(batch, None, asvs.select(batch)), batch)
             back = np.argsort(order)
-            parts.append([values[back] for values in per_target(predicted.target, predicted.probabilities)])
+            parts.append([values[back] for values in per_target(predicted)])
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 

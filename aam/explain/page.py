@@ -8,10 +8,10 @@ import numpy as np
 
 from aam.evaluate.bootstrap import LEAST_GROUPS
 from aam.evaluate.numbers import number, with_limits
+from aam.explain.asvs import raised
 from aam.explain.figures import explanation_figures
 from aam.explain.results import Explanation, SetsExplained
 from aam.explain.sets import CLADE
-from aam.explain.tables import raised
 from aam.io.taxonomy import display_name
 from aam.report.report import FOLDED_ROWS
 from aam.report.report_html import page_frame, templates

@@ -1,21 +1,19 @@
-"""The explanation of one target: computed from effects, and written to a folder."""
+"""The explanation of one target: computed from effects."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from aam.evaluate.bootstrap import FEW_GROUPS, LEAST_GROUPS
+from aam.explain.asvs import Asvs, raised
 from aam.explain.effects import TargetEffects
-from aam.explain.files import write_importance, write_rows
 from aam.explain.importance import FALSE_DISCOVERIES, Importance, importance_of
 from aam.explain.sets import AsvSet, clades, summed, taxa
-from aam.explain.tables import Asvs, asv_rows, effect_rows, raised, sample_rows, set_rows
 from aam.io.phylogeny import Ints, Phylogeny
 
 # What the samples of an explanation were to its models.
@@ -128,17 +126,3 @@ def explanation_of(
         taxa=of_sets(taxa(asvs.lineages, carried)),
         clades=None if tree is None else of_sets(clades(*tree, carried, asvs.lineages)),
     )
-
-
-def write_explanation(folder: Path, explanation: Explanation) -> None:
-    """Write features.tsv, taxa.tsv, clades.tsv, samples.tsv, effects.tsv and importance.qza to a folder."""
-    effects, importance, asvs = explanation.effects, explanation.importance, explanation.asvs
-    folder.mkdir()
-    write_rows(folder / "features.tsv", asv_rows(effects, importance, asvs))
-    for name, of_sets in (("taxa", explanation.taxa), ("clades", explanation.clades)):
-        if of_sets is not None:
-            rows = set_rows(of_sets.effects, of_sets.importance, of_sets.sets, asvs)
-            write_rows(folder / f"{name}.tsv", rows)
-    write_rows(folder / "samples.tsv", sample_rows(effects, [explanation.subset] * len(effects.sample_ids)))
-    write_rows(folder / "effects.tsv", effect_rows(effects, asvs))
-    write_importance(folder / "importance.qza", effects, importance, asvs)

@@ -40,6 +40,9 @@ LIST = "outputs"
 # What ``--memory-profile`` adds.
 MEMORY = ("memory.json", "memory.png", "memory.pickle")
 
+# Figures of a report, in a folder for each target, or directly below.
+FIGURES = tuple(f"{folder}*.{form}" for folder in ("figures/", "figures/[0-9]*-*/") for form in ("svg", "png"))
+
 LOCK = ".lock"
 
 HIDDEN = (LOCK, PARTIAL, REPLACED)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -62,6 +63,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if not tensor.isfinite().all():
             raise InputError(f"{path}: {name} holds numbers that are not finite")
     return tensors
+
+
+def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of a safetensors file, as `read_tensors` does; none where there is no file."""
+    return {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
 
 
 def count_numbers(path: Path) -> int:

@@ -15,8 +15,7 @@ from aam.errors import InputError, shown
 from aam.evaluate.baselines import Baseline
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import read_json
-from aam.predict.learned_baselines import LEARNED
-from aam.predict.study_baselines import rows_for
+from aam.predict.baselines import LEARNED, rows_for
 
 
 def split_digest(split: Split) -> str:

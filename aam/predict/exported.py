@@ -1,19 +1,36 @@
-"""A trained network as one function of tensors, which torch.export and ONNX can hold, and batches to compare it on."""
+"""A trained network as one function of tensors: written by torch.export or as ONNX, compared with it on odd batches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import aam
 from aam.data.batch import Batch
-from aam.data.tokens import PAD, A, T
-from aam.errors import InputError
+from aam.data.tokens import MASK, PAD, A, C, G, N, T
+from aam.device.attention import use_backends
+from aam.errors import InputError, RunError, import_extra
 from aam.model.aam import Aam
-from aam.predict.network import NETWORK
 from aam.predict.saved_model import SavedModel
+
+FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
+
+# The operator set of ONNX 1.15, of November 2023: what current run times read.
+OPSET = 20
+
+# Largest difference from the network, as a share of the largest value of an output.
+TOLERANCE = 1e-5
+
+Run = Callable[[dict[str, Tensor]], list[Tensor]]
 
 # U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV of the model.
 AXES = {"tokens": ("U", "L"), "asv": ("B", "S"), "counts": ("B", "S"), "category": ("B",), "covariate": ("B",)}
@@ -47,7 +64,7 @@ class ExportedModel(ExportedEncoder):
     """The same with the heads: numbers ``[B]`` in their own units, quantiles ``[B, Q]``, probabilities ``[B, K]``."""
 
     def __init__(self, saved: SavedModel) -> None:
-        super().__init__(saved.network)
+        super().__init__(saved.required_network)
         self.numeric = saved.targets.numeric
 
     def forward(
@@ -82,7 +99,7 @@ class ExportedModel(ExportedEncoder):
 
 def check_exportable(saved: SavedModel, part: str) -> None:
     """Raise `InputError` for what no graph of tensors can hold."""
-    if saved.network.reference is not None:
+    if saved.reference is not None:
         raise InputError("--model: it places ASVs on a reference tree, which no graph of tensors can hold")
     if part == "encoder":
         return
@@ -94,8 +111,8 @@ def check_exportable(saved: SavedModel, part: str) -> None:
         for spec in saved.targets.numeric
         if spec.normalize_by is not None
     ]
-    if saved.members is not None:
-        others = sorted({name for fitted in saved.members.fitted for name in fitted.members} - {NETWORK})
+    if saved.blend.learners:
+        others = sorted(saved.blend.learners)
         problems.append(
             f"--part model: this model blends its network with {', '.join(others)}, which look up ASVs by name and are "
             "no graph of tensors; train with --members deep, or pass --part encoder"
@@ -120,7 +137,7 @@ def network_outputs(saved: SavedModel, part: str, inputs: dict[str, Tensor]) -> 
         category = torch.zeros(len(sizes), len(saved.covariates.categorical), dtype=torch.int64)
         covariate = torch.full((len(sizes), len(saved.covariates.numeric)), torch.nan)
         inputs = {**inputs, "category": category, "covariate": covariate}
-    outputs = saved.network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
+    outputs = saved.required_network(Batch(**inputs, sizes=sizes, padded=True))  # type: ignore[arg-type]
     if part == "encoder":
         return [outputs.samples, outputs.asvs]
     tensors = []
@@ -156,3 +173,117 @@ def example_inputs(saved: SavedModel, part: str, shape: Sequence[int], seed: int
         inputs["covariate"] = torch.randn(samples, len(saved.covariates.numeric), generator=random)
         inputs["covariate"][0] = torch.nan
     return inputs
+
+
+def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> float:
+    """Write an exported model and its description to `folder`; return its largest difference from the network.
+
+    Raises
+    ------
+    InputError
+        A library is not installed.
+    RunError
+        What was written differs from the network on an odd batch by more than `TOLERANCE` of its values.
+    """
+    # torch chooses the attention: the back ends of this machine are no part of a model.
+    use_backends({})
+    module = (ExportedModel(saved) if part == "model" else ExportedEncoder(saved.required_network)).eval()
+    with torch.no_grad(), _without_remarks():
+        run = (_write_onnx if form == "onnx" else _write_torch)(module, saved, part, folder)
+        difference = max(_difference(run, saved, part, seed) for seed in range(len(ODD_BATCHES)))
+    if not difference <= TOLERANCE:
+        raise RunError(f"what was exported differs from the network by {difference:.2g} of its values; it is not kept")
+    text = json.dumps(_description(saved, part, form, difference), indent=1)
+    (folder / "description.json").write_text(text + "\n", encoding="utf-8")
+    return difference
+
+
+@contextlib.contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Leave out what torch.export and its ONNX exporter say about themselves."""
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
+    exporter.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        exporter.setLevel(level)
+
+
+def _program(module: torch.nn.Module, inputs: dict[str, Tensor]) -> torch.export.ExportedProgram:
+    """Return the program of a module whose batch sizes are free."""
+    dimensions = dict.fromkeys("ULBS", torch.export.Dim.DYNAMIC)
+    shapes = {name: {at: dimensions[axis] for at, axis in enumerate(AXES[name])} for name in inputs}
+    return torch.export.export(module, (), kwargs=inputs, dynamic_shapes=shapes, strict=False)
+
+
+def _write_onnx(module: torch.nn.Module, saved: SavedModel, part: str, folder: Path) -> Run:
+    import_extra("onnxscript", "onnx", "aam export --format onnx")
+    runtime = import_extra("onnxruntime", "onnx", "aam export --format onnx")
+    inputs = example_inputs(saved, part, ODD_BATCHES[0], 0)
+    path, names = folder / FILES["onnx"], output_names(saved, part)
+    torch.onnx.export(
+        _program(module, inputs), (), str(path), input_names=list(inputs), output_names=names, opset_version=OPSET,
+        external_data=False, dynamo=True, verbose=False,
+    )  # fmt: skip
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(values: dict[str, Tensor]) -> list[Tensor]:
+        outputs: list[Any] = session.run(names, {name: value.numpy() for name, value in values.items()})
+        return [torch.from_numpy(value) for value in outputs]
+
+    return run
+
+
+def _write_torch(module: torch.nn.Module, saved: SavedModel, part: str, folder: Path) -> Run:
+    path = folder / FILES["torch"]
+    torch.export.save(_program(module, example_inputs(saved, part, ODD_BATCHES[0], 0)), path)
+    loaded = torch.export.load(path).module()
+    return lambda values: list(loaded(**values))
+
+
+def _difference(run: Run, saved: SavedModel, part: str, seed: int) -> float:
+    """Return the largest difference between the network and what was written on one of the odd batches."""
+    inputs = example_inputs(saved, part, ODD_BATCHES[seed], seed)
+    differences = []
+    for expected, value in zip(network_outputs(saved, part, inputs), run(inputs), strict=True):
+        if expected.shape != value.shape:
+            raise RunError(f"an output has shape {tuple(value.shape)}, expected {tuple(expected.shape)}")
+        scale = max(1.0, float(expected.abs().max()))
+        differences.append(float((expected - value).abs().max()) / scale)
+    return max(differences)
+
+
+def _description(saved: SavedModel, part: str, form: str, difference: float) -> dict[str, Any]:
+    """Return what a program needs to make the inputs and to read the outputs."""
+    tokens = {"padding": PAD, "A": A, "C": C, "G": G, "T": T, "other nucleotides": N, "masked": MASK}
+    inputs = {
+        "tokens": "uint8 [U, L]: the distinct ASVs of the batch, each padded at its end",
+        "asv": "int64 [B, S]: which of them each ASV of each sample is; 0 where counts is 0",
+        "counts": "float32 [B, S]: reads, rarefied to the depth; 0 in empty slots, which follow all others",
+    }
+    about: dict[str, Any] = {
+        "format": form,
+        "file": FILES[form],
+        "part": part,
+        "inputs": inputs,
+        "outputs": output_names(saved, part),
+        "tokens": tokens,
+        "depth": saved.depth,
+        "longest ASV": saved.model.positions,
+        "token limit": saved.data.token_limit,
+        "difference": difference,
+        "versions": {"aam": aam.__version__, "torch": torch.__version__},
+    }
+    if form == "onnx":
+        about["opset"] = OPSET
+    if part == "model":
+        about["classes"] = {spec.name: list(spec.labels) for spec in saved.targets.classes}
+        about["quantiles"] = {spec.name: list(spec.quantiles) for spec in saved.targets.numeric if spec.quantiles}
+    if part == "model" and saved.covariates.columns:
+        inputs["category"] = "int64 [B, C]: of each categorical covariate 1 + place of its category, 0 where unknown"
+        inputs["covariate"] = "float32 [B, N]: of each numeric covariate (value - center) / spread, NaN where missing"
+        about["covariates"] = saved.covariates.to_json()
+    return about

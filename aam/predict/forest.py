@@ -1,24 +1,25 @@
-"""The forest member: extremely randomized trees on presence, kept as arrays and evaluated without scikit-learn."""
+"""Forests: trees grown by scikit-learn, kept as arrays and evaluated without it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.predict.presence import Features
-from aam.predict.truth import Floats, Folds, Truth, learned_places
-
-TREES_PER_DRAW = 50
+from aam.predict.features import Inputs, Matrix
+from aam.predict.learner import Learner, check_shape
+from aam.predict.truth import Floats, Folds, Truth, error_of, subsample
 
 # Share of the ASVs that a split of a tree of numbers looks at (Geurts et al. 2006).
 NUMBER_FEATURES = 0.33
 
-INNER_DRAWS = 3
+# Rarefactions that inner folds learn from, and trees of each where they only choose a parameter.
+INNER_RAREFACTIONS = 3
+SEARCH_TREES = 100
 
 # Of which each rarefaction's trees are grown.
 MAX_SAMPLES = 20_000
@@ -34,8 +35,7 @@ MAX_DENSE_PART = 10**7
 Ints = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class Trees:
+class Trees(NamedTuple):
     """Binary trees, one after the other in arrays of all nodes.
 
     Attributes
@@ -76,54 +76,29 @@ class Trees:
         return node.reshape(-1, n).T
 
 
-def _joined(estimators: Sequence[Any], classes: Sequence[int], width: int) -> Trees:
+def as_arrays(estimators: Sequence[Any], classes: Sequence[int], width: int) -> Trees:
     """Return fitted scikit-learn trees as arrays; `classes` are those they know of the `width` classes, if any."""
-    columns: dict[str, list[Any]] = {name: [] for name in ("left", "right", "feature", "threshold", "value")}
-    sizes = [estimator.tree_.node_count for estimator in estimators]
-    roots = np.cumsum([0, *sizes[:-1]])
+    roots = np.cumsum([0, *(estimator.tree_.node_count for estimator in estimators)])[:-1]
+    parts = []
     for estimator, root in zip(estimators, roots, strict=True):
         tree = estimator.tree_
-        leaf, node_index = tree.children_left < 0, np.arange(tree.node_count)
-        columns["left"].append(np.where(leaf, node_index, tree.children_left) + root)
-        columns["right"].append(np.where(leaf, node_index, tree.children_right) + root)
-        columns["feature"].append(np.maximum(tree.feature, 0))
-        columns["threshold"].append(tree.threshold)
-        value = tree.value[:, 0, :]
+        leaf, nodes, value = tree.children_left < 0, np.arange(tree.node_count), tree.value[:, 0, :]
         if classes:
             # As scikit-learn does, whose older versions keep sums instead of shares.
             totals = value.sum(axis=1, keepdims=True)
-            spread = np.zeros((len(value), width))
-            spread[:, list(classes)] = value / np.where(totals == 0, 1.0, totals)
-            value = spread
-        columns["value"].append(value)
-    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-    left, right, feature = (joined[name].astype(np.int32) for name in ("left", "right", "feature"))
-    return Trees(
-        roots.astype(np.int32), left, right, feature, joined["threshold"].astype(np.float64),
-        joined["value"].astype(np.float64),
-    )  # fmt: skip
+            shares = np.zeros((len(value), width))
+            shares[:, list(classes)] = value / np.where(totals == 0, 1.0, totals)
+            value = shares
+        left, right = (np.where(leaf, nodes, one) + root for one in (tree.children_left, tree.children_right))
+        parts.append((left, right, np.maximum(tree.feature, 0), tree.threshold, value))
+    left, right, feature, threshold, value = (np.concatenate(part) for part in zip(*parts, strict=True))
+    root, left, right, feature = (one.astype(np.int32) for one in (roots, left, right, feature))
+    return Trees(root, left, right, feature, threshold.astype(np.float64), value.astype(np.float64))
 
 
-def grow(
-    features: sparse.csr_matrix | npt.NDArray[np.float32], truth: Truth, trees: int, seed: int
-) -> tuple[Any, Trees]:
-    """Return a scikit-learn forest grown on samples ``[n, P]``, and the arrays that replace it."""
-    # Predictions need no scikit-learn, whose import takes a second.
-    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
-
-    size = {"n_estimators": trees, "random_state": seed, "n_jobs": 1}
-    if truth.classes:
-        forest = ExtraTreesClassifier(max_features="sqrt", **size)
-        forest.fit(features, truth.values.astype(np.int64), truth.weights)
-        return forest, _joined(forest.estimators_, [int(label) for label in forest.classes_], truth.classes)
-    forest = ExtraTreesRegressor(max_features=NUMBER_FEATURES, **size)
-    forest.fit(features, truth.values, truth.weights)
-    return forest, _joined(forest.estimators_, (), 1)
-
-
-def forest_features(features: Features) -> Any:
-    """Return what trees compare: presence of known ASVs and covariates, float32 ``[n, V + P]``; dense where small."""
-    joined = sparse.hstack([features.known_asvs, features.covariates], format="csr", dtype=np.float32)
+def stacked(blocks: Sequence[Matrix]) -> Any:
+    """Return features of the same samples side by side, float32 ``[n, P]``; dense where small."""
+    joined = sparse.hstack(blocks, format="csr", dtype=np.float32)
     if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
         return np.asarray(joined.toarray())
     # scikit-learn's trees read 32-bit indices only.
@@ -131,60 +106,133 @@ def forest_features(features: Features) -> Any:
     return joined
 
 
-@dataclass(frozen=True, eq=False)
-class ForestMember:
-    """Trees whose median is the prediction of a number, and whose mean is that of class probabilities.
+@dataclass(eq=False)
+class Forest(Learner):
+    """Extra trees or a random forest on features, grown on each rarefaction of the training samples.
 
-    A tree's leaf is nearly one training sample, so that the median over trees is that of the predicted distribution
-    (Meinshausen 2006), which has a smaller absolute error than the mean.
+    Attributes
+    ----------
+    reads : tuple of str
+        Features, side by side.
+    kind : "extra" or "random"
+        Extremely randomized trees (Geurts et al. 2006), or those of a random forest (Breiman 2001).
+    n_estimators : int
+        Trees of each rarefaction.
+    max_features : tuple
+        Candidates for how many features a split looks at; inner folds choose. Empty: a third of them for numbers, the
+        square root for classes.
+    min_samples_leaf : int
+    median : bool
+        Numbers are the median over trees, which has a smaller absolute error than the mean: a leaf is nearly one
+        training sample, so that it is the median of the predicted distribution (Meinshausen 2006).
+    balanced : bool
+        Two classes weigh as much as each other.
+    out_of_fold : bool
+        Learn `out_of_fold_` too.
+    n_jobs : int
     """
 
-    trees: Trees
-    classes: int
+    reads: tuple[str, ...] = ("presence", "covariates")
+    kind: Literal["extra", "random"] = "extra"
+    n_estimators: int = 50
+    max_features: tuple[float | str, ...] = ()
+    min_samples_leaf: int = 1
+    median: bool = True
+    balanced: bool = True
+    out_of_fold: bool = True
+    n_jobs: int = 1
 
-    def raw(self, features: Features) -> Floats:
-        """Return what each tree says of one draw, ``[n, T]``, or their mean probabilities ``[n, classes]``."""
-        values = forest_features(features)
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that are read."""
+        return self.reads
+
+    def grow(self, values: Any, truth: Truth, max_features: float | str, trees: int, seed: int) -> Any:
+        """Return scikit-learn's forest, grown on what `stacked` gives of samples ``[n, P]``."""
+        # Predictions need no scikit-learn, whose import takes a second.
+        from sklearn import ensemble
+
+        name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
+        forest = getattr(ensemble, name + ("Classifier" if self.n_classes else "Regressor"))(
+            trees, max_features=max_features, min_samples_leaf=self.min_samples_leaf, random_state=seed,
+            n_jobs=self.n_jobs,
+        )  # fmt: skip
+        target = truth.values.astype(np.int64) if self.n_classes else truth.values
+        weights = truth.weights if self.balanced else truth.sample_weights
+        # With weights, even equal ones, scikit-learn draws bootstrap samples in another way.
+        return forest.fit(values, target, weights if np.ptp(weights) else None)
+
+    def _grow_all(self, X: Inputs, truth: Truth, max_features: float | str, trees: int) -> Trees:
+        """Return the trees of all rarefactions."""
         parts = []
+        for number in range(X.rarefactions):
+            places = subsample(len(truth.values), number, MAX_SAMPLES)
+            forest = self.grow(
+                self._values(X[places], number), truth.rows(places), max_features, trees, self.random_state + number
+            )
+            classes = [int(label) for label in forest.classes_] if self.n_classes else []
+            parts.append(as_arrays(forest.estimators_, classes, self.n_classes))
+        starts = np.cumsum([0, *(len(one.left) for one in parts)]).astype(np.int32)
+        moved = (
+            [one + start for one, start in zip(column, starts, strict=False)] if at < 3 else column
+            for at, column in enumerate(zip(*parts, strict=True))
+        )
+        return Trees(*map(np.concatenate, moved))
+
+    def _values(self, X: Inputs, number: int) -> Any:
+        return stacked([X.read(name, number) for name in self.reads])
+
+    def _fit(self, X: Inputs, truth: Truth, folds: Folds) -> None:
+        candidates = self.max_features or ("sqrt" if self.n_classes else NUMBER_FEATURES,)
+        chosen = candidates[0]
+        if folds and (len(candidates) > 1 or self.out_of_fold):
+            inner = X.rarefaction(*range(min(1 if len(candidates) > 1 else INNER_RAREFACTIONS, X.rarefactions)))
+            held_out = np.empty((len(candidates), *self.out_of_fold_.shape))
+            for learn, predict in folds:
+                for candidate, predicted in zip(candidates, held_out, strict=True):
+                    trees = self._grow_all(
+                        inner[learn], truth.rows(learn), candidate, min(self.n_estimators, SEARCH_TREES)
+                    )
+                    predicted[predict] = self._combined(trees, inner[predict])
+            best = int(np.argmin([error_of(truth, predicted) for predicted in held_out]))
+            chosen, self.out_of_fold_ = candidates[best], held_out[best]
+        self.trees_ = self._grow_all(X, truth, chosen, self.n_estimators)._asdict()
+
+    def outputs(self, X: Inputs) -> Floats:
+        """Return the median or mean over trees of numbers ``[n, 1]``, or mean probabilities ``[n, n_classes]``."""
+        return self._combined(Trees(**self.trees_), X)
+
+    def _combined(self, trees: Trees, X: Inputs) -> Floats:
+        by_rarefaction = [self._of_trees(trees, self._values(X, number)) for number in range(X.rarefactions)]
+        if self.n_classes:
+            return np.asarray(np.mean(by_rarefaction, axis=0))
+        combine = np.median if self.median else np.mean
+        return np.asarray(combine(np.concatenate(by_rarefaction, axis=1), axis=1, keepdims=True))
+
+    def check(self, widths: Mapping[str, int]) -> None:
+        """Raise `ValueError` where a node is none of the trees, has a child before it, or reads no feature."""
+        trees = Trees(**self.trees_)
+        nodes, columns = np.arange(len(trees.left)), sum(widths[name] for name in self.reads)
+        for name in ("left", "right", "feature", "threshold"):
+            check_shape(f"{name} of trees", getattr(trees, name), len(nodes))
+        check_shape("value of trees", trees.value, len(nodes), self.n_classes or 1)
+        check_shape("root of trees", trees.root, trees.root.size)
+        if any(one.dtype.kind != "i" for one in trees[:4]):
+            raise ValueError("nodes of trees are no integers")
+        inner = (trees.left != nodes) | (trees.right != nodes)
+        # A child after its parent: no path through a tree goes on for ever.
+        after = all(((one > nodes) | ~inner).all() and (one < len(nodes)).all() for one in (trees.left, trees.right))
+        if not after or not trees.root.size or trees.root.min() < 0 or trees.root.max() >= len(nodes):
+            raise ValueError("a node of a tree is out of range")
+        if (trees.feature < 0).any() or (trees.feature[inner] >= columns).any():
+            raise ValueError(f"a tree reads a feature that is none of {columns}")
+
+    def _of_trees(self, trees: Trees, values: Any) -> Floats:
+        """Return what each tree says in one rarefaction, ``[n, T]``, or mean probabilities ``[n, n_classes]``."""
+        parts = [np.zeros((0, self.n_classes or len(trees.root)))]
         at_once = min(SAMPLES_AT_ONCE, max(MAX_DENSE_PART // max(values.shape[1], 1), 1))
         for start in range(0, values.shape[0], at_once):
             part = values[start : start + at_once]
-            leaves = self.trees.leaves(part.toarray() if sparse.issparse(part) else part)
-            leaf_values = self.trees.value[leaves]
-            parts.append(leaf_values.mean(axis=1) if self.classes else leaf_values[:, :, 0])
-        width = self.classes or len(self.trees.root)
-        return np.concatenate([np.zeros((0, width)), *parts])
-
-    def finish(self, raw_values: Sequence[Floats]) -> Floats:
-        """Return numbers ``[n, 1]`` or probabilities ``[n, classes]`` from what was said of several draws."""
-        if self.classes:
-            return np.asarray(np.mean(raw_values, axis=0))
-        return np.asarray(np.median(np.concatenate(raw_values, axis=1), axis=1, keepdims=True))
-
-
-def _fit(rarefactions: Sequence[Features], truth: Truth, seed: int) -> ForestMember:
-    grown = []
-    for number, features in enumerate(rarefactions):
-        places = learned_places(len(truth.values), number, MAX_SAMPLES)
-        learned = forest_features(features.rows(places))
-        grown.append(grow(learned, truth.rows(places), TREES_PER_DRAW, seed + number)[1])
-    starts = np.cumsum([0, *(len(trees.left) for trees in grown[:-1])]).astype(np.int32)
-    moved = [
-        np.concatenate([getattr(trees, name) + start for trees, start in zip(grown, starts, strict=True)])
-        for name in ("root", "left", "right")
-    ]
-    kept = [np.concatenate([getattr(trees, name) for trees in grown]) for name in ("feature", "threshold", "value")]
-    return ForestMember(Trees(*moved, *kept), truth.classes)
-
-
-def fit_forest(rarefactions: Sequence[Features], truth: Truth, folds: Folds, seed: int) -> tuple[ForestMember, Floats]:
-    """Grow `TREES_PER_DRAW` trees on each draw of the training samples; parameters as `fit_kernel`.
-
-    Returns the member, and what forests of the inner folds say of the samples they have not seen; NaN without folds.
-    """
-    held_out = np.full((len(truth.values), truth.classes or 1), np.nan)
-    for learn, predict in folds:
-        inner = rarefactions[:INNER_DRAWS]
-        member = _fit([features.rows(learn) for features in inner], truth.rows(learn), seed)
-        held_out[predict] = member.finish([member.raw(features.rows(predict)) for features in inner])
-    return _fit(rarefactions, truth, seed), held_out
+            leaf_values = trees.value[trees.leaves(part.toarray() if sparse.issparse(part) else part)]
+            parts.append(leaf_values.mean(axis=1) if self.n_classes else leaf_values[:, :, 0])
+        return np.concatenate(parts)

@@ -1,74 +1,205 @@
-"""The network as one of the members: its weight in the blend, and the blend of its predictions with theirs."""
+"""The network as a learner: what it predicts of rarefied samples; each ASV is encoded once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from aam.data.study import Study
-from aam.predict.blend import blend_power, blend_weights
-from aam.predict.members import Members
+from aam.data.batch import Batch
+from aam.data.collate import Collation
+from aam.data.loader import Loader
+from aam.data.study import EVALUATION, Study
+from aam.device.distributed import World
+from aam.device.options import RuntimeConfig
+from aam.device.precision import autocast
+from aam.device.routing import routed
+from aam.device.timing import stage
+from aam.model.aam import Aam, Outputs
 
-Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
-NETWORK = "deep"
+WITHOUT_TOKENS = Collation(tokens=False, distances=False)
+
+ASVS_AT_ONCE = 1024
+SAMPLES_AT_ONCE = 128
+# Samples of a large table that are predicted or embedded at a time.
+SAMPLES_OF_PART = 64 * SAMPLES_AT_ONCE
 
 
-def per_target(target: Floats, probabilities: Sequence[Floats]) -> list[Floats]:
-    """Return predictions of a network, encoded numbers ``[n, T]`` and class probabilities, one array per target."""
-    return [*(target[:, [column]] for column in range(target.shape[1])), *probabilities]
+@dataclass(frozen=True, eq=False)
+class AsvVectors:
+    """Vectors ``[F, D]`` of every ASV of a table, on the device."""
+
+    vectors: Tensor
+
+    def select(self, batch: Batch) -> Tensor:
+        """Return the vectors of the batch's distinct ASVs, ``[U, D]``."""
+        if batch.column is None:
+            raise ValueError("the batch does not say which columns of the table its ASVs are")
+        return self.vectors[batch.column]
 
 
-def join_network(members: Members, rows: Rows, predicted: Sequence[Floats]) -> Members:
-    """Return the members with the network among them; its weight against theirs is fitted on the samples at `rows`.
+def encode_table(
+    model: Aam, study: Study, device: torch.device, config: RuntimeConfig, rows: Rows | None = None
+) -> AsvVectors:
+    """Return the vectors of all ASVs of the table, encoded once each, in order of length so that padding is rare.
+
+    With `rows` only those of the ASVs of some samples are encoded, and the others are undefined.
+    """
+    order = torch.from_numpy(np.argsort(study.lengths, kind="stable"))
+    if rows is not None:
+        is_asked = np.zeros(len(order), bool)
+        is_asked[study.table.columns_of(rows)] = True
+        order = order[torch.from_numpy(is_asked)[order]]
+    lengths = torch.from_numpy(study.lengths)[order]
+    vectors = torch.empty(len(study.lengths), model.asv.position.shape[1], device=device)
+    at_once = config.asv_chunk_size or ASVS_AT_ONCE
+    model.eval()
+    with torch.inference_mode(), autocast(config, device), routed(device):
+        for start in range(0, len(order), at_once):
+            columns = order[start : start + at_once]
+            shortest, longest = int(lengths[start]), int(lengths[start + len(columns) - 1])
+            tokens = study.tokens[columns, :longest].to(device)
+            _, encoded = model.encode_asvs(tokens, shortest < longest)
+            vectors[columns.to(device)] = encoded.float()
+    return AsvVectors(vectors)
+
+
+@dataclass(eq=False)
+class EncodedAsvs:
+    """The vectors of a table's ASVs by the encoder that read them last, for networks that read ASVs as it does.
+
+    The folds of a run with frozen bases do, and so does the model that a fold saves: then each ASV is encoded once.
+    """
+
+    vectors: AsvVectors | None = None
+    tokens: Tensor | None = None
+    digest: str = ""
+
+    def encode(self, model: Aam, study: Study, device: torch.device, config: RuntimeConfig) -> AsvVectors:
+        """Return what `encode_table` does, from memory where the weights and the ASVs are those of the last call."""
+        digest = hashlib.sha256(str(device).encode())
+        for name, value in sorted(model.asv.state_dict().items()):
+            digest.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
+        if self.vectors is None or self.tokens is not study.tokens or self.digest != digest.hexdigest():
+            self.vectors = encode_table(model, study, device, config)
+            self.tokens, self.digest = study.tokens, digest.hexdigest()
+        return self.vectors
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """Predictions: `target` [N, T] in transformed units, and [N, classes] for each class column.
+
+    `read` [N, W] are the vectors that target heads read, `compared` [N, C] those whose distances are predicted (C is 0
+    where they are not asked for), `quantiles` are [N, Q, T].
+    """
+
+    sample_ids: tuple[str, ...]
+    target: Array
+    probabilities: tuple[Array, ...]
+    samples: Array
+    read: Array
+    quantiles: Array
+    compared: npt.NDArray[np.float32]
+
+    @staticmethod
+    def concatenate(parts: Sequence[Predicted]) -> Predicted:
+        """Return the samples of all parts, in their order."""
+        columns = zip(*(part.arrays for part in parts), strict=True)
+        return Predicted._of(sum((part.sample_ids for part in parts), ()), map(np.concatenate, columns))
+
+    @staticmethod
+    def _of(sample_ids: tuple[str, ...], arrays: Iterable[Any]) -> Predicted:
+        target, samples, read, quantiles, compared, *probabilities = arrays
+        return Predicted(sample_ids, target, tuple(probabilities), samples, read, quantiles, compared)
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All arrays, whose first axis is that of the samples."""
+        return (self.target, self.samples, self.read, self.quantiles, self.compared, *self.probabilities)
+
+    def all_gather(self, world: World, study: Study) -> Predicted:
+        """Return the predictions of all ranks, on each rank."""
+        if world.size == 1:
+            return self
+        rows = np.concatenate(world.all_gather_arrays(study.rows(self.sample_ids)))
+        names = tuple(study.table.sample_ids[row] for row in rows)
+        return Predicted._of(names, (np.concatenate(world.all_gather_arrays(values)) for values in self.arrays))
+
+    def reorder(self, sample_ids: Sequence[str]) -> Predicted:
+        """Return the predictions in the order of `sample_ids`."""
+        row_of = {name: row for row, name in enumerate(self.sample_ids)}
+        rows = np.array([row_of[name] for name in sample_ids], np.int64)
+        return Predicted._of(tuple(sample_ids), (values[rows] for values in self.arrays))
+
+
+def per_target(predicted: Predicted) -> list[Array]:
+    """Return one array per target, numbers first: encoded numbers ``[n, 1]`` and class probabilities."""
+    numbers = predicted.target
+    return [*(numbers[:, [column]] for column in range(numbers.shape[1])), *predicted.probabilities]
+
+
+def collect(outputs: Outputs, batch: Batch, compared: bool = False) -> Predicted:
+    """Return the predictions of one batch on the host, in float64; with `compared` what distances are taken of too."""
+
+    def host(values: Tensor) -> Array:
+        return values.detach().double().cpu().numpy()
+
+    target = np.zeros((len(batch.sample_ids), 0)) if outputs.target is None else host(outputs.target)
+    probabilities = tuple(host(torch.softmax(logits.float(), dim=-1)) for logits in outputs.labels)
+    read = outputs.samples if outputs.read is None else outputs.read
+    quantiles = np.zeros((len(target), 0, 0)) if outputs.quantiles is None else host(outputs.quantiles)
+    vectors = np.zeros((len(target), 0), np.float32)
+    if compared and outputs.compared is not None:
+        vectors = outputs.compared.detach().float().cpu().numpy()
+    return Predicted(batch.sample_ids, target, probabilities, host(outputs.samples), host(read), quantiles, vectors)
+
+
+def run_model(
+    model: Aam,
+    study: Study,
+    rows: npt.NDArray[np.int64],
+    device: torch.device,
+    config: RuntimeConfig,
+    rarefaction: int = EVALUATION,
+    asvs: AsvVectors | None = None,
+    compared: bool = False,
+) -> Predicted:
+    """Predict the samples at `rows` from one rarefaction.
 
     Parameters
     ----------
-    members : Members
-        As they were fitted, with what they said of samples out of their folds.
+    model : Aam
+    study : Study
     rows : int64 [n]
-        Validation samples, from which the network has not learned, though they chose its epoch. Where there are none,
-        nothing shows that the network helps, and its weight is 0.
-    predicted : sequence of float64 [n, W]
-        What it says of them, one array per target.
+        Rows of the table; predictions are in their order.
+    device : torch.device
+    config : RuntimeConfig
+    rarefaction : int
+        Number of the rarefaction; the fixed one of evaluation unless given.
+    asvs : AsvVectors, optional
+        Vectors of all ASVs of the table; unless given, those of these samples' ASVs are computed here.
+    compared : bool
+        Keep the vectors whose distances are predicted too; on a reference tree they are wide.
     """
-    joined = []
-    for fitted, of_network in zip(members.fitted, predicted, strict=True):
-        if fitted.rows is None or fitted.truth is None or fitted.held_out is None:
-            raise ValueError("the members were read from a file, which holds nothing to fit weights on")
-        names = (NETWORK, *fitted.members)
-        place = {row: number for number, row in enumerate(fitted.rows.tolist())}
-        pairs = [(number, place[row]) for number, row in enumerate(rows.tolist()) if row in place]
-        others = np.array(list(fitted.weights.values()))
-        share, power = 0.0, fitted.power
-        if pairs:
-            taken, at = np.array(pairs, np.int64).T
-            both_predictions = np.stack([of_network[taken], np.tensordot(others, fitted.held_out[:, at], axes=1)])
-            truth = fitted.truth.rows(at)
-            share = float(blend_weights(both_predictions, truth, prior=np.array([share, 1 - share]))[0])
-            power = blend_power(np.tensordot([share, 1 - share], both_predictions, axes=1), truth)
-        weights = np.array([share, *((1 - share) * others)])
-        joined.append(replace(fitted, weights=dict(zip(names, weights.tolist(), strict=True)), power=power))
-    return replace(members, fitted=tuple(joined))
-
-
-def blend_draws(
-    members: Members, study: Study, rows: Rows, rarefactions: Sequence[int], network: Sequence[Sequence[Floats]]
-) -> list[list[Floats]]:
-    """Return the blend for each draw and target of the samples at `rows`.
-
-    `network` is what the network says in each draw, one array per target, as `per_target` gives it.
-    """
-    raw_values = members.raw(study, rows, rarefactions)
-    blended = []
-    for number, of_network in enumerate(network):
-        scores = []
-        for fitted, by_member, network_prediction in zip(members.fitted, raw_values, of_network, strict=True):
-            finished = {name: fitted.members[name].finish([parts[number]]) for name, parts in by_member.items()}
-            scores.append({NETWORK: network_prediction, **finished})
-        blended.append(members.blend(scores))
-    return blended
+    asvs = encode_table(model, study, device, config, rows) if asvs is None else asvs
+    placed = study.placed_on(model.reference)
+    loader = Loader(placed, rows, SAMPLES_AT_ONCE, workers=config.num_workers, how=WITHOUT_TOKENS)
+    model.eval()
+    parts = []
+    with torch.inference_mode(), autocast(config, device), routed(device):
+        for batch in loader.epoch(rarefaction):
+            moved = batch.to(device)
+            with stage("forward"):
+                outputs = model(moved, None, asvs.select(moved))
+            parts.append(collect(outputs, moved, compared))
+    return Predicted.concatenate(parts).reorder([study.table.sample_ids[row] for row in rows])

@@ -1,4 +1,4 @@
-"""Saved models: the folders that `aam predict` reads, written, verified and loaded."""
+"""Saved models: ensembles of learners, and the folders that `aam predict` reads, written, verified and loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
+import safetensors
 import torch
 
 import aam
@@ -22,23 +22,28 @@ from aam.device.timing import stage
 from aam.encoders import CARD, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
-from aam.files.tensors import read_tensors, write_shards, write_tensors
+from aam.files.tensors import AllocationLimit, count_numbers, read_arrays, read_tensors, write_shards, write_tensors
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
-from aam.predict.members import Members
-from aam.predict.saving import from_tensors, to_tensors
+from aam.predict import format_1
+from aam.predict.blend import Blend, blend_from_arrays, blend_to_arrays, network_alone
 
-FORMAT = 1
+# Format 1 has a network in every model, and other learners in two files of their own.
+FORMAT = 2
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 
-REFERENCE = "reference.safetensors"
-
-MEMBERS, MEMBER_WEIGHTS = "members.json", "members.safetensors"
+REFERENCE, LEARNERS = "reference.safetensors", "learners.safetensors"
 
 # Bytes of a file of weights that comes with the package.
 SHARD_LIMIT = 900_000
+
+# Numbers that a network may hold whatever its weights are: 4 MB.
+SMALL_NETWORK = 1_000_000
+
+# What libraries raise of files that are no model.
+UNREADABLE = (OSError, AttributeError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError)
 
 RETRAIN = (
     " (a .pt file of the predecessor, or .ckpt, cannot be loaded: retrain with `aam pretrain --table TABLE --tree TREE "
@@ -48,9 +53,13 @@ RETRAIN = (
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A trained network with what `aam predict` needs: options of its input, its targets and its training ASVs."""
+    """An ensemble of learners for each target, with what `aam predict` needs: options of its input, and its ASVs.
 
-    network: Aam
+    The network is one of the learners, and there in a model without targets, an encoder; `model` and `heads` are its
+    sizes, and `model` holds the longest sequence for all.
+    """
+
+    network: Aam | None
     data: DataConfig
     model: ModelConfig
     heads: HeadConfig
@@ -60,44 +69,91 @@ class SavedModel:
     profile: RegionProfile
     notes: dict[str, Any]
     covariates: Covariates = field(default_factory=Covariates)
-    members: Members | None = None
+    blend: Blend = field(default_factory=Blend)
+
+    def __post_init__(self) -> None:
+        """Let the network predict every target alone where no blend is fitted."""
+        if not self.blend.fitted:
+            object.__setattr__(self, "blend", network_alone(self.targets))
+
+    @property
+    def required_network(self) -> Aam:
+        """The network; `InputError` where the model has none."""
+        if self.network is None:
+            names = shown(self.blend.learners)
+            raise InputError(f"--model: it has no network, only {names}; train with deep among --members")
+        return self.network
+
+    @property
+    def reference(self) -> ReferenceTree | None:
+        """The tree on which the network places ASVs, if any."""
+        return None if self.network is None else self.network.reference
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network; the CPU without one."""
+        return torch.device("cpu") if self.network is None else next(self.network.parameters()).device
 
 
 def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
     """Write `saved` to the folder `path`, all of it or nothing; with a `card` weights in half precision, in shards."""
+    arrays, learners = blend_to_arrays(saved.blend)
     description = {
         "format": FORMAT,
         "version": aam.__version__,
         "torch": torch.__version__,
         "data": to_dict(saved.data),
         "model": to_dict(saved.model),
-        "heads": to_dict(saved.heads),
+        "heads": None if saved.network is None else to_dict(saved.heads),
         "depth": saved.depth,
         "seed": saved.seed,
         "targets": saved.targets.to_json(),
         "covariates": saved.covariates.to_json(),
         "notes": saved.notes,
+        "learners": learners,
     }
     with atomic_folder(path) as folder:
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        weights = saved.network.state_dict()
+        weights = {} if saved.network is None else saved.network.state_dict()
         if card is not None:
             (folder / CARD).write_text(card, encoding="utf-8")
             write_shards({name: tensor.half() for name, tensor in weights.items()}, folder / WEIGHTS, SHARD_LIMIT)
-        else:
+        elif weights:
             write_tensors(weights, folder / WEIGHTS)
         _write_arrays(saved.profile.to_arrays(), folder / PROFILE)
-        if saved.network.reference is not None:
-            _write_arrays(saved.network.reference.to_arrays(), folder / REFERENCE)
-        if saved.members is not None:
-            arrays, described = to_tensors(saved.members)
-            (folder / MEMBERS).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-            _write_arrays(arrays, folder / MEMBER_WEIGHTS)
+        if saved.reference is not None:
+            _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
+        if arrays:
+            _write_arrays(arrays, folder / LEARNERS)
         write_manifest(folder)
 
 
 def _write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
     write_tensors({name: torch.from_numpy(np.asarray(values)) for name, values in arrays.items()}, path)
+
+
+def _read_network(path: Path, description: Any, model: ModelConfig, heads: HeadConfig) -> Aam:
+    arrays = read_arrays(path / REFERENCE)
+    # Beside its weights, a network holds numbers of the reference.
+    limit = 2 * count_numbers(path / WEIGHTS) + sum(values.size for values in arrays.values()) + SMALL_NETWORK
+    with stage("model creation"), AllocationLimit(limit):
+        network = Aam(model, description["depth"], heads, ReferenceTree.from_arrays(arrays) if arrays else None)
+    network.load_state_dict(read_tensors(path / WEIGHTS))
+    return network.eval()
+
+
+def _check_description(description: Any) -> None:
+    """Raise `ValueError` or `TypeError` where what a network does not need to be built is of another kind."""
+    # JSON of Python knows NaN and Infinity.
+    json.dumps({name: value for name, value in description.items() if name != "notes"}, allow_nan=False)
+    depth, seen = description["depth"], description["notes"]["seen_samples"]
+    if not isinstance(depth, int) or depth < 1 or not isinstance(seen, list):
+        raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
+
+
+def _outputs_of(targets: Targets) -> tuple[int, tuple[int, ...]]:
+    """Return the number of numeric targets, and how many classes each other has."""
+    return len(targets.numeric), tuple(len(spec.labels) for spec in targets.classes)
 
 
 def load_model(path: Path, device: torch.device) -> SavedModel:
@@ -110,30 +166,28 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
     """
     if not (path / MANIFEST).is_file():
         raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
-    if not (path / DESCRIPTION).is_file() and (members := _members(path)):
-        raise InputError(f"{path}: holds {len(members)} models, expected one; name one of them, such as {members[0]}")
+    if not (path / DESCRIPTION).is_file() and (models := _models_of(path)):
+        raise InputError(f"{path}: holds {len(models)} models, expected one; name one of them, such as {models[0]}")
     verify_manifest(path)
     description: Any = {}
     try:
         description = read_json(path / DESCRIPTION)
-        if description["format"] != FORMAT:
-            raise InputError(f"{path}: model format {description['format']}, this aam reads {FORMAT}")
+        if description["format"] not in (1, FORMAT):
+            raise InputError(f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}")
+        _check_description(description)
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
-        heads = from_dict(HeadConfig(), description["heads"], str(path))
-        reference = None
-        if (path / REFERENCE).is_file():
-            reference = ReferenceTree.from_arrays(safetensors.numpy.load_file(path / REFERENCE))
-        with stage("model creation"):
-            network = Aam(model, description["depth"], heads, reference)
-        network.load_state_dict(read_tensors(path / WEIGHTS))
-        profile = safetensors.numpy.load_file(path / PROFILE)
-        targets, fitted = Targets.from_json(description["targets"]), None
-        if (path / MEMBERS).is_file():
-            arrays = safetensors.numpy.load_file(path / MEMBER_WEIGHTS)
-            described: Any = read_json(path / MEMBERS)
-            fitted = from_tensors(arrays, described, targets)
-        return SavedModel(
-            network=network.to(device).eval(),
+        heads, targets = HeadConfig(), Targets.from_json(description["targets"])
+        network = None
+        if description["heads"] is not None:
+            heads = from_dict(HeadConfig(), description["heads"], str(path))
+            network = _read_network(path, description, model, heads).to(device)
+        profile = read_arrays(path / PROFILE)
+        if description["format"] == 1:
+            blend = format_1.read_blend(path, targets)
+        else:
+            blend = blend_from_arrays(read_arrays(path / LEARNERS), description["learners"])
+        saved = SavedModel(
+            network=network,
             data=from_dict(DataConfig(), description["data"], str(path)),
             model=model,
             heads=heads,
@@ -143,9 +197,14 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             profile=RegionProfile.from_arrays(profile),
             notes=description["notes"],
             covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
-            members=fitted,
+            blend=blend,
         )
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        blend = saved.blend
+        blend.check(targets, network is not None)
+        if blend.network_weight > 0 and (heads.n_targets, tuple(heads.n_classes)) != _outputs_of(targets):
+            raise ValueError("the heads of the network are not those of its targets")
+        return saved
+    except UNREADABLE as error:
         if isinstance(error, InputError):
             problems = [p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems]
             raise InputError(*problems, *_written_by(description, path)) from None
@@ -161,21 +220,21 @@ def _written_by(description: Any, path: Path) -> list[str]:
     return [f"{path}: written by aam {version}, {this}; install the one that wrote it (see run.json), or train again"]
 
 
-def save_ensemble(path: Path, members: Mapping[str, Path]) -> None:
+def save_ensemble(path: Path, models: Mapping[str, Path]) -> None:
     """Write copies of model folders, by name, into the folder `path`, all of them or none."""
     with atomic_folder(path) as folder:
-        for name, source in members.items():
+        for name, source in models.items():
             shutil.copytree(source, folder / name)
         write_manifest(folder)
 
 
-def _members(path: Path) -> list[Path]:
+def _models_of(path: Path) -> list[Path]:
     """Return the model folders that an ensemble holds, in the order of their names."""
     return sorted(file.parent for file in path.glob(f"*/{DESCRIPTION}"))
 
 
 def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]:
-    """Read model folders, or those of their runs, and all members of those that are ensembles.
+    """Read model folders, or those of their runs, and all models of those that are ensembles.
 
     Raises
     ------
@@ -185,9 +244,9 @@ def load_models(paths: Sequence[Path], device: torch.device) -> list[SavedModel]
     folders: list[Path] = []
     for folder in map(model_folder, paths):
         path = folder / "model" if (folder / "model" / MANIFEST).is_file() else folder
-        if members := _members(path):
+        if models_of := _models_of(path):
             verify_manifest(path)
-        folders += members or [path]
+        folders += models_of or [path]
     models = [load_model(folder, device) for folder in folders]
 
     def input_and_targets(saved: SavedModel) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""What members learn: one target of n samples as indicators, and back from indicators to predictions."""
+"""What learners learn: one target of n samples as indicators, back from these to predictions, and inner folds."""
 
 from __future__ import annotations
 
@@ -56,20 +56,22 @@ class Truth:
 
 def make_truth(values: Floats, classes: int, weights: Floats | None = None) -> Truth:
     """Return a target whose weights are 1 on average and, where there are two classes, as large in sum for both."""
-    given = np.ones(len(values)) if weights is None else weights.astype(np.float64)
-    balanced = given
+    of_samples = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+    balanced = of_samples
     if classes == 2:
-        sums = np.bincount(values.astype(np.int64), given, minlength=2)
-        balanced = given / np.maximum(sums, 1e-12)[values.astype(np.int64)]
-    averages = [one * (len(one) / max(one.sum(), 1e-12)) for one in (given, balanced)]
+        sums = np.bincount(values.astype(np.int64), of_samples, minlength=2)
+        balanced = of_samples / np.maximum(sums, 1e-12)[values.astype(np.int64)]
+    averages = [one * (len(one) / max(one.sum(), 1e-12)) for one in (of_samples, balanced)]
     return Truth(values, classes, averages[0], averages[1])
 
 
-def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str], seed: int) -> list[tuple[Rows, Rows]]:
+def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str] | None, seed: int) -> list[tuple[Rows, Rows]]:
     """Return up to `INNER_FOLDS` pairs of places (learn, predict) in the samples `names`, whole groups at a time.
 
-    Every sample is predicted once; without a second group there is nothing to divide and no pair.
+    Without groups each sample is its own. Every sample is predicted once; without a second group there is nothing to
+    divide and no pair.
     """
+    groups = names if groups is None else groups
     number = min(INNER_FOLDS, len(set(groups)))
     if number < 2:
         return []
@@ -82,14 +84,14 @@ def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str], seed:
     return folds
 
 
-def learned_places(samples: int, draw: int, limit: int) -> Rows:
-    """Return which of the training samples one rarefaction learns from, ascending: all, or `limit` at random.
+def subsample(samples: int, number: int, limit: int) -> Rows:
+    """Return which of the training samples rarefaction `number` learns from, ascending: all, or `limit` at random.
 
     An average over random parts is nearly as good as one model of all (Zhang, Duchi and Wainwright 2015).
     """
     if samples <= limit:
         return np.arange(samples)
-    return np.sort(generator("kernel samples", draw).permutation(samples)[:limit])
+    return np.sort(generator("kernel samples", number).permutation(samples)[:limit])
 
 
 def thresholds_of(values: Floats) -> Floats:
@@ -117,7 +119,7 @@ class Thresholds:
         return (values[:, None] <= self.at).astype(np.float64)
 
     def quantile(self, distribution: Floats, level: float = 0.5) -> Floats:
-        """Return a quantile ``[n]`` of predicted distributions ``[n, q]``, the median unless told.
+        """Return a quantile ``[n]``, the median by default, of predicted distributions ``[n, q]``.
 
         Predictions that fall somewhere are replaced by the mean of the closest rising ones above and below; the
         step at a threshold stands halfway to the next, and between steps the distribution is linear.

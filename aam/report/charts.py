@@ -62,8 +62,6 @@ LOOK: dict[str, Any] = {
     "range": {"category": list(LIGHT)},
 }  # fmt: skip
 
-Row = Mapping[str, object]
-
 # A chart or layers of charts of altair, whose chained methods type checkers cannot follow.
 Chart = Any
 
@@ -144,7 +142,7 @@ def dark_rules() -> str:
     )
 
 
-def data(rows: Iterable[Row]) -> alt.InlineData:
+def data(rows: Iterable[Mapping[str, object]]) -> alt.InlineData:
     """Return rows as the data of a chart; a number that is not finite becomes a missing one."""
     values = [
         {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}

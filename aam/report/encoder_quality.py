@@ -1,33 +1,38 @@
-"""How good an encoder is: held-out distances and masked bases beside model-free rules."""
+"""How good an encoder is on samples and ASVs that it has not seen, beside rules that need no model; and what helps."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_matrix
+from torch import Tensor
 
 from aam.config import TrainConfig
+from aam.data.auxiliary_targets import SEPARATOR, taxon_at
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig
-from aam.evaluate.distances import WORD, jaccard, mantel, neighbours_recovered, partial_mantel, word_counts
-from aam.evaluate.metrics import Array
+from aam.diversity.dissimilarity import jaccard
+from aam.evaluate.distances import mantel, neighbours_recovered, partial_mantel
+from aam.evaluate.metrics import Array, pearson, regression_metrics
+from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam
-from aam.model.heads import DistanceHead
+from aam.model.heads import AuxiliaryConfig, DistanceHead, TaxaHead
+from aam.predict.features import K, kmer_counts
+from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import Figure
-from aam.report.encoder_advice import TIE, mantel_advice
-from aam.report.further_quality import diversity_table, taxa_table
 from aam.report.tables import Table
 from aam.report.training_figures import ordination_figures
-from aam.training.inference import run_model
 
 MAX_SAMPLES = 1000
 
@@ -36,6 +41,11 @@ MAX_ASVS = 2000
 NEIGHBOURS = 10
 
 SEEN_ASVS_AT_ONCE = 256
+
+ASVS_AT_ONCE = 1024
+
+# Mantel correlations closer than this are not told apart.
+TIE = 0.02
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class EncoderQuality:
 class HeldOut:
     """Held-out samples: true and predicted distances [N, N] by target, those of rules by name, and Faith PD [N]."""
 
+    sample_ids: tuple[str, ...]
     truth: dict[str, Array]
     predicted: dict[str, Array]
     rules: dict[str, Array]
@@ -62,7 +73,7 @@ def _held_out(
     saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
 ) -> HeldOut:
     """Return what is true of some samples, what the model predicts, and what rules say that need no model."""
-    network, names = saved.network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
+    network, names = saved.required_network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
     asked = network.distance is not None or network.faith_pd is not None
     study = dataclasses.replace(study, auxiliary=dataclasses.replace(study.auxiliary, names=names))
     batch = rarefied_batch(study, rows, EVALUATION, Collation(distances=asked))
@@ -85,6 +96,7 @@ def _held_out(
             compared_diversity = of_diversity(samples).double().cpu().numpy(), diversity.double().numpy()
     present, rules = _rules(batch)
     return HeldOut(
+        batch.sample_ids,
         {name: truth[name].double().numpy() for name in predicted},
         predicted,
         rules,
@@ -98,11 +110,11 @@ def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
     kept = batch.counts.numpy() > 0
     present = np.zeros((len(batch.counts), len(batch.tokens)), np.float32)
     present[np.nonzero(kept)[0], batch.asv.numpy()[kept]] = 1
-    words = csr_array(present) @ word_counts(batch.tokens.numpy())
+    counts = csr_matrix(present)
     richness = np.log(present.sum(axis=1))
     return present, {
-        f"presence of {WORD}-mers, Jaccard": jaccard((words.toarray() > 0).astype(np.float32)),
-        "ASVs, Jaccard": jaccard(present),
+        f"presence of {K}-mers, Jaccard": jaccard(counts, features=kmer_counts(batch.tokens.numpy())),
+        "ASVs, Jaccard": jaccard(counts),
         "difference of log richness": np.abs(richness[:, None] - richness),
     }
 
@@ -123,9 +135,7 @@ def _distance_table(held_out: HeldOut, metric: str) -> Table:
     return Table(f"Agreement with {metric} on {len(truth)} held-out samples", header, tuple(body))
 
 
-def masked_bases(
-    network: Aam, tokens: torch.Tensor, device: torch.device, ratio: float, seed: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def masked_bases(network: Aam, tokens: Tensor, device: torch.device, ratio: float, seed: int) -> tuple[Tensor, Tensor]:
     """Predict masked bases of ``tokens`` ``[F, L]``; return which were masked and the predicted tokens."""
     draw = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed))
     where = (draw < ratio) & (tokens > PAD) & (tokens < N)
@@ -136,7 +146,7 @@ def masked_bases(
     return where, guess.cpu()
 
 
-def _nearest(tokens: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def _nearest(tokens: Tensor, seen: Tensor) -> Tensor:
     """Return the row of `seen` that agrees with each row of `tokens` at most bases; PAD and N agree with nothing."""
     best = torch.full((len(tokens),), -1.0)
     row = torch.zeros(len(tokens), dtype=torch.long)
@@ -148,6 +158,89 @@ def _nearest(tokens: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         row = torch.where(agree > best, start + at, row)
         best = torch.maximum(best, agree)
     return row
+
+
+def diversity_table(predicted: Array, truth: Array, richness: Array) -> Table:
+    """Return the agreement with Faith PD of samples, beside that of their richness; all [N]."""
+    known = np.isfinite(truth)
+    predicted, truth, richness = predicted[known], truth[known], richness[known]
+    rows = (
+        ("the model", f"{regression_metrics(truth, predicted)['r2']:.4f}"),
+        ("a line through log richness", f"{pearson(np.log(richness), truth) ** 2:.4f}"),
+    )
+    return Table(f"Agreement with Faith PD on {len(truth)} held-out samples", ("", "R2"), rows)
+
+
+def taxon_probabilities(network: Aam, tokens: Tensor, device: torch.device) -> list[Tensor]:
+    """Return the probability of each class of each rank, one [F, classes] for each, of ASVs given as tokens [F, L]."""
+    head = network.further["taxonomy"]
+    if not isinstance(head, TaxaHead):
+        raise ValueError("the model has no head of taxa")
+    parts = []
+    with torch.inference_mode():
+        for some in tokens.split(ASVS_AT_ONCE):
+            _, vectors = network.encode_asvs(some.to(device), bool((some == PAD).any()))
+            parts.append([shares.cpu() for shares in head.probabilities(vectors)])
+    return [torch.cat(of_rank) for of_rank in zip(*parts, strict=True)]
+
+
+def taxa_table(
+    network: Aam,
+    config: AuxiliaryConfig,
+    unseen: tuple[Tensor, Sequence[Lineage]],
+    seen: tuple[Tensor, Sequence[Lineage]],
+    device: torch.device,
+) -> Table:
+    """Return the accuracy of taxa of unseen ASVs by rank, beside rules that know seen ones.
+
+    `unseen` and `seen` are tokens [F, L] and lineages of each. ASVs of unknown taxon are left out, rank by rank; a
+    taxon that no training sample has is an error of all.
+    """
+    rows = []
+    for rank, names, shares in zip(
+        config.ranks, config.taxa, taxon_probabilities(network, unseen[0], device), strict=True
+    ):
+        level = names[0].count(SEPARATOR)
+        truth, known = (np.array([taxon_at(one, level) or "" for one in part[1]], object) for part in (unseen, seen))
+        asked, usable = truth != "", known != ""
+        if not asked.any():
+            continue
+        like = _nearest(unseen[0][torch.from_numpy(asked)], seen[0][torch.from_numpy(usable)]).numpy()
+        by_name = {
+            "the model": np.array(names, object)[shares.argmax(dim=1).numpy()[asked]],
+            "nearest": known[usable][like],
+            "frequent": Counter(known[usable].tolist()).most_common(1)[0][0],
+        }
+        scores = (f"{(guess == truth[asked]).mean():.4f}" for guess in by_name.values())
+        rows.append((rank, *scores, str(asked.sum())))
+    header = ("accuracy", "the model", "nearest seen ASV", "most frequent taxon", "ASVs of known taxon")
+    return Table(f"Taxa of {len(unseen[1])} ASVs absent from training", header, tuple(rows))
+
+
+def mantel_advice(metric: str, model: float, model_free: Mapping[str, float], learned_samples: int) -> list[str]:
+    """Return what helps an encoder whose distances agree less well with those it learned than distances of no model.
+
+    Parameters
+    ----------
+    metric : str
+        The distance that was learned, as the options name it.
+    model : float
+        Mantel correlation of the encoder's distances with it, on held-out samples.
+    model_free : mapping of str to float
+        The same correlation of distances that need no model, by their name in the report.
+    learned_samples : int
+        Samples that the encoder learned from.
+    """
+    name, best = max(model_free.items(), key=lambda pair: pair[1])
+    if model >= best - TIE:
+        return []
+    return [
+        f"The encoder's distances agree with {metric} less well than {name}, which needs no model (Mantel {model:.2f} "
+        f"against {best:.2f}): it has not learned these distances well. Use UniFrac itself for ordinations and nearest "
+        "neighbours, and judge a model that is fine-tuned from this encoder by its held-out metrics beside the "
+        "baselines. What helps most is more samples of the same region, which need no labels (it learned from "
+        f"{learned_samples}), then more --epochs; a larger --embedding-dim helps only with many samples."
+    ]
 
 
 def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
@@ -164,9 +257,9 @@ def _parts(study: Study, rows: Array, network: Aam) -> list[tuple[str, Array]]:
     return [(name, part) for name, part in parts if len(part) > 2]
 
 
-def base_table(saved: SavedModel, tokens: torch.Tensor, seen_tokens: torch.Tensor, device: torch.device) -> Table:
+def base_table(saved: SavedModel, tokens: Tensor, seen_tokens: Tensor, device: torch.device) -> Table:
     """Return masked-base accuracy on new ASVs ``[F, L]``, beside rules that know seen ones ``[S, L]``."""
-    where, guess = masked_bases(saved.network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
+    where, guess = masked_bases(saved.required_network, tokens, device, TrainConfig().nuc_mask_ratio, saved.seed)
     counts = torch.stack([(seen_tokens == base).sum(dim=0) for base in range(1, 5)])
     by_name = {
         "the model": guess,
@@ -197,7 +290,7 @@ def evaluate_encoder(
     warnings: list[str] = []
     plots: list[Figure] = []
     fold = f"Fold {split.test_fold}: " if split.test_fold else ""
-    for name, part in _parts(study, rows, saved.network):
+    for name, part in _parts(study, rows, saved.required_network):
         held_out = _held_out(saved, study, part, config, device)
         found = [_distance_table(held_out, target) for target in held_out.truth]
         if held_out.diversity is not None:
@@ -207,18 +300,17 @@ def evaluate_encoder(
         if name or metric not in held_out.truth:
             continue
         truth, distances = held_out.truth[metric], held_out.predicted[metric]
-        plots += ordination_figures(truth, distances, metric)
+        plots += ordination_figures(truth, distances, metric, held_out.sample_ids)
         model, model_free = mantel(distances, truth), {name: mantel(d, truth) for name, d in held_out.rules.items()}
-        advice = mantel_advice(metric, model, model_free, len(split.not_held_out))
-        warnings += [fold + advice] if model < max(model_free.values()) - TIE else []
+        warnings += [fold + advice for advice in mantel_advice(metric, model, model_free, len(split.not_held_out))]
     if len(new) and len(seen):
         unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
         tables.append(base_table(saved, unseen, seen_tokens, device))
-        if "taxonomy" in saved.network.further and study.auxiliary.lineages:
+        if "taxonomy" in saved.required_network.further and study.auxiliary.lineages:
             parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
             lineages = study.auxiliary.lineages
             of_unseen, of_seen = ((tokens, [lineages[at] for at in columns]) for tokens, columns in parts)
-            tables.append(taxa_table(saved.network, saved.heads.further, of_unseen, of_seen, _nearest, device))
+            tables.append(taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, device))
     return EncoderQuality(
         tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
         tuple(warnings),

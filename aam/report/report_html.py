@@ -14,9 +14,16 @@ import jinja2
 import numpy as np
 
 from aam.report.charts import dark_rules
-from aam.report.error_tables import error_tables
 from aam.report.opening import opening
-from aam.report.report import FOLDED_ROWS, ReportData, TargetResult, result_tables, several_targets, warning_lines
+from aam.report.report import (
+    FOLDED_ROWS,
+    ReportData,
+    TargetResult,
+    error_tables,
+    result_tables,
+    several_targets,
+    warning_lines,
+)
 from aam.report.tables import Table
 from aam.report.target_figures import confusion_counts, target_figures
 

@@ -18,13 +18,12 @@ from aam.evaluate.comparison import SIGNIFICANT, Comparison, compare_with_baseli
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
 from aam.evaluate.numbers import number, with_limits
 from aam.evaluate.paired_test import holm
-from aam.evaluate.prediction_file import read_predictions
-from aam.evaluate.predictions import PredictionTable
+from aam.evaluate.predictions import PredictionTable, read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import read_json
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata
-from aam.predict.study_baselines import column_values, rows_for, truth_of
+from aam.predict.baselines import column_values, rows_for, truth_of
 from aam.report.charts import Figure, IntervalRow, interval_chart, listed
 from aam.report.report_html import facts_table, page
 from aam.report.tables import Table

@@ -12,13 +12,13 @@ from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import SUBSETS, Split
 from aam.errors import shown
-from aam.evaluate.prediction_file import read_predictions, write_predictions
-from aam.evaluate.predictions import PredictionTable, joined
+from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
 from aam.options import to_dict
+from aam.predict.baselines import Columns
+from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, save_ensemble, save_model
-from aam.predict.study_baselines import Columns
 from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.report import ReportData, TargetResult
@@ -26,8 +26,7 @@ from aam.report.results import BaselineSource, evaluate_targets, with_intervals,
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
 from aam.training.fit import VALIDATION, split_folder
-from aam.training.inference import predict_rows
-from aam.training.inputs import Prepared, labels_used
+from aam.training.inputs import Prepared
 
 log = logging.getLogger("aam")
 
@@ -82,9 +81,7 @@ class TrainingReport:
         config, study = prepared.config, prepared.study
         passes = config.targets.val_prediction_passes
         asvs = prepared.frozen_asvs(saved.network, study)
-        return predict_rows(
-            saved, study, split.held_out, config.runtime, prepared.device, passes, split.test_fold, asvs
-        )
+        return predict_rows(saved, study, split.held_out, config.runtime, passes, split.test_fold, asvs)
 
     def write(self) -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that was asked for."""
@@ -151,9 +148,8 @@ class TrainingReport:
         write_predictions(self.path / "predictions.tsv", table)
         passes = config.targets.val_prediction_passes
         forest = ForestConfig(n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
-        splits = [labels_used(self.prepared, split) for split in self.prepared.splits]
         subset: Subset = "held-out" if tested else "validation"
-        source = BaselineSource(study, splits, forest if config.targets.rf_baseline else None)
+        source = BaselineSource(study, self.prepared.splits, forest if config.targets.rf_baseline else None)
         return evaluate_targets(table, study.metadata, columns, source, subset)
 
 

@@ -20,9 +20,9 @@ from aam.device.timing import stage
 from aam.engine.checkpoint import State
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
+from aam.predict.network import AsvVectors, encode_table
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
-from aam.training.inference import AsvVectors, encode_table
-from aam.training.inputs import Prepared, SubsetRows, encoder_folder, labels_used, make_loaders, supervise
+from aam.training.inputs import Prepared, SubsetRows, encoder_folder, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.task import AmpliconTask
 from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
@@ -51,7 +51,6 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     """Return the network for one split, from `state` where a run is resumed."""
     config = prepared.config
     device = prepared.device
-    split = labels_used(prepared, split)
     train_ids = split.ids("train")
     validation_ids = split.ids("validation")
     study, targets, covariates = supervise(prepared, train_ids)
@@ -66,13 +65,14 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     source = encoder_folder(config, split.test_fold)
     if source is not None:
         encoder = load_model(source, torch.device("cpu"))
+        pretrained = encoder.required_network
         same_targets = (encoder.targets.specs, encoder.covariates) == (targets.specs, covariates)
         same_heads = (
             same_targets and dataclasses.replace(encoder.heads, scale=heads.scale, further=heads.further) == heads
         )
         same_taxa = encoder.heads.further.taxa == heads.further.taxa
-        load_matching_weights(network, encoder.network, source, same_heads, same_taxa)
-        if state is None and not encoder.network.reads_samples:
+        load_matching_weights(network, pretrained, source, same_heads, same_taxa)
+        if state is None and not pretrained.reads_samples:
             # It has learned masked bases alone, and nothing of samples yet.
             network.standardize(_first_batch(study, train_ids))
         elif state is None and _is_new_study(prepared, encoder, seen_samples):
@@ -85,13 +85,13 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
         labelled_samples |= samples_with_labels(encoder)
         # Trained heads go on as they are: a linear model beside their own correction would count twice.
         continues = same_heads and bool(targets.specs)
-    elif state is None and (config.targets.network_predicts or not targets.specs):
+    elif state is None:
         network.standardize(_first_batch(study, train_ids))
     network.to(device)
     if state is not None:
         network.load_state_dict(state.part("model"))
     frozen = config.targets.freeze_base or config.train.freeze_asvs
-    is_new = state is None and bool(targets.specs) and not continues and config.targets.network_predicts
+    is_new = state is None and bool(targets.specs) and not continues
     asvs = prepared.frozen_asvs(network, study)
     if is_new and asvs is None:
         asvs = encode_table(network, study, device, config.runtime, np.concatenate([rows["train"], rows["validation"]]))

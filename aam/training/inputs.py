@@ -13,28 +13,29 @@ import numpy.typing as npt
 import torch
 
 from aam.config import DataConfig, FineTuneConfig
-from aam.contradictions import class_weight_problems, default_members, encoder_problems, option_problems
 from aam.data.collate import Collation, InputDropout
 from aam.data.loader import Budget, Loader
 from aam.data.placement import ReferenceTree, read_reference
-from aam.data.splits import Split, make_splits, restricted, split_columns
+from aam.data.splits import Split, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import prepare_device
-from aam.device.rng import generator
 from aam.encoders import model_folder
 from aam.errors import InputError, Problems, shown
-from aam.evaluate.prediction_file import name_problems
+from aam.evaluate.predictions import name_problems
 from aam.files.atomic import MANIFEST
 from aam.model.aam import Aam
+from aam.predict.network import AsvVectors, EncodedAsvs
 from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
-from aam.training.inference import AsvVectors, EncodedAsvs
 from aam.training.losses import class_weights
 
 log = logging.getLogger("aam")
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
+
+# Share of the covariates that training hides, so that the category unknown is learned.
+HIDDEN_COVARIATES = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +50,12 @@ class Prepared:
     budget: Budget | None = None
     encoded: EncodedAsvs = field(default_factory=EncodedAsvs)
 
-    def frozen_asvs(self, network: Aam, study: Study) -> AsvVectors | None:
+    def frozen_asvs(self, network: Aam | None, study: Study) -> AsvVectors | None:
         """Return the vectors of all ASVs where their encoder is frozen, computed once for all folds that share it.
 
-        None where the network has no part in predictions.
+        None without a network.
         """
-        targets = self.config.targets
-        if not (targets.freeze_base or self.config.train.freeze_asvs) or not targets.network_predicts:
+        if network is None or not (self.config.targets.freeze_base or self.config.train.freeze_asvs):
             return None
         return self.encoded.encode(network, study, self.device, self.config.runtime)
 
@@ -77,11 +77,8 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
     targets = config.targets
     if targets.metadata_column and not targets.count_prediction:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
-    members = targets.members or default_members(targets)
+    members = targets.members or targets.default_members
     config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
-    if targets.metadata_column and not config.targets.network_predicts:
-        # Such a network stays as it starts.
-        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=0))
     if not targets.metadata_column and config.data.test_size is None:
         # Without labels there is nothing to hold out for, unless it is asked for.
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, test_size=0.0))
@@ -90,8 +87,6 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
 
 def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
     """Read every input of a run from its files and split the samples; errors are those of `prepare`."""
-    if problems := option_problems(config):
-        raise InputError(*problems)
     return prepare(config, lambda: read_inputs(config.data, metadata_columns(config)), world)
 
 
@@ -145,32 +140,17 @@ def _reference(data: DataConfig, encoder: SavedModel | None) -> ReferenceTree | 
     """Return the tree on which ASVs are placed: that of the encoder, or of ``--reference-tree``."""
     if data.reference_tree is not None:
         return read_reference(data.reference_tree)
-    return None if encoder is None else encoder.network.reference
+    return None if encoder is None else encoder.reference
 
 
 def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
     """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that contradict them."""
-    has_reference = encoder.network.reference is not None
-    problems = encoder_problems(config, encoder.model, has_reference)
+    has_reference = encoder.required_network.reference is not None
+    problems = config.encoder_problems(encoder.model, has_reference)
     if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
     return dataclasses.replace(config, model=encoder.model, data=data)
-
-
-def labelled(sample_ids: Sequence[str], config: FineTuneConfig) -> tuple[str, ...]:
-    """Return those of some samples whose labels are used by ``--label-share``, in sorted order."""
-    order = generator(config.runtime.seed, "labels").permutation(len(sample_ids))
-    size = max(min(2, len(order)), round(config.targets.label_share * len(order)))
-    return tuple(sample_ids[position] for position in sorted(order[:size]))
-
-
-def labels_used(prepared: Prepared, split: Split) -> Split:
-    """Return the split without the samples whose labels are not used: nothing that touches labels may see them."""
-    if not prepared.config.targets.metadata_column:
-        return split
-    used = [name for subset in ("train", "validation") for name in labelled(split.ids(subset), prepared.config)]
-    return restricted(split, [*used, *split.ids("test")])
 
 
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:
@@ -195,19 +175,18 @@ def check_targets(prepared: Prepared) -> None:
     ranks = prepared.world.size
     unknown: dict[str, None] = {}
     for split in prepared.splits:
-        used = labels_used(prepared, split)
         problems.messages += [
-            f"the {subset} subset has {len(used.ids(subset))} samples for {ranks} devices; take fewer devices"
+            f"the {subset} subset has {len(split.ids(subset))} samples for {ranks} devices; take fewer devices"
             for subset in ("train", "validation")
-            if 0 < len(used.ids(subset)) < ranks
+            if 0 < len(split.ids(subset)) < ranks
         ]
         problems.messages += _labels_seen(prepared, split)
-        train_ids = used.ids("train")
+        train_ids = split.ids("train")
         study, targets, covariates = supervise(prepared, train_ids)
         if study.metadata is not None:
             unknown |= dict.fromkeys(covariates.unknown_values(study.metadata, study.table.sample_ids))
-        refused = class_weight_problems(prepared.config.targets.class_weights, len(targets.classes))
-        refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, used)]
+        refused = prepared.config.targets.class_weight_problems(len(targets.classes))
+        refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, split)]
         problems.messages += [problem for problem in refused if problem not in problems.messages]
         if targets.specs:
             sizes = [len(spec.labels) for spec in targets.classes]
@@ -256,7 +235,7 @@ def make_loaders(
     config = prepared.config
     # Fewer reads, more variety; a precomputed distance would no longer be that of the rarefaction.
     shallow = config.train.shallow_draws if study.has_tree or len(study.parts) > 1 else 0.0
-    dropout = InputDropout(config.train.asv_dropout, config.covariates.categorical_dropout)
+    dropout = InputDropout(config.train.asv_dropout, HIDDEN_COVARIATES)
     train = Loader(
         study, rows["train"], config.train.batch_size, True, config.runtime.num_workers,
         Collation(tokens, distances, shallow, dropout), prepared.world, prepared.budget,

@@ -14,15 +14,14 @@ import torch
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GroupKFold
 from torch import nn
 
 from aam.config import FineTuneConfig, TargetConfig
 from aam.data.study import Study
 from aam.model.aam import Aam
 from aam.model.heads import Readout, TargetHead
-from aam.predict.truth import learned_places
-from aam.training.inference import AsvVectors, run_model
+from aam.predict.network import AsvVectors, run_model
+from aam.predict.truth import inner_folds, make_truth, subsample
 from aam.training.losses import class_weights
 
 Array = npt.NDArray[np.float64]
@@ -39,8 +38,6 @@ PENALTIES = (1e0, 1e1, 1e2, 1e3, 1e4)
 DEFAULT_PENALTY = 1e2
 # With fewer validation samples, so many training samples or fewer help to choose it, whole groups at a time.
 ENOUGH_VALIDATION, MOST_INNER = 500, 4000
-# Folds by group, for that and for out-of-fold residuals, from which quantiles start.
-INNER_FOLDS = 5
 # Intercept of a class that no training sample has.
 ABSENT = -10.0
 # The pinball loss is rounded off over this share of a standard deviation, so that it has a gradient everywhere.
@@ -59,34 +56,40 @@ class Labelled(NamedTuple):
         """Return some of the samples."""
         return Labelled(self.x[kept], self.y[kept], self.weight[kept], self.groups[kept])
 
+    def folds(self) -> list[tuple[Rows, Rows]]:
+        """Return inner folds of whole groups, a rarefaction of a sample with its others."""
+        truth = make_truth(self.y, 0)
+        names = [f"{number:08d}" for number in range(len(self.y))]
+        return inner_folds(truth, names, [str(group) for group in self.groups], 0)
+
 
 @dataclass(frozen=True, eq=False)
 class HeadInputs:
     """What a head reads of the training samples ``[n, W]`` and of the validation samples ``[m, W]``, standardized.
 
-    `mean` and `spread` ``[W]`` are those before; `weight` ``[n]`` is that of the training samples, and `groups` int
+    `mean` and `deviation` ``[W]`` are those before; `weight` ``[n]`` is that of the training samples, and `groups` int
     ``[n]`` name those that stay together.
     """
 
     train: Array
     validation: Array
     mean: Array
-    spread: Array
+    deviation: Array
     weight: Array
     groups: Labels
 
-    def labelled(self, y: Array, held_y: Array) -> tuple[Labelled, Labelled]:
-        """Return the training and validation samples whose labels `y` ``[n]`` and `held_y` ``[m]`` are not NaN."""
-        m = len(held_y)
+    def labelled(self, y: Array, validation_y: Array) -> tuple[Labelled, Labelled]:
+        """Return the training and validation samples whose labels ``[n]`` and ``[m]`` are not NaN."""
+        m = len(validation_y)
         train = Labelled(self.train, y, self.weight, self.groups)
-        held = Labelled(self.validation, held_y, np.ones(m), np.zeros(m, np.int64))
-        return train.part(np.isfinite(y) & (self.weight > 0)), held.part(np.isfinite(held_y))
+        validation = Labelled(self.validation, validation_y, np.ones(m), np.zeros(m, np.int64))
+        return train.part(np.isfinite(y) & (self.weight > 0)), validation.part(np.isfinite(validation_y))
 
 
 def _most_regularized(models: Sequence[Model], errors: Array) -> Model:
-    """Return the most regularized model whose held-out error is within a standard error of the lowest.
+    """Return the most regularized model whose error out of fold is within a standard error of the lowest.
 
-    `models` go from weak to strong penalty; `errors` [models, held-out rarefactions]. The standard error is that of
+    `models` go from weak to strong penalty; `errors` [models, rarefied samples]. The standard error is that of
     the paired difference (the one-standard-error rule of Breiman et al. 1984, section 3.4.3).
     """
     if not errors.shape[1]:
@@ -97,26 +100,27 @@ def _most_regularized(models: Sequence[Model], errors: Array) -> Model:
 
 
 def _best(
-    fit: Callable[[Labelled, float], Model], error: Callable[[Model, Labelled], Array], train: Labelled, held: Labelled
+    fit: Callable[[Labelled, float], Model],
+    error: Callable[[Model, Labelled], Array],
+    train: Labelled,
+    validation: Labelled,
 ) -> Model:
     """Return the model of `train` with the penalty that predicts other samples best.
 
-    These are the validation samples `held`, and where they are few the groups of `train` too, each predicted by models
-    of the others. Without validation samples the penalty is `DEFAULT_PENALTY`.
+    These are the validation samples, and where they are few the groups of `train` too, each predicted by models of
+    the others. Without validation samples the penalty is `DEFAULT_PENALTY`.
     """
     models = [fit(train, penalty) for penalty in PENALTIES]
-    errors = [np.stack([error(model, held) for model in models])]
-    folds = min(INNER_FOLDS, len(np.unique(train.groups)))
-    few = 0 < len(held.y) < RAREFACTIONS * ENOUGH_VALIDATION and len(train.y) <= RAREFACTIONS * MOST_INNER
-    if folds > 1 and few:
-        for learn, predict in GroupKFold(folds).split(train.x, train.y, train.groups):
-            inner, other = train.part(learn), train.part(predict)
-            if len(np.unique(inner.y)) > 1:
-                errors.append(np.stack([error(fit(inner, penalty), other) for penalty in PENALTIES]))
+    errors = [np.stack([error(model, validation) for model in models])]
+    few = 0 < len(validation.y) < RAREFACTIONS * ENOUGH_VALIDATION and len(train.y) <= RAREFACTIONS * MOST_INNER
+    for learn, predict in train.folds() if few else ():
+        inner, other = train.part(learn), train.part(predict)
+        if len(np.unique(inner.y)) > 1:
+            errors.append(np.stack([error(fit(inner, penalty), other) for penalty in PENALTIES]))
     return _most_regularized(models, np.concatenate(errors, axis=1))
 
 
-def _ridge(train: Labelled, held: Labelled) -> Ridge:
+def _ridge(train: Labelled, validation: Labelled) -> Ridge:
     """Return a ridge regression whose penalty is chosen by absolute errors."""
 
     def fit(samples: Labelled, penalty: float) -> Ridge:
@@ -125,7 +129,7 @@ def _ridge(train: Labelled, held: Labelled) -> Ridge:
     def error(model: Ridge, samples: Labelled) -> Array:
         return np.abs(model.predict(samples.x) - samples.y) if len(samples.y) else np.zeros(0)
 
-    return _best(fit, error, train, held)
+    return _best(fit, error, train, validation)
 
 
 def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge) -> Linear:
@@ -134,8 +138,8 @@ def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge)
     The pinball loss (Koenker and Bassett 1978) is rounded off near 0; ``max(level e, (level - 1) e)`` is also the
     asymmetric loss with ``level = under / (over + under)``, up to a factor.
     """
-    spread = max(float(np.std(y)), 1e-6)
-    width, penalty = ROUNDING * spread, start.alpha / (2 * spread)
+    deviation = max(float(np.std(y)), 1e-6)
+    width, penalty = ROUNDING * deviation, start.alpha / (2 * deviation)
     residual = y - start.predict(x)
     initial = np.append(start.coef_, start.intercept_ + np.quantile(residual, level))
 
@@ -152,7 +156,7 @@ def pinball_ridge(x: Array, y: Array, weight: Array, level: float, start: Ridge)
     return best[None, :-1], best[-1:]
 
 
-def _logistic(train: Labelled, held: Labelled, classes: int) -> Linear:
+def _logistic(train: Labelled, validation: Labelled, classes: int) -> Linear:
     """Return a logistic regression whose penalty is chosen by likelihoods."""
     present = np.unique(train.y).astype(np.int64)
     weights, biases = np.zeros((classes, train.x.shape[1])), np.full(classes, ABSENT)
@@ -173,7 +177,7 @@ def _logistic(train: Labelled, held: Labelled, classes: int) -> Linear:
         likelihood = model.predict_proba(known.x)[np.arange(len(known.y)), true_class]
         return np.asarray(-np.log(np.maximum(likelihood, 1e-12)))
 
-    best = _best(fit, error, train, held)
+    best = _best(fit, error, train, validation)
     coefficients, intercepts = best.coef_, best.intercept_
     if len(present) == 2:
         coefficients, intercepts = np.r_[-coefficients, coefficients] / 2, np.r_[-intercepts, intercepts] / 2
@@ -183,7 +187,7 @@ def _logistic(train: Labelled, held: Labelled, classes: int) -> Linear:
 
 def _write_layer(layer: nn.Linear, rows: slice, model: Linear, inputs: HeadInputs) -> None:
     """Write a linear model of standardized vectors into a layer that reads them as they are."""
-    weight = model[0] / inputs.spread
+    weight = model[0] / inputs.deviation
     with torch.no_grad():
         layer.weight[rows] = torch.from_numpy(weight).to(layer.weight)
         layer.bias[rows] = torch.from_numpy(model[1] - weight @ inputs.mean).to(layer.bias)
@@ -207,7 +211,7 @@ def fit_heads(
     than `MOST_SAMPLES` training samples so many are used, drawn at random.
     """
     train, validation = rows
-    train = train[learned_places(len(train), 0, MOST_SAMPLES)]
+    train = train[subsample(len(train), 0, MOST_SAMPLES)]
     runtime = config.runtime
     sample_weight = study.labels.weight[train].astype(float)
     sample_weight = np.tile(sample_weight, RAREFACTIONS)
@@ -218,16 +222,18 @@ def fit_heads(
         return np.concatenate([run.read for run in runs])
 
     vectors = sample_vectors(train)
-    held_vectors = sample_vectors(validation) if len(validation) else vectors[:0]
+    validation_vectors = sample_vectors(validation) if len(validation) else vectors[:0]
 
     def head_inputs(head: Readout) -> HeadInputs:
         with torch.inference_mode():
-            x, held_x = (
+            x, validation_x = (
                 head.features(torch.from_numpy(values).float().to(device)).double().cpu().numpy()
-                for values in (vectors, held_vectors)
+                for values in (vectors, validation_vectors)
             )
-        mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
-        return HeadInputs((x - mean) / spread, (held_x - mean) / spread, mean, spread, sample_weight, groups)
+        mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
+        return HeadInputs(
+            (x - mean) / deviation, (validation_x - mean) / deviation, mean, deviation, sample_weight, groups
+        )
 
     if network.target is not None and study.labels.target.shape[1]:
         targets = study.labels.target[train], study.labels.target[validation]
@@ -236,14 +242,16 @@ def fit_heads(
         if not study.labels.label.shape[1] or not isinstance(head, Readout):
             raise TypeError("class heads need the labels of the study")
         inputs, classes = head_inputs(head), head.linear.out_features
-        label, held_label = (
+        label, validation_label = (
             np.tile(study.labels.label[subset, column], RAREFACTIONS) for subset in (train, validation)
         )
         (class_weight,) = class_weights(config.targets.class_weights, study.labels.label[train][:, [column]], [classes])
         if class_weight is not None:
             inputs = replace(inputs, weight=sample_weight * class_weight.double().numpy()[label])
-        known, held_known = (np.where(of_subset >= 0, of_subset, np.nan) for of_subset in (label, held_label))
-        _write_layer(head.linear, slice(None), _logistic(*inputs.labelled(known, held_known), classes), inputs)
+        known, validation_known = (
+            np.where(of_subset >= 0, of_subset, np.nan) for of_subset in (label, validation_label)
+        )
+        _write_layer(head.linear, slice(None), _logistic(*inputs.labelled(known, validation_known), classes), inputs)
 
 
 def _fit_numbers(
@@ -255,12 +263,12 @@ def _fit_numbers(
 ) -> None:
     """Fit each numeric column by its own loss; quantiles start as those of out-of-fold residuals."""
     for column in range(targets[0].shape[1]):
-        y, held_y = (
+        y, validation_y = (
             head.unlinked(torch.from_numpy(values[:, column]).to(head.edges), column).double().cpu().numpy()
             for values in targets
         )
-        train, held = inputs.labelled(np.tile(y, RAREFACTIONS), np.tile(held_y, RAREFACTIONS))
-        ridge = _ridge(train, held)
+        train, validation = inputs.labelled(np.tile(y, RAREFACTIONS), np.tile(validation_y, RAREFACTIONS))
+        ridge = _ridge(train, validation)
         model: Linear = ridge.coef_[None], np.array([ridge.intercept_])
         level = _level(losses[column] if losses else options.loss_type, options)
         if level is not None:
@@ -285,13 +293,10 @@ def _out_of_fold_residuals(samples: Labelled, ridge: Ridge) -> Array:
 
     Those that it has seen are too small: quantiles that start from them hold too few new samples.
     """
-    x, y, weight, groups = samples
-    folds = min(INNER_FOLDS, len(np.unique(groups)))
-    if folds < 2:
-        return np.asarray(y - ridge.predict(x))
-    residual = np.empty_like(y)
-    for fit, held in GroupKFold(folds).split(x, y, groups):
-        start = Ridge(alpha=ridge.alpha).fit(x[fit], y[fit], weight[fit])
-        coefficients, intercept = pinball_ridge(x[fit], y[fit], weight[fit], 0.5, start)
-        residual[held] = y[held] - x[held] @ coefficients[0] - intercept[0]
+    x, y, weight, _ = samples
+    residual = np.asarray(y - ridge.predict(x))
+    for learn, predict in samples.folds():
+        start = Ridge(alpha=ridge.alpha).fit(x[learn], y[learn], weight[learn])
+        coefficients, intercept = pinball_ridge(x[learn], y[learn], weight[learn], 0.5, start)
+        residual[predict] = y[predict] - x[predict] @ coefficients[0] - intercept[0]
     return residual

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from aam.config import FineTuneConfig
-from aam.contradictions import option_problems
+from aam.device.checks import option_problems
 from aam.errors import InputError, Problems, shown
-from aam.options import from_dict, read_toml, to_dict
+from aam.options import from_dict, names, read_toml, to_dict
 
 # Lists are values to choose from; others are numbers between two ends, on a logarithmic scale where log is true.
 DEFAULT_SPACE: dict[str, dict[str, Any]] = {
@@ -24,18 +24,11 @@ DEFAULT_SPACE: dict[str, dict[str, Any]] = {
     },
     "train": {
         "lr": {"low": 1e-5, "high": 1e-3, "log": True}, "epochs": {"low": 5, "high": 40},
-        "asv_dropout": {"low": 0.0, "high": 0.3},
     },
     "model": {"dropout": {"low": 0.0, "high": 0.3}},
 }  # fmt: skip
 
 SECTIONS = ("targets", "regressor", "covariates", "model", "train")
-
-# Options that would change which samples are compared, or what is predicted.
-NOT_SEARCHED = (
-    "metadata_column", "classifier", "normalize_by", "label_share", "ensemble", "rf_baseline", "best_metric", "out_dim",
-    "categorical_columns", "numeric_columns",
-)  # fmt: skip
 
 RANGE_KEYS = {"low", "high", "log"}
 
@@ -129,12 +122,12 @@ def search_space(config: FineTuneConfig, path: Path | None) -> tuple[Searched, .
             problems.add(f"{path}: {section!r} is no section that is searched; expected {shown(SECTIONS)}")
             continue
         for name, values in entries.items():
-            option = name.replace("-", "_")
+            option, part = name.replace("-", "_"), getattr(config, section)
             if option not in known[section]:
                 near = difflib.get_close_matches(option, known[section], n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"aam train --help-all lists those of {section}"
                 problems.add(f"{path}: [{section}] has no option {name!r}; {hint}")
-            elif option in NOT_SEARCHED:
+            elif option in (*names(part, searched=False), *names(part, of="command")):
                 problems.add(f"{path}: {name!r} changes what is compared, and cannot be searched; give it as an option")
             else:
                 problems.messages += _add(options, section, option, values)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -13,17 +15,19 @@ from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
 from aam.data.study import EVALUATION
+from aam.data.targets import Labels
 from aam.device.distributed import SINGLE, World
 from aam.device.precision import autocast
 from aam.device.routing import routed
 from aam.device.timing import stage
-from aam.engine.optimizer import make_optimizer, unfreeze
+from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions
 from aam.engine.step import RunningMeans
 from aam.engine.task import Metrics, Task, Terms
+from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
-from aam.training.inference import AsvVectors, Predicted, collect, mean_scores
+from aam.predict.network import AsvVectors, Predicted, collect
 from aam.training.losses import (
     auxiliary_counts,
     auxiliary_terms,
@@ -34,7 +38,7 @@ from aam.training.losses import (
     penalties,
 )
 from aam.training.masking import make_masks
-from aam.training.warm_start import CONDITIONED, STAGES
+from aam.training.warm_start import CONDITIONED
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 
@@ -84,7 +88,7 @@ class AmpliconTask(Task):
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
-        self.validates_first = bool(config.targets.metadata_column) and config.targets.network_predicts
+        self.validates_first = bool(config.targets.metadata_column)
 
     @property
     def batches_per_epoch(self) -> int:  # type: ignore[override]
@@ -133,10 +137,6 @@ class AmpliconTask(Task):
         """Return the tokens that each block of the encoders reads."""
         return prepared.batch.work(self.config.model.patch)
 
-    def start_epoch(self, epoch: int, optimizer: Optimizer) -> None:
-        """Unfreeze the parameters that are trained from this epoch on."""
-        unfreeze(self.model, optimizer, STAGES, self.config.targets.unfreeze_epochs, epoch)
-
     def configure_optimizer(self, options: TrainingOptions) -> Optimizer:
         """Return the optimizer, with a learning rate of its own for parameters that read categories."""
         categorical = self.config.covariates.categorical_lr
@@ -180,5 +180,23 @@ class AmpliconTask(Task):
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
         gathered = predicted.all_gather(self.world, study)
-        scores = mean_scores(study.labels, study.rows(gathered.sample_ids), gathered)
+        scores = _mean_scores(study.labels, study.rows(gathered.sample_ids), gathered)
         return {f"val_{name}": value for name, value in scores.items()}
+
+
+def _mean_scores(labels: Labels, rows: npt.NDArray[np.int64], predicted: Predicted) -> dict[str, float]:
+    """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
+
+    `labels` are those of a study, `rows` those of the samples that were predicted.
+    """
+    collected: dict[str, list[float]] = {}
+    for truth, values in zip(labels.target[rows].T, predicted.target.T, strict=True):
+        present = np.isfinite(truth)
+        scores = regression_metrics(truth[present], values[present])
+        for name in ("mae", "r2"):
+            collected.setdefault(name, []).append(scores[name])
+    for classes, shares in zip(labels.label[rows].T, predicted.probabilities, strict=True):
+        scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
+        for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
+            collected.setdefault(name, []).append(scores[key])
+    return {name: float(np.mean(values)) for name, values in collected.items()}

@@ -21,9 +21,9 @@ from aam.errors import InputError
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.evaluate.predictions import PredictionTable
 from aam.options import given, to_dict
-from aam.predict.study_baselines import truth_of
+from aam.predict.baselines import truth_of
+from aam.predict.prediction import predict_rows
 from aam.training.fit import train_split
-from aam.training.inference import predict_rows
 from aam.training.inputs import Prepared, resolved
 from aam.training.search_space import overlaid
 
@@ -91,7 +91,7 @@ def fold_errors(prepared: Prepared, values: Mapping[str, Any], folds: Sequence[S
         passes, study = config.targets.val_prediction_passes, prepared.study
         asvs = prepared.frozen_asvs(saved.network, study)
         ids = split.ids("test")
-        table = predict_rows(saved, study, ids, config.runtime, prepared.device, passes, split.test_fold, asvs)
+        table = predict_rows(saved, study, ids, config.runtime, passes, split.test_fold, asvs)
         yield relative_error(table, study, split)
 
 

@@ -17,9 +17,6 @@ NEW_PARTS = ("target", "labels", "covariates")
 # Part of a network whose outputs are the taxa that it was trained on.
 TAXA = ("further.taxonomy",)
 
-# What is trained before everything is: the new heads, then the sample encoder too.
-STAGES = (NEW_PARTS, (*NEW_PARTS, "sample"))
-
 CONDITIONED = ("covariates", "target.factors", "target.offsets")
 
 

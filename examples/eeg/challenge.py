@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aam.contradictions import check_command
 from aam.errors import InputError, shown
 from aam.files.atomic import write_text
 from aam.io.metadata import is_number
@@ -76,7 +75,6 @@ def challenge_problems(path: Path, predictions: list[dict[str, str]]) -> list[st
 
 def challenge(config: ChallengeConfig) -> dict[str, Any]:
     """Write a challenge file, or check one."""
-    check_command(config)
     rows = read_rows(given(config.predictions), "\t")
     if not rows or "participant_id" not in rows[0]:
         found = shown(rows[0] if rows else (), 3)

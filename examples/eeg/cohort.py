@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aam.contradictions import check_command
 from aam.device.rng import generator
 from aam.errors import import_extra
 from aam.files.output_folder import RUN, OutputFolder
@@ -69,7 +68,6 @@ def write_recording(path: Path, signal: npt.NDArray[np.float64]) -> None:
 
 def simulate(config: SimulateConfig) -> dict[str, Any]:
     """Write a cohort in BIDS layout; all or nothing."""
-    check_command(config)
     output = given(config.output_dir)
     names = (RUN, "participants.tsv", "dataset_description.json", "sub-*/eeg/*.fif")
     results = OutputFolder(output, "examples.eeg simulate", names, overwrite=config.overwrite)

@@ -14,7 +14,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from aam.contradictions import check_command
 from aam.data.splits import Split, write_split
 from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
@@ -46,7 +45,6 @@ TrainInputs = tuple[TrainConfig, Recordings, list[Target], list[Split]]
 
 def _check(config: PretrainConfig | TrainConfig | FindConfig) -> dict[str, Path]:
     """Refuse options that are wrong, all at once; return the files that the command reads."""
-    check_command(config)
     if problems := model_problems(config.model):
         raise InputError(*problems)
     return {"cohort": given(config.recordings.cohort) / "participants.tsv"}

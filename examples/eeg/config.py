@@ -52,7 +52,7 @@ class LabelOptions:
 
     targets: tuple[str, ...] = option(
         ("age", "sex"), "Columns of participants.tsv: numbers are predicted as numbers, text as classes.",
-        metavar="COLUMN ...",
+        "COLUMN ...",
     )  # fmt: skip
     test_size: float = option(0.25, "Share of the subjects that are held out.", gt=0, lt=1)
     validation_size: float = option(0.15, "Share of the other subjects that choose the epoch.", gt=0, lt=1)
@@ -121,7 +121,7 @@ class TrainConfig:
 class FindConfig:
     """Measure the best learning rate or the largest batch on this device."""
 
-    what: Literal["lr", "batch-size"] = option("lr", "Which of them.", metavar="{lr,batch-size}", positional=True)
+    what: Literal["lr", "batch-size"] = option("lr", "Which of them.", "{lr,batch-size}", positional=True)
     recordings: RecordingOptions = section(RecordingOptions(), required=("cohort",))
     labels: LabelOptions = section(LabelOptions(), omitted=("cv",))
     model: ModelOptions = section(ModelOptions())
@@ -135,7 +135,7 @@ class FindConfig:
 class ChallengeConfig(ObservedConfig):
     """Check a file of predictions as a challenge does, or write one from the predictions of `train`."""
 
-    predictions: Path | None = option(None, "predictions.tsv of `train`.", metavar="FILE", required=True, reads=True)
+    predictions: Path | None = option(None, "predictions.tsv of `train`.", "FILE", required=True, reads=True)
     output: Path | None = option(None, "Challenge file to write (.csv).", writes=True, suffixes=(".csv",))
     check: Path | None = option(None, "Challenge file to check against the subjects of the predictions.", reads=True)
     overwrite: bool = option(False, "Replace the output if it exists.")

@@ -202,11 +202,11 @@ def ship(output: Path, text: str) -> Path:
     The card is `text`, what `held_out_studies` measured where that is there, and what the training saw.
     """
     saved = load_model(output / "distances" / "model", torch.device("cpu"))
-    distances_of_presence(saved.network)
+    distances_of_presence(saved.required_network)
     # Sets of ASVs are no samples.
     seen = [name for name in saved.notes["seen_samples"] if not name.startswith(SET)]
     saved = replace(saved, notes={**saved.notes, "seen_samples": seen})
-    weights = sum(tensor.numel() for tensor in saved.network.state_dict().values())
+    weights = sum(tensor.numel() for tensor in saved.required_network.state_dict().values())
     shortest, *_, longest = saved.profile.length_quantiles
     measured = output / "held-out.txt"
     facts = (

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from aam.contradictions import check_command
 from aam.device.launch import run_ranks
 from aam.device.memory import peak_memory
 from aam.device.platform import device_name, prepare_device
@@ -76,7 +75,6 @@ def measure(config: BenchmarkConfig, ranks: int) -> dict[str, Any]:
 
 def benchmark(config: BenchmarkConfig) -> None:
     """Measure both kinds in turn, print them, and write the profile; a process that was started for it measures."""
-    check_command(config)
     checks = {
         f"--steps {config.steps} is not a multiple of {LOG_STEPS}, after which two processes meet": (
             config.steps % LOG_STEPS > 0

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
-from aam.contradictions import check_command
 from aam.device.distributed import World
 from aam.device.ranks import rank_of
 from aam.device.sharding import shard_rows
@@ -36,7 +35,6 @@ MODULE = "examples.htft"
 
 def teach(config: TeachConfig) -> int:
     """Train or load a teacher and write windows/ beside its run; return the exit status."""
-    check_command(config)
     options = config.teacher
     files = {name: path for name in ("source", "text") if (path := getattr(options, name)) is not None}
 
@@ -86,7 +84,6 @@ def build(config: TrainConfig, captured: Capture, world: World) -> Student:
 
 def train(config: TrainConfig) -> int:
     """Train a student on the windows of a teacher; return the exit status."""
-    check_command(config)
     config = published(config) if config.variant == "published" else config
     if problems := train_problems(config):
         raise InputError(*problems)
@@ -140,7 +137,6 @@ def table_of(captured: Capture) -> dict[str, float]:
 
 def compare_students(config: EvaluateConfig) -> None:
     """Print a table of students and what they are compared with."""
-    check_command(config)
     captured = read_windows(given(config.windows))
     device = torch.device("cpu")
     table = Table("held-out windows", "stage-1 R2", "perplexity", "of the unigram's")

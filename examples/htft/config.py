@@ -92,7 +92,7 @@ class TrainConfig:
 
     windows: Path | None = option(None, "Folder windows/ that `teach` wrote.", required=True, reads=True)
     devices: tuple[str, ...] = option(
-        (), "Devices of the first and of the second stage: a process for each.", metavar="FIRST SECOND"
+        (), "Devices of the first and of the second stage: a process for each.", "FIRST SECOND"
     )
     variant: Literal["clean", "published"] = option(
         "clean", "published: rule, sizes of steps, gates and initial values as published, in place of these options."
@@ -111,7 +111,7 @@ class EvaluateConfig(ObservedConfig):
     """Print the perplexities of students, teacher, linear read-out and unigrams on held-out windows."""
 
     windows: Path | None = option(None, "Folder windows/ that `teach` wrote.", required=True, reads=True)
-    model: tuple[Path, ...] = option((), "Folders model/ of students.", metavar="PATH ...", required=True, reads=True)
+    model: tuple[Path, ...] = option((), "Folders model/ of students.", "PATH ...", required=True, reads=True)
     output: Path | None = option(None, "JSON to write.", writes=True)
     overwrite: bool = option(False, "Replace the output if it exists.")
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import shlex
 from pathlib import Path
-from typing import Any
 
+import aam.options
 from aam import config, config_commands
 from containers.lib.errors import InputError
 
@@ -58,28 +57,17 @@ def parse_options(words: tuple[str, ...] | list[str]) -> Options:
     return options
 
 
-def _option_types(page: Any) -> dict[str, str]:
-    """Return the options of a configuration and the types of their values, as written in the source."""
-    types: dict[str, str] = {}
-    for field in dataclasses.fields(page):
-        value = getattr(page, field.name)
-        name = field.name.replace("_", "-")
-        if dataclasses.is_dataclass(value):
-            types |= _option_types(value)
-        else:
-            types[f"--{name}"] = str(field.type)
-            types |= {f"--no-{name}": "bool"} if field.type == "bool" else {}
-    return types
-
-
 def options_of(command: str, template: str) -> dict[str, str]:
     """Return the options that may follow ``--``, with types: of a command of aam, or of a job without one."""
     outputs = dict.fromkeys(OUTPUTS, "Path")
-    if command:
-        types = _option_types(COMMANDS[command]())
-        aliases = {alias: types[name] for alias, name in config.ALIASES.items() if name in types}
-        return types | {"--config": "Path"} | aliases | outputs
-    return outputs | (dict.fromkeys(INPUTS, "Path") if template == "stage.sh" else {})
+    if not command:
+        return outputs | (dict.fromkeys(INPUTS, "Path") if template == "stage.sh" else {})
+    types = {"--config": "Path"}
+    for each in aam.options.options_of(COMMANDS[command]()):
+        kind = str(each.field.type)
+        types |= dict.fromkeys((each.name, *each.about.aliases), kind)
+        types |= {f"--no-{each.name[2:]}": "bool"} if kind == "bool" else {}
+    return types | outputs
 
 
 def option_problems(options: Options, types: dict[str, str], owner: str) -> list[str]:

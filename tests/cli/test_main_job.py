@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from aam.cli.main import main
 from aam.data.table import make_table, read_table, write_biom
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.predict.saved_model import load_model
 
 SMALL = ["--embedding-dim=16", "--attention-layers=1", "--attention-heads=2"]
@@ -182,7 +182,7 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
         ("pretrain {table} --output-dir o --lr nan --threads 0 --cv 1", ["--lr is nan", "--threads is 0", "--cv is 1"]),
         ("pretrain {table} --output-dir o --penalty -1 --nuc-mask-ratio 2", ["--penalty", "0 to 1"]),
         ("train {table} --metadata-column ph --output-dir o --val-prediction-passes 0", ["-passes is 0"]),
-        ("train {table} --metadata-column ph --output-dir o --label-share 0 --seed -1", ["--label-share", "--seed"]),
+        ("train {table} --metadata-column ph --output-dir o --out-dim 0 --seed -1", ["--out-dim", "--seed"]),
         ("predict --model m {table} --output p.tsv --asv-chunk-size -1", ["--asv-chunk-size is -1"]),
         ("unifrac {table} --tree t.nwk --output d.npy --alpha 5 --memory-limit nan", ["--alpha is 5.0", "nan"]),
         ("pretrain {table} --output-dir {study}", ["left alone"]),

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
 from aam.model.asv import AsvEncoder
+from aam.predict.blend import Blend
 from aam.predict.saved_model import load_model, save_model
 
 pytestmark = pytest.mark.slow
@@ -48,12 +49,11 @@ def test_a_saved_model_predicts_as_its_run_reported(study: Path, run: Path, tmp_
 
 def test_members_change_predictions_and_their_weights_are_kept(study: Path, run: Path, tmp_path: Path) -> None:
     saved = load_model(run / "model", CPU)
-    assert saved.members is not None
-    for weights in saved.notes["members"].values():
+    for weights in (fitted.weights for fitted in saved.blend.fitted):
         assert list(weights) == ALL.split()
         assert min(weights.values()) >= 0
         assert sum(weights.values()) == pytest.approx(1)
-    save_model(tmp_path / "model", dataclasses.replace(saved, members=None))
+    save_model(tmp_path / "model", dataclasses.replace(saved, blend=Blend()))
     predictions = []
     for model in (run / "model", tmp_path / "model"):
         words = (
@@ -82,11 +82,12 @@ def test_no_label_that_is_held_out_reaches_a_member(study: Path, tmp_path: Path)
     assert train(study, first, more, members) == 0
     other = with_other_values(study, first, tmp_path / "metadata.tsv")
     assert train(study, second, more, members, other) == 0
-    for name in ("members.safetensors", "members.json"):
-        assert (first / "model" / name).read_bytes() == (second / "model" / name).read_bytes()
-    assert set(json.loads((first / "model" / "members.json").read_text())["targets"][0]["weights"]) == set(
-        members.split()
-    )
+    assert (first / "model" / "learners.safetensors").read_bytes() == (
+        second / "model" / "learners.safetensors"
+    ).read_bytes()
+    described = [json.loads((run / "model" / "model.json").read_text())["learners"] for run in (first, second)]
+    assert described[0] == described[1]
+    assert set(described[0]["targets"][0]["weights"]) == set(members.split())
 
 
 def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_do_not(
@@ -101,7 +102,7 @@ def test_without_a_test_subset_members_learn_from_all_and_reported_predictions_d
     reported = [read_predictions(run / "predictions.tsv") for run in (first, second)]
     np.testing.assert_array_equal(reported[0].values["ph"], reported[1].values["ph"])
     assert set(reported[0].subsets) == {"validation"}
-    saved = [(run / "model" / "members.safetensors").read_bytes() for run in (first, second)]
+    saved = [(run / "model" / "learners.safetensors").read_bytes() for run in (first, second)]
     assert saved[0] != saved[1]
     words = f"predict --table {study}/table.biom --output {tmp_path}/all.tsv --threads 1 --model {first}/model"
     assert main(words.split()) == 0
@@ -127,14 +128,14 @@ def test_a_network_that_has_no_part_encodes_no_asv(study: Path, tmp_path: Path, 
 def test_a_network_without_weight_is_not_run(study: Path, run: Path, tmp_path: Path, monkeypatch) -> None:
     """And its absence changes no digit: what it would say is multiplied by 0."""
     saved = load_model(run / "model", CPU)
-    weights = [dataclasses.replace(each, weights={**each.weights, "deep": 0.0}) for each in saved.members.fitted]
-    saved = dataclasses.replace(saved, members=dataclasses.replace(saved.members, fitted=tuple(weights)))
+    fitted = [dataclasses.replace(each, weights={**each.weights, "deep": 0.0}) for each in saved.blend.fitted]
+    saved = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=tuple(fitted)))
     save_model(tmp_path / "model", saved)
     words = f"predict --table {study}/table.biom --threads 1 --model {tmp_path}/model --output {tmp_path}"
-    monkeypatch.setattr("aam.training.inference.reads_network", lambda saved: True)
+    monkeypatch.setattr(Blend, "network_weight", 1.0)
     assert main(f"{words}/run.tsv".split()) == 0
     monkeypatch.undo()
-    monkeypatch.setattr("aam.training.inference.encode_table", None)
-    monkeypatch.setattr("aam.training.inference.run_model", None)
+    monkeypatch.setattr("aam.predict.prediction.encode_table", None)
+    monkeypatch.setattr("aam.predict.prediction.run_model", None)
     assert main(f"{words}/without.tsv".split()) == 0
     assert (tmp_path / "run.tsv").read_bytes() == (tmp_path / "without.tsv").read_bytes()

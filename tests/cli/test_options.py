@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,12 +10,11 @@ import pytest
 
 from aam.cli.command_line import parse
 from aam.cli.main import main
-from aam.config import DataConfig, FineTuneConfig, PretrainConfig, TargetConfig
+from aam.config import DataConfig, FineTuneConfig, PretrainConfig, TargetConfig, TuneConfig
 from aam.config_commands import EmbedConfig, ExportConfig, SimulateConfig, UnifracConfig
-from aam.config_tune import TuneConfig
 from aam.engine.options import RunConfig
 from aam.errors import InputError
-from aam.options import to_dict
+from aam.options import options_of, to_dict
 
 OPTION = re.compile(r"^[^\w\n-]{1,4}(--[a-z][a-z0-9-]*)", re.MULTILINE)
 
@@ -30,21 +28,6 @@ def shown(capsys, command: str, default, word: str) -> tuple[str, list[str]]:
     return text, OPTION.findall(text)
 
 
-def fields(config, omitted=()) -> dict[str, dataclasses.Field]:
-    """Every option of a command but those that its sections omit."""
-    fields_by_name: dict[str, dataclasses.Field] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            fields_by_name |= fields(value, field.metadata.get("omitted", ()))
-        elif field.name not in omitted:
-            fields_by_name[field.name] = field
-    return {
-        name if name.startswith("--") else "--" + name.replace("_", "-"): field
-        for name, field in fields_by_name.items()
-    }
-
-
 @pytest.fixture(autouse=True)
 def _wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "110")
@@ -52,11 +35,11 @@ def _wide_terminal(monkeypatch):
 
 @pytest.mark.parametrize(("command", "default"), [("train", FineTuneConfig()), ("pretrain", PretrainConfig())])
 def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, default):
-    every = fields(default)
-    rare = {name for name, field in every.items() if field.metadata["rare"]}
+    every = {each.name: each.about for each in options_of(default)}
+    rare = {name for name, about in every.items() if about.rare}
     text, options = shown(capsys, command, default, "--help")
     assert set(options) == every.keys() - rare
-    assert len(options) == len(set(options)) <= 70
+    assert len(options) == len(set(options)) <= 45
     assert rare >= {"--optimizer", "--scheduler", "--threads"}
     assert "--help-all" in text
     assert f"usage: aam {command}" in text
@@ -65,8 +48,8 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, de
     text, options = shown(capsys, command, default, "--help-all")
     assert set(options) == every.keys()
     words = " ".join(re.sub("[│─╭╮╰╯]", " ", text).split())
-    for name, field in every.items():
-        assert " ".join(field.metadata["help"].split()[:4]) in words, name
+    for name, about in every.items():
+        assert " ".join(about.help.split()[:4]) in words, name
 
 
 def test_without_words_the_defaults_hold():
@@ -110,6 +93,10 @@ def test_bad_words(tmp_path, capsys):
         assert words[0].lstrip("-") in capsys.readouterr().err.replace("_", "-")
     with pytest.raises(InputError, match="--no-such-option: unknown option"):
         parse("train", FineTuneConfig(), ["--no-such-option", "3"])
+    with pytest.raises(InputError, match="--pipeline: no option any more: --data-parallel"):
+        parse("train", FineTuneConfig(), ["--pipeline"])
+    with pytest.raises(InputError, match=r"--alpha: this command has no such option, and takes 0\.5; leave it out"):
+        parse("train", FineTuneConfig(), ["--alpha=1"])
     with pytest.raises(InputError, match="--metadata-column: unknown option"):
         parse("pretrain", PretrainConfig(), ["--metadata-column", "age"])
     with pytest.raises(InputError, match="--config: no file follows it"):

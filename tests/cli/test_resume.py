@@ -36,7 +36,7 @@ def pretraining(study: Path, output: Path, more: str = "") -> list[str]:
 
 def training(study: Path, output: Path, more: str = "") -> list[str]:
     inputs = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --cv 3"
-    taught = "--categorical-columns season --numeric-columns null --asv-dropout 0.1 --unfreeze-epochs 1"
+    taught = "--categorical-columns season --numeric-columns null --dropout 0.1"
     return f"train {inputs} {taught} --output-dir {output} --epochs 2 {SMALL} {more}".split()
 
 

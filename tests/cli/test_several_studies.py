@@ -52,7 +52,8 @@ def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_pat
     encoder = ["--pretrained-encoder", str(tmp_path / "distances"), "--output-dir", str(tmp_path / "tune")]
     assert main([*words.split(), *SMALL[-4:], *encoder]) == 0
     capsys.readouterr()
-    assert main([*words.split(), *encoder[:2], "--reference-tree", f"{study}/tree.nwk", "--output-dir", "no"]) == 2
+    again = ("--pretrained-encoder", tmp_path / "distances", "--reference-tree", study / "tree.nwk")
+    assert pretrain(tmp_path / "again", *tables, *again) == 2
     assert "contradicts --pretrained-encoder, which has a reference tree of its own" in capsys.readouterr().err
     samples = {}
     for run in ("distances", "tune"):

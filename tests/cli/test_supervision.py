@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from aam.cli.main import main
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
 
 pytestmark = pytest.mark.slow
@@ -190,10 +190,9 @@ def test_predictions_stay_in_their_range(study, tmp_path, words):
         ("--target-layer-norm", {"target.norm.weight": (16,)}),
         ("--learnable-output-scale", {"target.scale": (1,)}),
         ("--regressor-dropout 0.5", {}),
-        ("--asv-dropout 0.5", {}),
-        ("--val-prediction-passes 2 --target-penalty 3 --ema-decay 0.5", {}),
+        ("--dropout 0.5", {}),
+        ("--val-prediction-passes 2 --target-penalty 3", {}),
         ("--count-prediction --count-penalty 0.5", {"count.linear.weight": (1, 16)}),
-        ("--label-share 0.5", {}),
     ],
 )
 def test_options_change_what_is_learned(study, tmp_path, usual, words, shapes):
@@ -239,20 +238,6 @@ def test_numbers_may_be_classes_and_the_best_epoch_is_by_the_figure_asked_for(st
         assert wrong.rpartition("--")[2].split()[0] in refused(
             study, tmp_path / "no", capsys, f"--metadata-column ph {wrong}"
         )
-
-
-def test_parts_thaw_by_epochs(study, tmp_path):
-    """What is not thawed is that of a frozen base; half way only the sample encoder has learned."""
-    ends = {}
-    for words in ("--freeze-base", "--unfreeze-epochs 6", "--unfreeze-epochs 2"):
-        predicted(study, tmp_path / words.replace(" ", ""), f"--metadata-column ph {words}")
-        ends[words] = weights_of(tmp_path / words.replace(" ", "") / "last")
-    frozen = ends.pop("--freeze-base")
-    learned = [
-        {n.split(".")[0] for n in one if n.startswith(("asv", "sample")) and not np.array_equal(one[n], frozen[n])}
-        for one in ends.values()
-    ]
-    assert learned == [{"sample"}, {"sample", "asv"}]
 
 
 # --- covariates --------------------------------------------------------------------------------------------
@@ -332,12 +317,13 @@ def test_a_model_that_reads_covariates_needs_them(study, tmp_path, capsys):
     assert main(f"embed {plain} --output-dir {tmp_path}/vectors".split()) == 0, "vectors are of the ASVs alone"
 
 
-def test_outputs_scale_by_category_and_hidden_categories_teach_unknown(study, tmp_path):
+def test_outputs_scale_by_category_and_hidden_categories_teach_unknown(study, tmp_path, monkeypatch):
     words = "--metadata-column told --categorical-columns season --conditional-output-scaling season --weight-decay 0"
     metadata = f"--metadata {study}/shifted.tsv"
     learned = {}
     for share in ("0", "0.5"):
-        model, _ = predicted(study, tmp_path / share, f"{words} --categorical-dropout {share}", metadata)
+        monkeypatch.setattr("aam.training.inputs.HIDDEN_COVARIATES", float(share))
+        model, _ = predicted(study, tmp_path / share, words, metadata)
         learned[share] = weights_of(model)
     factors = {share: weights["target.factors.0.weight"][:, 0] for share, weights in learned.items()}
     assert (factors["0"][1:] != 1).all()

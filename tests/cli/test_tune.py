@@ -17,9 +17,9 @@ import pytest
 from aam.cli.main import main
 from aam.commands import tune
 from aam.config import FineTuneConfig
+from aam.config_files import read_config
 from aam.data.splits import read_split
 from aam.errors import InputError
-from aam.options import read_config
 from aam.training.search_space import DEFAULT_SPACE, search_space, value_of
 
 needs_optuna = pytest.mark.skipif(

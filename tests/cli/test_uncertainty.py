@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from aam.cli.main import main
 from aam.evaluate.conformal import Conformal
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import read_metadata
 from aam.predict.saved_model import load_model, load_models
@@ -63,7 +63,9 @@ def test_an_ensemble_predicts_the_mean_of_its_members(study: Path, run: Path, tm
     np.testing.assert_allclose(table.values["ph"], values.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(table.derived["ph.member-sd"], values.std(axis=0), atol=1e-5)
     assert table.derived["ph.member-sd"].min() > 0
-    np.testing.assert_allclose(table.spreads["ph"] ** 2, np.mean([o.spreads["ph"] ** 2 for o in alone], 0), rtol=1e-4)
+    np.testing.assert_allclose(
+        table.deviations["ph"] ** 2, np.mean([o.deviations["ph"] ** 2 for o in alone], 0), rtol=1e-4
+    )
     np.testing.assert_allclose(table.limits("ph"), np.mean([one.limits("ph") for one in alone], axis=0), rtol=1e-5)
     biomes = np.mean([one.probabilities["biome"] for one in alone], axis=0)
     np.testing.assert_allclose(table.probabilities["biome"], biomes, atol=1e-6)
@@ -182,7 +184,7 @@ def test_one_test_side_makes_intervals_and_changes_no_weight(study: Path, tmp_pa
 
 
 def test_forests_stand_in_the_report_of_train(study: Path, tmp_path: Path) -> None:
-    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome --rf-baseline --label-share 0.8"
+    more = f"--metadata-column biome --cv 2 --tree {study}/tree.nwk --stratify biome --rf-baseline"
     assert main(train(study, tmp_path / "run", more)) == 0
     baselines = json.loads((tmp_path / "run" / "metrics.json").read_text())["targets"]["biome"]["baselines"]
     assert {"random forest", "extra trees", "nearest neighbours on UniFrac", "the majority class"} < set(baselines)

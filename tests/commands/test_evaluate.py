@@ -15,8 +15,8 @@ import torch
 from aam.cli.main import main
 from aam.commands.evaluate import _saw_unlabelled
 from aam.data.splits import read_split
-from aam.evaluate.prediction_file import read_predictions
-from aam.predict.learned_baselines import FOREST, LEARNED, TREES
+from aam.evaluate.predictions import read_predictions
+from aam.predict.baselines import FOREST, LEARNED, TREES
 from aam.predict.saved_model import load_model
 
 

@@ -90,20 +90,18 @@ assert "torch" not in sys.modules and "aam" not in sys.modules
 
 
 def saved_like(**changes: object) -> SimpleNamespace:
-    return SimpleNamespace(
-        **{"targets": TARGETS, "members": None, "network": SimpleNamespace(reference=None), **changes}
-    )
+    return SimpleNamespace(**{"targets": TARGETS, "blend": SimpleNamespace(learners=[]), "reference": None, **changes})
 
 
 def test_what_cannot_be_exported_is_said():
-    members = SimpleNamespace(fitted=(SimpleNamespace(members={"kernel": None, "forest": None}),))
+    blend = SimpleNamespace(learners=["kernel", "forest"])
     with pytest.raises(InputError, match=r"with forest, kernel, which look up ASVs by name.*--members deep"):
-        check_exportable(saved_like(members=members), "model")
-    check_exportable(saved_like(members=members), "encoder")
+        check_exportable(saved_like(blend=blend), "model")
+    check_exportable(saved_like(blend=blend), "encoder")
     with pytest.raises(InputError, match="has no targets; pass --part encoder"):
         check_exportable(saved_like(targets=Targets(())), "model")
     with pytest.raises(InputError, match="it places ASVs on a reference tree"):
-        check_exportable(saved_like(network=SimpleNamespace(reference=object())), "encoder")
+        check_exportable(saved_like(reference=object()), "encoder")
     by_site = dataclasses.replace(TARGETS.specs[0], normalize_by="site")
     with pytest.raises(InputError, match="a scale for each category of 'site'"):
         check_exportable(saved_like(targets=Targets((by_site,))), "model")

@@ -119,13 +119,6 @@ def test_a_merged_matrix_is_not_called_what_its_parts_are_not(study, tmp_path):
     assert not merged.output.exists()
 
 
-def test_options_of_parts_contradict_others(study):
-    with pytest.raises(InputError, match="leave out --table and --tree"):
-        run(study, merge=(study.table,))
-    with pytest.raises(InputError, match=r"expected \.h5"):
-        run(study, stripe="1/2", output=study.output.with_suffix(".tsv"))
-
-
 def test_variance_adjusted_distances_are_others(study, tmp_path):
     usual = read_distances(run(study, unifrac_metric="weighted-normalized"))
     adjusted = read_distances(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import logging
 from collections import Counter
@@ -175,8 +174,6 @@ def test_the_longest_asv_of_the_table_is_accepted_unless_a_limit_is_given(tmp_pa
     assert study.longest == 176
     with pytest.raises(InputError, match="longer than --max-bp 150"):
         load_study(config, 150, 0)
-    with pytest.raises(InputError, match="--trim: cuts ASVs to --max-bp, which is not given"):
-        load_study(dataclasses.replace(config, trim=True), None, 0)
 
 
 def test_tips_that_are_the_sequences_are_matched_where_ids_are_hashes(files, tmp_path):

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from aam.cli.commands import COMMANDS
-from aam.config import ALIASES, PLURALS
 from aam.options import options_of
 
 ROOT = Path(__file__).parents[2]
@@ -62,8 +61,8 @@ def test_options_of_the_pages_exist():
             command, *words = re.sub(r"#.*", "", line).split()
             if command not in COMMANDS:
                 continue
-            names = {"--config", *(each.name for each in options_of(COMMANDS[command].default()))}
-            names |= {alias for alias, name in (ALIASES | PLURALS).items() if name in names}
+            options = options_of(COMMANDS[command].default())
+            names = {"--config", *(name for each in options for name in (each.name, *each.about.aliases))}
             given = {word.partition("=")[0] for word in words if word.startswith("--")}
             assert given <= names, (page.name, command, given - names)
             checked += 1

@@ -12,7 +12,7 @@ READS = TargetSpec("reads", "numeric", (), "log-zscore", Scale(2.0, 0.5), bounds
 SITE = TargetSpec("site", "class", ("gut", "oral", "skin"))
 
 
-def table(ids=("a", "007"), notes=("", ""), folds=("", ""), spreads=True, specs=(AGE, SITE)) -> PredictionTable:
+def table(ids=("a", "007"), notes=("", ""), folds=("", ""), deviations=True, specs=(AGE, SITE)) -> PredictionTable:
     n, rng = len(ids), np.random.default_rng(0)
     weights = rng.random((n, 3))
     numeric = [spec.name for spec in specs if spec.kind == "numeric"]
@@ -21,7 +21,7 @@ def table(ids=("a", "007"), notes=("", ""), folds=("", ""), spreads=True, specs=
         tuple(ids),
         tuple(specs),
         {name: rng.normal(50, 20, n) for name in numeric},
-        {name: rng.random(n) for name in numeric} if spreads else {},
+        {name: rng.random(n) for name in numeric} if deviations else {},
         {name: weights / weights.sum(1, keepdims=True) for name in classes},
         tuple(notes),
         tuple(folds),
@@ -33,7 +33,7 @@ def different(actual: PredictionTable, expected: PredictionTable, tolerance: flo
     names = [name for name in ("sample_ids", "notes", "folds") if getattr(actual, name) != getattr(expected, name)]
     if [(s.name, s.kind, s.labels) for s in actual.specs] != [(s.name, s.kind, s.labels) for s in expected.specs]:
         names.append("specs")
-    for part in ("values", "spreads", "probabilities", "derived"):
+    for part in ("values", "deviations", "probabilities", "derived"):
         one, other = getattr(actual, part), getattr(expected, part)
         names += [f"{part} of {name}" for name in one.keys() ^ other.keys()]
         names += [

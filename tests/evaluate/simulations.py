@@ -27,13 +27,12 @@ from aam.data.simulate import simulate
 from aam.data.splits import kfold
 from aam.data.study import Study, load_study
 from aam.evaluate import bootstrap, chance, conformal, metrics
-from aam.evaluate.baselines import Fold, Task, trivial_baselines
 from aam.evaluate.comparison import SIGNIFICANT, compare_with_baselines, headline, outcome
 from aam.evaluate.paired_test import paired_p
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.predict.kernel import fit_kernel
-from aam.predict.presence import Features, common_columns, make_vocabulary, presence, read_features
-from aam.predict.truth import inner_folds, make_truth
+from aam.predict.baselines import Fold, Task, trivial_baselines
+from aam.predict.features import Inputs, Samples, fit_features
+from aam.predict.linear import Linear
 
 DEPTH = 500
 LABELS = {0: (), 2: ("no", "yes"), 3: ("low", "middle", "high")}
@@ -47,16 +46,14 @@ CHANCE = {"auroc": 0.5, "pearson": 0.0, "spearman": 0.0}
 
 
 @cache
-def simulated_table(samples: int) -> tuple[Study, Features]:
+def simulated_table(samples: int) -> tuple[Study, Inputs]:
     """Return a simulated study and the presence of its ASVs in one rarefaction."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "study"
         simulate(SimulateConfig(output_dir=output, samples=samples, asvs=200, length=50, depth=3000))
         study = load_study(DataConfig(table=output / "table.biom", rarefy_depth=DEPTH), None, 0)
-    rows = np.arange(len(study.table.sample_ids))
-    drawn = [presence(study, rows, 0)]
-    (features,) = read_features(study, rows, drawn, make_vocabulary(study, rows, common_columns(drawn)))
-    return study, features
+    samples = Samples.rarefied(study, np.arange(len(study.table.sample_ids)), [0])
+    return study, Inputs.of(fit_features(Linear().features, samples), samples)
 
 
 def null_target(seed: int, classes: int, samples: int, groups: int, folds: int) -> tuple[TargetPredictions, Task]:
@@ -65,7 +62,7 @@ def null_target(seed: int, classes: int, samples: int, groups: int, folds: int) 
     The target is one value for each group, as diagnosis is; groups are unequal (of one sample each where there are as
     many as samples) and the folds are drawn anew. Baselines know neither depth nor richness: the constant is left.
     """
-    study, features = simulated_table(samples)
+    study, X = simulated_table(samples)
     ids = study.table.sample_ids
     draw = np.random.default_rng([seed, classes, samples, groups, folds])
     more = draw.choice(groups, len(ids) - groups, p=draw.dirichlet(np.full(groups, 3.0)))
@@ -75,10 +72,8 @@ def null_target(seed: int, classes: int, samples: int, groups: int, folds: int) 
     predicted, fold = np.empty((len(ids), max(classes, 1))), np.empty(len(ids), np.int64)
     for number, split in enumerate(kfold(ids, folds, names, validation_size=0.0, seed=seed)):
         train, test = (np.array([place[name] for name in split.ids(subset)]) for subset in ("train", "test"))
-        target = make_truth(truth[train].astype(np.float64), classes)
-        inner = inner_folds(target, [ids[row] for row in train], [names[row] for row in train], seed)
-        member, _ = fit_kernel([features.rows(train)], target, inner, sequences=False)
-        predicted[test] = member.finish([member.raw(features.rows(test))])
+        learner = Linear(classes, seed).fit(X[train], truth[train].astype(np.float64), groups=[names[r] for r in train])
+        predicted[test] = learner.outputs(X[test])
         fold[test] = number
     masks = [Fold(fold != number, fold == number) for number in range(folds)]
     same = np.ones(len(ids), np.int64)

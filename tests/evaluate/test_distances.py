@@ -8,11 +8,9 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-import sklearn.metrics
-from scipy.spatial.distance import cdist, pdist, squareform
+from scipy.spatial.distance import cdist
 from sklearn.linear_model import LinearRegression
 
-from aam.data.tokens import PAD, N
 from aam.evaluate import distances
 
 
@@ -67,25 +65,3 @@ def test_neighbours_recovered_counts_true_ties_and_never_the_sample_itself():
     line = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0]))
     other = np.abs(np.subtract.outer([0.0, 2.0, 3.0], [0.0, 2.0, 3.0]))
     assert distances.neighbours_recovered(other, line, k=1) == pytest.approx(2 / 3)
-
-
-def test_jaccard_equals_the_reference():
-    draw = np.random.default_rng(0)
-    presence = (draw.random((12, 30)) < 0.4).astype(np.float32)
-    expected = squareform(pdist(presence.astype(bool), "jaccard"))
-    np.testing.assert_allclose(distances.jaccard(presence), expected, atol=1e-6)
-    one = 1 - sklearn.metrics.jaccard_score(presence[0], presence[1])
-    assert distances.jaccard(presence)[0, 1] == pytest.approx(one)
-
-
-def test_words_are_those_of_a_naive_loop():
-    tokens = np.random.default_rng(0).integers(1, 6, (7, 25)).astype(np.uint8)
-    tokens[3, 12:] = PAD
-    expected = [
-        {bytes(row[at : at + 8]) for at in range(18) if all(0 < base < N for base in row[at : at + 8])}
-        for row in tokens
-    ]
-    counts = distances.word_counts(tokens)
-    assert [int((counts[[row]] > 0).sum()) for row in range(7)] == list(map(len, expected))
-    shared = ((counts > 0).astype(int) @ (counts > 0).astype(int).T).toarray()
-    assert shared.tolist() == [[len(one & other) for other in expected] for one in expected]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
+from aam.explain.asvs import make_asvs, raised
 from aam.explain.effects import BLEND
-from aam.explain.files import folder_names
+from aam.explain.files import asv_table, folder_names, write_explanation
 from aam.explain.importance import bh, importance_of, one_sided_p
-from aam.explain.results import explanation_of, write_explanation
+from aam.explain.results import explanation_of
 from aam.explain.sets import clades, common_lineage, summed, taxa
-from aam.explain.tables import asv_rows, make_asvs, raised
 from aam.io.newick import parse_newick
 from aam.io.qza import read_artifact
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
@@ -164,9 +164,9 @@ def test_the_rows_say_what_is_not_known():
     nowhere = effects.carriers.toarray()
     nowhere[:, 5] = 0
     effects = dataclasses.replace(effects, carriers=sparse.csr_matrix(nowhere))
-    rows = asv_rows(effects, importance_of(effects, GROUPS), make_asvs("abcdef", "abcdef"))
-    assert len(rows) == ASVS
-    assert "sequence" not in rows[0]
+    table = asv_table(effects, importance_of(effects, GROUPS), make_asvs("abcdef", "abcdef"))
+    assert len(table) == ASVS - 1
+    assert "sequence" not in table
 
 
 def test_folders_of_targets_are_safe_and_differ():

@@ -9,10 +9,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from aam.explain.asvs import make_asvs
 from aam.explain.figures import explanation_figures, write_figures
 from aam.explain.page import explanation_html, importances_html
 from aam.explain.results import Explanation, explanation_of
-from aam.explain.tables import make_asvs
 from aam.io.newick import parse_newick
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances

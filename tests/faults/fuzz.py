@@ -30,13 +30,14 @@ import torch
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig, PretrainConfig
+from aam.config_files import read_config
 from aam.data.region import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table
 from aam.data.targets import Targets, TargetSpec
 from aam.engine.checkpoint import State, load, save
 from aam.errors import InputError
-from aam.evaluate.prediction_file import read_predictions
+from aam.evaluate.predictions import read_predictions
 from aam.files.atomic import write_manifest
 from aam.io.biom import write_hdf5
 from aam.io.fasta import read_fasta
@@ -46,7 +47,6 @@ from aam.io.newick import read_tree
 from aam.io.qza import write_artifact
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.options import read_config
 from aam.predict.saved_model import SavedModel, load_model, save_model
 
 SECONDS, MEMORY = 5, 1 << 30

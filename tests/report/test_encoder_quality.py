@@ -13,13 +13,20 @@ from aam.data.region import RegionProfile
 from aam.data.splits import Split
 from aam.data.study import EVALUATION
 from aam.data.targets import Targets
-from aam.data.tokens import PAD, N
+from aam.data.tokens import PAD, N, encode
 from aam.device.options import RuntimeConfig
 from aam.evaluate.distances import mantel
-from aam.model.heads import HeadConfig
+from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality
-from aam.report.encoder_quality import evaluate_encoder, masked_bases
+from aam.report.encoder_quality import (
+    diversity_table,
+    evaluate_encoder,
+    mantel_advice,
+    masked_bases,
+    taxa_table,
+    taxon_probabilities,
+)
 
 CPU = torch.device("cpu")
 
@@ -93,3 +100,58 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     }
     expected = [(name, f"{(one == tokens)[where].mean():.4f}") for name, one in rows.items()]
     assert list(bases.rows) == expected
+
+
+# --- what helps ------------------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_that_is_worse_than_the_best_distance_without_a_model_is_advised():
+    model_free = {"presence of 8-mers, Jaccard": 0.95, "ASVs, Jaccard": 0.6}
+    (text,) = mantel_advice("unifrac", 0.59, model_free, 300)
+    for words in ("less well than presence of 8-mers, Jaccard", "Mantel 0.59 against 0.95", "it learned from 300"):
+        assert words in text
+    assert mantel_advice("unifrac", 0.94, model_free, 300) == mantel_advice("unifrac", 0.99, model_free, 300) == []
+
+
+# --- auxiliary targets -----------------------------------------------------------------------------------------------
+
+AUXILIARY = AuxiliaryConfig(
+    ("taxonomy",), ((0.0, 1.0),), ("phylum", "class"), (("k; a", "k; b"), ("k; a; x", "k; b; y")), (0.6, 0.6)
+)
+
+
+def test_accuracy_is_of_known_taxa_beside_rules(model_of):
+    network = model_of(HeadConfig(further=AUXILIARY))
+    unseen = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG", "CCCCCCCC"]))
+    lineages = [("k", "a", "x"), ("k", "b"), (), ("k", "c", "z")]
+    seen = (
+        torch.from_numpy(encode(["ACGTACGA", "ACGTACGC", "TTTTACGA"])),
+        [("k", "a"), ("k", "a", "x"), ("k", "b", "y")],
+    )
+
+    table = taxa_table(network, AUXILIARY, (unseen, lineages), seen, CPU)
+    assert table.title == "Taxa of 4 ASVs absent from training"
+    of_rank = {row[0]: row[1:] for row in table.rows}
+    best = [shares.argmax(dim=1).tolist() for shares in taxon_probabilities(network, unseen, CPU)]
+    phyla = [AUXILIARY.taxa[0][place] for place in best[0]]
+    right = (phyla[0] == "k; a") + (phyla[1] == "k; b")
+    assert of_rank["phylum"] == (f"{right / 3:.4f}", "0.6667", "0.3333", "3"), "a new phylum is an error of all"
+    assert of_rank["class"][1:] == ("0.5000", "0.5000", "2")
+
+
+def test_probabilities_of_a_rank_add_up_to_one_in_parts_or_not(model_of, monkeypatch):
+    network = model_of(HeadConfig(further=AUXILIARY))
+    tokens = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG"]))
+    together = taxon_probabilities(network, tokens, CPU)
+    monkeypatch.setattr("aam.report.encoder_quality.ASVS_AT_ONCE", 2)
+    for shares, in_parts in zip(together, taxon_probabilities(network, tokens, CPU), strict=True):
+        torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
+        torch.testing.assert_close(shares, in_parts)
+
+
+def test_faith_pd_is_judged_where_it_is_known():
+    richness = np.array([10.0, 20, 40, 30])
+    truth = np.array([1.0, 2, 3, np.nan])
+    table = diversity_table(np.array([1.0, 2, 4, 9]), truth, richness)
+    assert table.title == "Agreement with Faith PD on 3 held-out samples"
+    assert [float(row[1]) for row in table.rows] == [pytest.approx(0.5), pytest.approx(1)]

@@ -22,9 +22,8 @@ from aam.evaluate.error_analysis import errors_by_level, errors_of, shared_by_wo
 from aam.evaluate.numbers import number
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.charts import Figure, IntervalRow, interval_chart
-from aam.report.error_tables import error_tables
 from aam.report.opening import opening
-from aam.report.report import Names, ReportData, TargetResult, target_result
+from aam.report.report import Names, ReportData, TargetResult, error_tables, target_result
 from aam.report.results import write_figures
 from aam.report.tables import Table, middle_cut, plain_lines
 from aam.report.target_figures import (

@@ -20,7 +20,7 @@ from aam.data.targets import TargetSpec, fit_targets
 from aam.evaluate.baselines import MAJORITY, MEDIAN
 from aam.evaluate.predictions import PredictionTable
 from aam.io.metadata import Metadata
-from aam.predict.study_baselines import Columns, baselines_of
+from aam.predict.baselines import Columns, baselines_of
 from aam.report.report import ReportData
 from aam.report.results import BaselineSource, evaluate_targets, write_results
 

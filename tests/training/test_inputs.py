@@ -81,38 +81,3 @@ def test_the_sizes_of_the_encoder_are_used_and_recorded(study, encoder, tmp_path
     assert train(study, tmp_path / "run", words) == 0
     model = json.loads((tmp_path / "run" / "run.json").read_text())["config"]["model"]
     assert (model["embedding_dim"], model["attention_layers"], model["attention_heads"]) == (16, 1, 2)
-
-
-# --- the share of labels (issue 15, point 9) -------------------------------------------------------------------
-
-
-def test_a_share_of_labels_holds_for_training_validation_and_baselines(study, tmp_path, monkeypatch):
-    """Spies record how many samples heads and baselines get; split.tsv holds the split of all samples."""
-    import aam.commands.train as command
-    import aam.training.build as build
-
-    fitted: list[tuple[int, int]] = []
-    baselines: list[tuple[int, int, int]] = []
-    fit_heads = build.fit_heads
-    evaluate_targets = command.evaluate_targets
-
-    def spy_on_heads(network, study, rows, *arguments) -> None:
-        fitted.append((len(rows[0]), len(rows[1])))
-        fit_heads(network, study, rows, *arguments)
-
-    def spy_on_baselines(table, metadata, columns, source, subset):
-        baselines.extend(tuple(len(split.ids(n)) for n in ("train", "validation", "test")) for split in source.splits)
-        return evaluate_targets(table, metadata, columns, source, subset)
-
-    monkeypatch.setattr(build, "fit_heads", spy_on_heads)
-    monkeypatch.setattr(command, "evaluate_targets", spy_on_baselines)
-    words = f"--metadata-column ph --label-share 0.1 --validation-size 0.25 --test-size 0.25 {SIZES}"
-    assert train(study, tmp_path / "run", words) == 0
-    lines = (tmp_path / "run" / "split.tsv").read_text().splitlines()[1:]
-    sizes = {name: sum(name in line.split("\t") for line in lines) for name in ("train", "validation", "test")}
-    train_size, validation_size = round(0.1 * sizes["train"]), round(0.1 * sizes["validation"])
-    assert min(train_size, validation_size) >= 2
-    assert fitted == [(train_size, validation_size)]
-    assert baselines == [(train_size, validation_size, sizes["test"])]
-    model = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
-    assert len(model["notes"]["seen_samples"]) == train_size + validation_size

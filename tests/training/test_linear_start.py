@@ -11,8 +11,8 @@ from aam.config import FineTuneConfig, TargetConfig
 from aam.data.study import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
-from aam.predict.truth import learned_places
-from aam.training.inference import encode_table, run_model
+from aam.predict.network import encode_table, run_model
+from aam.predict.truth import subsample
 from aam.training.linear_start import fit_heads, pinball_ridge
 from tests.data.labels import labelled
 
@@ -56,7 +56,7 @@ def test_large_studies_are_fitted_in_part(study, model_of, monkeypatch):
     monkeypatch.setattr("aam.training.linear_start.MOST_SAMPLES", 20)
     part, whole = model_of(HeadConfig(n_targets=1)), model_of(HeadConfig(n_targets=1))
     fitted(part, study)
-    kept = TRAIN[learned_places(60, 0, 20)]
+    kept = TRAIN[subsample(60, 0, 20)]
     fit_heads(whole, study, (kept, HELD), encode_table(whole, study, CPU, PLAIN), CPU, CONFIG)
     torch.testing.assert_close(part.target.linear.weight, whole.target.linear.weight, rtol=0, atol=0)
 

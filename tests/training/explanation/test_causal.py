@@ -21,7 +21,7 @@ from aam.explain.explain import explain_samples
 from aam.explain.importance import Importance, importance_of
 from aam.io.metadata import read_metadata
 from aam.model.heads import HeadConfig
-from aam.predict.members import fit_members
+from aam.predict.blend import LEARNERS, fit_blend
 from aam.predict.saved_model import SavedModel
 from tests.data.labels import labelled
 
@@ -61,10 +61,10 @@ def explained(study, values, model_of) -> Importance:
     parts = []
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
-        members = fit_members(with_target, targets, rows, [subjects[row] for row in rows], 0)
+        blend = fit_blend(with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
         saved = SavedModel(
             model_of(heads, max_bp=100), DataConfig(), ModelConfig(), heads, study.depth, 0, targets, None,
-            {"seen_samples": []}, Covariates(), members,
+            {"seen_samples": []}, Covariates(), blend,
         )  # fmt: skip
         held_out = split.ids("test")
         held_out_values = [values[study.rows(held_out)]]

@@ -15,15 +15,15 @@ from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.explain.effects import BLEND, joined_effects, losses
 from aam.explain.explain import explain_samples
-from aam.explain.member_variants import asv_weights, forest_variants, kernel_variants
+from aam.explain.member_variants import asv_weights, forest_variants, known_places, linear_variants
 from aam.explain.network_variants import network_variants
 from aam.explain.variants import make_variants
 from aam.model.heads import HeadConfig
-from aam.predict.members import fit_members
-from aam.predict.network import NETWORK, join_network, per_target
-from aam.predict.presence import presence, read_features
+from aam.predict.blend import LEARNERS, NETWORK, fit_blend
+from aam.predict.features import Samples
+from aam.predict.network import encode_table, per_target, run_model
+from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
-from aam.training.inference import encode_table, predict_rows, run_model
 from tests.data.labels import labelled
 
 SAMPLES, ASVS, DEPTH = 40, 30, 60
@@ -55,27 +55,14 @@ def study(study_of):
 
 @pytest.fixture(scope="module")
 def saved(study, model_of):
-    """A network and all members, each with the same share in the blend."""
+    """A network and all other learners, each with the same share in the blend."""
     network = model_of(HEADS, depth=DEPTH, noise=0.1)
-    members = fit_members(study, TARGETS, np.arange(SAMPLES), None, 0)
-    predicted = run_model(network, study, np.arange(SAMPLES), torch.device("cpu"), RUNTIME)
-    predictions = per_target(predicted.target, predicted.probabilities)
-    members = join_network(members, np.zeros(0, np.int64), [one[:0] for one in predictions])
-    equal = [dataclasses.replace(one, weights=dict.fromkeys(one.weights, 0.25)) for one in members.fitted]
-    members = dataclasses.replace(members, fitted=tuple(equal))
-    return SavedModel(
-        network,
-        DataConfig(),
-        ModelConfig(),
-        HEADS,
-        DEPTH,
-        0,
-        TARGETS,
-        None,
-        {"seen_samples": []},
-        Covariates(),
-        members,
-    )
+    blend = fit_blend(study, TARGETS, np.arange(SAMPLES), None, 0, tuple(LEARNERS))
+    names = (NETWORK, *LEARNERS)
+    equal = [dataclasses.replace(one, weights=dict.fromkeys(names, 0.25)) for one in blend.fitted]
+    blend = dataclasses.replace(blend, fitted=tuple(equal))
+    notes = {"seen_samples": []}
+    return SavedModel(network, DataConfig(), ModelConfig(), HEADS, DEPTH, 0, TARGETS, None, notes, Covariates(), blend)
 
 
 @pytest.fixture(scope="module")
@@ -86,33 +73,32 @@ def effects(study, saved):
     return [joined_effects(parts, ids, true_values) for parts, true_values in zip(explained, truth, strict=True)]
 
 
-def place_of(study, members) -> np.ndarray:
-    place = np.full(len(study.table.sequences), -1)
-    columns, places = members.vocabulary.columns(study.table.sequences)
-    place[columns] = places
-    return place
+def inputs_of(study, blend):
+    return blend.inputs(Samples.rarefied(study, ROWS, [-2]))
 
 
-def changed_features(study, members, rows, variants):
-    """What members read of each variant, made by changing the presence of the samples."""
-    here = presence(study, rows, -2).toarray()[variants.sample]
-    here[np.arange(len(here)), variants.column] = variants.after > 0
-    return read_features(study, rows[variants.sample], [sparse.csr_matrix(here)], members.vocabulary)[0]
+def of_samples(X, variants):
+    """Return the variants with the columns of the samples."""
+    return dataclasses.replace(variants, column=np.searchsorted(X.samples.columns, variants.column))
+
+
+def changed_inputs(study, blend, variants):
+    """Return what learners read of each variant, made by changing the reads of the samples."""
+    reads = rarefied_rows(study, ROWS, -2)
+    changed = [variants.row(reads[sample], number) for number, sample in enumerate(variants.sample.tolist())]
+    return blend.inputs(Samples.of_reads(study, ROWS[variants.sample], [changed]))
 
 
 @pytest.mark.parametrize("target", [0, 1, 2])
 @pytest.mark.parametrize("name", ["presence", "kernel", "forest"])
-def test_members_say_of_a_variant_what_they_say_of_the_changed_sample(study, saved, target, name):
-    members = saved.members
+def test_learners_say_of_a_variant_what_they_say_of_the_changed_sample(study, saved, target, name):
     variants = make_variants(rarefied_rows(study, ROWS, -2), 2.0, False, (0,))
     assert variants.changes_presence.all()
-    features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
-    member = members.fitted[target].members[name]
-    of_variants = forest_variants if name == "forest" else kernel_variants
-    quick = of_variants(member, features, place_of(study, members), variants)
-    exact = member.finish([member.raw(changed_features(study, members, ROWS, variants))])
-    np.testing.assert_allclose(quick, exact, atol=1e-9)
-    assert np.abs(quick - member.finish([member.raw(features)])[variants.sample]).max() > 0.01
+    X, learner = inputs_of(study, saved.blend), saved.blend.fitted[target].learners[name]
+    of_variants = forest_variants if name == "forest" else linear_variants
+    quick = of_variants(learner, X, of_samples(X, variants))
+    np.testing.assert_allclose(quick, learner.outputs(changed_inputs(study, saved.blend, variants)), atol=1e-9)
+    assert np.abs(quick - learner.outputs(X)[variants.sample]).max() > 0.01
 
 
 def test_the_network_says_of_a_variant_what_it_says_of_the_changed_table(study, saved, study_of):
@@ -130,20 +116,20 @@ def test_the_network_says_of_a_variant_what_it_says_of_the_changed_table(study, 
         counts[0, variants.column[number]] = variants.after[number]
         changed = study_of(counts, study.table.sequences, depth=int(counts.sum()))
         predictions = run_model(saved.network, changed, np.array([0]), torch.device("cpu"), RUNTIME)
-        for fast, slow in zip(quick, per_target(predictions.target, predictions.probabilities), strict=True):
+        for fast, slow in zip(quick, per_target(predictions), strict=True):
             np.testing.assert_allclose(fast[number], slow[0], atol=1e-4)
 
 
-def test_effects_of_a_linear_member_add_up_to_its_score(study, saved):
+def test_effects_of_a_linear_learner_add_up_to_its_score(study, saved):
     """What all ASVs of a sample add is its score minus that of a sample without any."""
-    members = saved.members
-    features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
-    for fitted in members.fitted:
+    X = inputs_of(study, saved.blend)
+    present = X.samples.counts[0].sign()
+    for fitted in saved.blend.fitted:
         for name in ("presence", "kernel"):
-            member = fitted.members[name]
-            weights = asv_weights(member, features, place_of(study, members))
-            alone = member.bias + features.covariates @ member.covariates
-            np.testing.assert_allclose(features.all_asvs @ weights, member.raw(features) - alone, atol=1e-9)
+            learner = fitted.learners[name]
+            weights = asv_weights(learner, X, known_places(X))
+            alone = learner.intercept_ + X.read("covariates") @ learner.coef_["covariates"]
+            np.testing.assert_allclose(present @ weights, learner.indicators(X) - alone, atol=1e-9)
 
 
 def test_an_effect_is_the_prediction_minus_that_without_the_asv(study, saved, effects):
@@ -154,9 +140,8 @@ def test_an_effect_is_the_prediction_minus_that_without_the_asv(study, saved, ef
     reads = rarefied_rows(study, ROWS, -2)
     variants = make_variants(reads, 1.0, True, (0, -2))
     asvs = encode_table(saved.network, study, torch.device("cpu"), RUNTIME)
-    features = changed_features(study, saved.members, ROWS, variants)
-    fitted = saved.members.fitted[0]
-    predictions = {name: member.finish([member.raw(features)]) for name, member in fitted.members.items()}
+    X, fitted = changed_inputs(study, saved.blend, variants), saved.blend.fitted[0]
+    predictions = {name: learner.outputs(X) for name, learner in fitted.learners.items()}
     predictions[NETWORK] = network_variants(saved.network, study, ROWS, reads, variants, asvs, RUNTIME)[0]
     blended = 30 + 10 * sum(weight * predictions[name][:, 0] for name, weight in fitted.weights.items())
     for number in np.flatnonzero(variants.after == 0)[::11]:
@@ -177,25 +162,25 @@ def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
 
 
 def test_the_importance_is_what_permutations_do_to_the_loss(study, saved):
-    """Over all samples with which another can change its ASV, for members, whose variants are all there."""
-    members, spec, row = saved.members, TARGETS.specs[0], np.arange(len(ROWS))
+    """Over all samples with which another can change its ASV, for learners, whose variants are all there."""
+    spec, row = TARGETS.specs[0], np.arange(len(ROWS))
     reads = rarefied_rows(study, ROWS, -2)
     variants = make_variants(reads, 1e6, False, (0,))
-    features = read_features(study, ROWS, [presence(study, ROWS, -2)], members.vocabulary)[0]
-    member = members.fitted[0].members["forest"]
+    X, learner = inputs_of(study, saved.blend), saved.blend.fitted[0].learners["forest"]
     truth = study.labels.target[ROWS, 0].astype(float)
-    changed = forest_variants(member, features, place_of(study, members), variants)
-    base = losses(spec, truth, member.finish([member.raw(features)]))
+    changed = forest_variants(learner, X, of_samples(X, variants))
+    base = losses(spec, truth, learner.outputs(X))
     raised = variants.weight * (losses(spec, truth[variants.sample], changed) - base[variants.sample])
-    here = presence(study, ROWS, -2).toarray()
+    here = X.samples.counts[0].toarray()
     for column in (0, 3, 7):
         expected = []
+        place = np.searchsorted(X.samples.columns, column)
         for shift in row:
             # Every sample gets the ASV of every other once.
-            given = here.copy()
-            given[:, column] = np.roll(here[:, column], shift)
-            moved = read_features(study, ROWS, [sparse.csr_matrix(given)], members.vocabulary)[0]
-            expected.append(losses(spec, truth, member.finish([member.raw(moved)])) - base)
+            moved = here.copy()
+            moved[:, place] = np.roll(here[:, place], shift)
+            samples = dataclasses.replace(X.samples, counts=(sparse.csr_matrix(moved),))
+            expected.append(losses(spec, truth, learner.outputs(saved.blend.inputs(samples))) - base)
         assert raised[variants.column == column].sum() == pytest.approx(np.mean(expected, axis=0).sum(), abs=1e-9)
 
 
@@ -211,15 +196,15 @@ def test_a_sample_explained_by_two_models_gets_their_mean(effects):
 
 def test_a_network_of_next_to_no_weight_takes_no_part_in_effects(study, saved):
     """The effects are those of the members; the predictions are those of the whole model."""
-    fitted = [dataclasses.replace(one, weights={**one.weights, NETWORK: 0.01}) for one in saved.members.fitted]
-    without = dataclasses.replace(saved, members=dataclasses.replace(saved.members, fitted=tuple(fitted)))
+    fitted = [dataclasses.replace(one, weights={**one.weights, NETWORK: 0.01}) for one in saved.blend.fitted]
+    without = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=tuple(fitted)))
     ids = [study.table.sample_ids[row] for row in ROWS]
     truth = [np.full(len(ids), np.nan)] * 3
     (age,), *_ = explain_samples(without, study, ids, truth, RUNTIME, 1)
     assert age.attention is None
     assert not age.abundance[0].nnz
     assert set(age.losses) == {BLEND, "presence", "kernel", "forest"}
-    predicted = predict_rows(without, study, ids, RUNTIME, torch.device("cpu"), 1)
+    predicted = predict_rows(without, study, ids, RUNTIME, 1)
     np.testing.assert_allclose(age.prediction[:, 0], predicted.values["age"], atol=1e-4)
     weighted = sum(0.25 * age.members[name][0] for name in ("presence", "kernel", "forest"))
     np.testing.assert_allclose(age.effects[0].toarray(), weighted.toarray(), atol=1e-9)

@@ -1,0 +1,333 @@
+"""Baselines of a study on its own splits: the learners run alone, and trivial ones that do not look at the ASVs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.config_commands import ForestConfig
+from aam.data.collate import rarefied_table
+from aam.data.splits import Split
+from aam.data.study import EVALUATION, Study
+from aam.data.targets import TargetSpec
+from aam.evaluate.baselines import COVARIATES, DEPTH, DEPTH_AND_RICHNESS, MAJORITY, MEDIAN, RICHNESS, Baseline
+from aam.evaluate.metrics import Array, auroc
+from aam.evaluate.target_predictions import UNKNOWN_CLASS
+from aam.io.metadata import Metadata
+from aam.predict.features import FEATURES, Inputs, Samples, fit_features
+from aam.predict.forest import Forest
+from aam.predict.learner import Learner
+from aam.predict.linear import Linear
+from aam.predict.neighbours import Neighbours
+
+log = logging.getLogger("aam")
+
+Mask = npt.NDArray[np.bool_]
+
+FOREST = "random forest"
+
+TREES = "extra trees"
+
+FOREST_OF_PRESENCE = "random forest on presence"
+
+TREES_OF_PRESENCE = "extra trees on presence"
+
+LINEAR = "linear model of presence"
+
+NEIGHBOURS = "nearest neighbours on UniFrac"
+
+KMER_NEIGHBOURS = "nearest neighbours on 8-mers"
+
+LEARNED = (FOREST, TREES, FOREST_OF_PRESENCE, TREES_OF_PRESENCE, LINEAR, NEIGHBOURS, KMER_NEIGHBOURS)
+
+# How many features a split looks at: candidates for numbers and for classes.
+FEATURE_SHARES: dict[bool, tuple[float | str, ...]] = {False: (1.0, 0.33, 0.1), True: ("sqrt", 0.1)}
+
+# More distances than those of so many samples fill the memory.
+MAX_NEIGHBOUR_SAMPLES = 20_000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Metadata columns of a report: they group samples, or are read beside the ASVs by model and baselines.
+
+    `categories` are reported by category. `categorical` and `numeric` are the covariates, also the column of
+    ``--normalize-by``.
+    """
+
+    group: str | None = None
+    batch: str | None = None
+    categories: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Names of all covariates."""
+        return (*self.categorical, *self.numeric)
+
+
+def truth_of(metadata: Metadata, spec: TargetSpec, ids: Sequence[str]) -> Array:
+    """Return the target of samples: numbers, or the int index of their class.
+
+    NaN or -1 where it is missing, `UNKNOWN_CLASS` where a class is none of the labels.
+    """
+    if spec.kind == "numeric":
+        return metadata.numbers(spec.name, ids)
+    place = {label: index for index, label in enumerate(spec.labels)}
+    values = metadata.values(spec.name, ids)
+    return np.array([place.get(value or "", UNKNOWN_CLASS if value else -1) for value in values], np.int64)
+
+
+def column_values(metadata: Metadata, column: str | None, ids: Sequence[str]) -> Array | None:
+    """Return the values of a column as text, empty where missing; none without a column."""
+    return None if column is None else np.array([value or "" for value in metadata.values(column, ids)])
+
+
+def covariate_matrix(metadata: Metadata, columns: Columns, ids: Sequence[str]) -> Array:
+    """Return the covariates of samples, float [N, C], whose city-block distance is that of Gower (1971).
+
+    In one column two categories, and the smallest and largest number, are 1 apart, a missing number half a column from
+    any other; the distance of samples is the mean over the columns.
+    """
+    blocks = [np.zeros((len(ids), 0))]
+    for name in columns.categorical:
+        values = np.array([value or "" for value in metadata.values(name, ids)])
+        blocks.append((values[:, None] == np.unique(values)) / 2)
+    for name in columns.numeric:
+        numbers = metadata.numbers(name, ids)
+        missing = np.isnan(numbers)
+        low, high = (0.0, 0.0) if missing.all() else (np.nanmin(numbers), np.nanmax(numbers))
+        scaled = np.where(missing, 0.5, (numbers - low) / (high - low if high > low else 1.0))
+        blocks.append(np.stack([scaled, missing / 2], axis=1))
+    return np.concatenate(blocks, axis=1) / max(len(columns.covariates), 1)
+
+
+class Fold(NamedTuple):
+    """Samples that a baseline learns from and those that it is scored on, masks [N]."""
+
+    train: Mask
+    test: Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What baselines may know of one target.
+
+    `truth` is as in `TargetPredictions`; test samples of `folds` do not overlap; `depth` int [N] are reads before
+    rarefaction, `richness` int [N] ASVs after; `levels` str [N] are group and batch columns whose own median
+    or classes are a baseline; samples of one of `groups` [N] are never parted when a baseline is tuned;
+    `covariates` float [N, C] are what the model reads too.
+    """
+
+    truth: Array
+    labels: tuple[str, ...]
+    folds: tuple[Fold, ...]
+    depth: Array
+    richness: Array
+    levels: Mapping[str, Array] = field(default_factory=dict)
+    groups: Array | None = None
+    covariates: Array | None = None
+
+    @property
+    def has_truth(self) -> Mask:
+        """Which samples have a truth, [N]."""
+        return np.asarray(self.truth >= 0 if self.labels else np.isfinite(self.truth))
+
+    def empty(self, rows: int) -> Array:
+        """Return missing predictions [rows] or [rows, K]."""
+        return np.full((rows, len(self.labels)) if self.labels else rows, math.nan)
+
+    def train_and_test(self) -> list[tuple[Array, Array]]:
+        """Return the rows of training samples with a truth, if any, and those of test samples, for each fold."""
+        folds = [(np.flatnonzero(fold.train & self.has_truth), np.flatnonzero(fold.test)) for fold in self.folds]
+        return [(train, test) for train, test in folds if len(train)]
+
+
+def _constant(task: Task, train: Array, test: Array) -> Array:
+    """Return the training median, or all probability [K] on the most frequent class."""
+    if not task.labels:
+        return np.asarray(np.median(task.truth[train]))
+    return np.asarray(np.eye(len(task.labels))[np.bincount(task.truth[train]).argmax()])
+
+
+def _of_level(levels: Array, task: Task, train: Array, test: Array) -> Array:
+    """Return median or class shares of the training samples of each test sample's own level; NaN if it has none."""
+    result = task.empty(len(test))
+    for level in np.unique(levels[test]):
+        truth = task.truth[train[levels[train] == level]]
+        if len(truth):
+            shares = np.bincount(truth, minlength=len(task.labels)) / len(truth) if task.labels else None
+            result[levels[test] == level] = np.median(truth) if shares is None else shares
+    return result
+
+
+def _forest(inputs: Array, least: int, seed: int, task: Task, train: Array, test: Array) -> Array:
+    """Return predictions of a random forest on a few columns ``[N, P]``, with leaves of `least` samples."""
+    from sklearn import ensemble
+
+    kind = ensemble.RandomForestClassifier if task.labels else ensemble.RandomForestRegressor
+    model = kind(100, max_features=1.0, min_samples_leaf=least, random_state=seed).fit(inputs[train], task.truth[train])
+    if not task.labels:
+        return np.asarray(model.predict(inputs[test]))
+    result = np.zeros((len(test), len(task.labels)))
+    result[:, model.classes_] = model.predict_proba(inputs[test])
+    return result
+
+
+def _ordered(values: Array, task: Task, train: Array, test: Array) -> Array:
+    """Return probabilities of two classes in the order of one value, its direction chosen on the training samples.
+
+    The sigmoid is the same in every fold, so that the pooled AUROC is that of the value itself.
+    """
+    rising = auroc(task.truth[train] == 1, values[train])
+    distance = (values[test] - np.median(values)) * (-1 if rising < 0.5 else 1)
+    second = 1 / (1 + np.exp(-distance))
+    return np.stack([1 - second, second], axis=1)
+
+
+def trivial_baselines(task: Task, seed: int = 0) -> tuple[Baseline, ...]:
+    """Return baselines that do not look at which ASVs a sample has, learned on the training samples of each fold.
+
+    The median or majority class; covariates alone; sequencing depth and richness, together and each alone; the median
+    or class shares of the sample's own level of each column of `task.levels`, where training has that level.
+    A value that is the same in all samples, and a level never seen in training, gives no baseline.
+    """
+    predictors: dict[str, Callable[..., Array]] = {MAJORITY if task.labels else MEDIAN: _constant}
+    if task.covariates is not None and task.covariates.shape[1]:
+        predictors[COVARIATES] = partial(_forest, task.covariates, 3, seed)
+    columns = {DEPTH: np.log1p(task.depth), RICHNESS: np.log1p(task.richness)}
+    columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
+    if len(columns) == 2:
+        predictors[DEPTH_AND_RICHNESS] = partial(_forest, np.stack([*columns.values()], axis=1), 10, seed)
+    for name, values in columns.items():
+        two = len(task.labels) == 2
+        predictors[name] = partial(_ordered, values) if two else partial(_forest, values[:, None], 10, seed)
+    for column, levels in task.levels.items():
+        predictors[f"the {column}'s {'classes' if task.labels else 'median'}"] = partial(_of_level, levels)
+    baselines = []
+    for name, predict in predictors.items():
+        result = task.empty(len(task.truth))
+        for train, test in task.train_and_test():
+            result[test] = predict(task, train, test)
+        if predict is _constant or np.isfinite(result).any():
+            baselines.append(Baseline(name, result))
+    return tuple(baselines)
+
+
+def _max_features(task: Task, value: str | None) -> tuple[float | str, ...]:
+    """Return what `--max-features` asks for, or the candidates."""
+    if value is not None:
+        return (value if value in ("sqrt", "log2") else float(value),)
+    candidates = FEATURE_SHARES[bool(task.labels)]
+    # A few covariates among thousands of ASVs are found where each branching looks at all columns.
+    has_covariates = task.covariates is not None and task.covariates.shape[1] > 0
+    return tuple(dict.fromkeys((*candidates, 1.0))) if has_covariates else candidates
+
+
+def _learners(task: Task, forest: ForestConfig, seed: int) -> dict[str, Learner]:
+    """Return the learners that are baselines; those of presence are those of the blend."""
+    both: dict[str, Any] = {"n_classes": len(task.labels), "random_state": seed}
+    size: dict[str, Any] = {
+        **both,
+        # The trees of all rarefactions together are those of one forest.
+        "n_estimators": math.ceil(forest.n_estimators / forest.val_prediction_passes),
+        "max_features": _max_features(task, forest.max_features),
+        "n_jobs": forest.n_jobs,
+        "out_of_fold": False,
+    }
+    usual = {**size, "median": False, "balanced": False}
+    return {
+        FOREST: Forest(**usual, kind="random", reads=("shares", "covariates")),
+        TREES: Forest(**usual, reads=("shares", "covariates")),
+        FOREST_OF_PRESENCE: Forest(**usual, kind="random"),
+        TREES_OF_PRESENCE: Forest(**size),
+        LINEAR: Linear(**both),
+        NEIGHBOURS: Neighbours(**both, distance="unifrac"),
+        KMER_NEIGHBOURS: Neighbours(**both, distance="kmer-jaccard"),
+    }
+
+
+def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfig) -> tuple[Baseline, ...]:
+    """Return the held-out predictions of learners that are run alone on the samples at `rows` ``[N]``.
+
+    They read the rarefactions that a model's predictions average, and the covariates of the task: as further features
+    or, for neighbours, as a part of the distance.
+    """
+    if task.covariates is not None:
+        covariate = np.zeros((len(study.table.sample_ids), task.covariates.shape[1]), np.float32)
+        covariate[rows] = task.covariates
+        category = np.zeros((len(covariate), 0), np.int64)
+        study = replace(study, labels=replace(study.labels, category=category, covariate=covariate))
+    samples = Samples.rarefied(study, rows, [EVALUATION - 1 - number for number in range(forest.val_prediction_passes)])
+    learners, distances = _learners(task, forest, study.seed), {}
+    for name in (NEIGHBOURS, KMER_NEIGHBOURS):
+        (distance,) = learners[name].features
+        computed = FEATURES[distance]().transform(samples) if len(rows) <= MAX_NEIGHBOUR_SAMPLES else ()
+        if computed:
+            distances[distance] = computed
+            continue
+        why = f"takes at most {MAX_NEIGHBOUR_SAMPLES} samples" if len(rows) > MAX_NEIGHBOUR_SAMPLES else "needs a tree"
+        log.info("%s: left out, which %s", name, why)
+        del learners[name]
+    predicted = {name: task.empty(len(rows)) for name in learners}
+    seconds = dict.fromkeys(learners, 0.0)
+    for train, test in task.train_and_test():
+        names = {feature for learner in learners.values() for feature in learner.features} - distances.keys()
+        X = replace(Inputs.of(fit_features(sorted(names), samples.at(train)), samples), computed=dict(distances))
+        groups = None if task.groups is None else [str(group) for group in task.groups[train]]
+        for name, learner in learners.items():
+            begun = time.monotonic()
+            # Threads of scikit-learn 1.9 empty each other's filters of warnings.
+            with warnings.catch_warnings(record=True):
+                outputs = learner.fit(X[train], task.truth[train].astype(np.float64), groups=groups).outputs(X[test])
+            predicted[name][test] = outputs if task.labels else outputs[:, 0]
+            seconds[name] += time.monotonic() - begun
+    for name, spent in seconds.items():
+        log.info("baseline %s fitted in %.0f s", name, spent)
+    return tuple(Baseline(name, values, trivial=False) for name, values in predicted.items())
+
+
+def baselines_of(
+    study: Study,
+    splits: Sequence[Split],
+    spec: TargetSpec,
+    metadata: Metadata,
+    columns: Columns,
+    forest: ForestConfig | None = None,
+) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
+    """Return the samples of the study that have metadata, and baselines on the training samples of each split.
+
+    The trivial ones and, with `forest`, the learned ones.
+    """
+    ids = tuple(name for name in study.table.sample_ids if name in metadata)
+    rows = study.rows(ids)
+    levels = {name: column_values(metadata, name, ids) for name in (columns.group, columns.batch) if name}
+    task = Task(
+        truth=truth_of(metadata, spec, ids),
+        labels=spec.labels,
+        folds=tuple(Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits),
+        depth=study.table.depths[rows],
+        richness=np.diff(rarefied_table(study).indptr)[rows].astype(np.int64),
+        levels={name: values for name, values in sorted(levels.items()) if values is not None},
+        groups=column_values(metadata, columns.group, ids),
+        covariates=covariate_matrix(metadata, columns, ids),
+    )
+    learned = () if forest is None else learned_baselines(task, study, rows, forest)
+    return ids, (*trivial_baselines(task, study.seed), *learned)
+
+
+def rows_for(baseline: Baseline, ids: Sequence[str], wanted: Sequence[str]) -> Baseline:
+    """Return the baseline with rows for `wanted` in their order; those that it lacks are NaN."""
+    place = {name: row for row, name in enumerate(ids)}
+    padded = np.concatenate([baseline.predicted, np.full_like(baseline.predicted[:1], math.nan)])
+    return replace(baseline, predicted=padded[[place.get(name, -1) for name in wanted]])

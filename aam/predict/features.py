@@ -1,0 +1,369 @@
+"""What learners read of samples: features with scikit-learn's fit and transform, one class each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+
+from aam.data.collate import distances_of, rarefied_rows
+from aam.data.study import Row, Study
+from aam.data.tokens import kmer_words
+from aam.device.rng import splitmix64
+from aam.diversity.dissimilarity import jaccard
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+# An ASV of fewer training samples says nothing of others.
+LEAST_SAMPLES = 3
+
+K = 8
+
+# Two samples' kernel is kept to about sqrt(1 / BUCKETS), 1 %, of their own.
+BUCKETS = 8192
+
+ASVS_AT_ONCE = 4096
+
+
+def kmer_counts(tokens: Bytes) -> sparse.csr_matrix:
+    """Return how often each word of `K` bases stands in each sequence ``[F, L]`` of tokens, float64 ``[F, 4 ** K]``.
+
+    A word with N is left out.
+    """
+    words = kmer_words(torch.from_numpy(tokens), K).numpy()
+    row, place = np.nonzero(words < 4**K)
+    return sparse.csr_matrix((np.ones(len(row)), (row, words[row, place])), shape=(len(tokens), 4**K))
+
+
+def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:
+    """Return a sketch of the 8-mers of each sequence ``[F, L]`` of tokens, float64 ``[F, BUCKETS]``.
+
+    The 8-mers present, each 1 or -1 in the bucket of its hash (Weinberger et al. 2009), as rows of length one: inner
+    products are, up to noise, the cosine similarity of the sequences' sets of 8-mers.
+    """
+    words = kmer_counts(tokens)
+    hashed = splitmix64(torch.from_numpy(words.indices.astype(np.int64) + 1)).numpy()
+    number = np.diff(words.indptr)
+    values = np.where(hashed & BUCKETS, 1.0, -1.0) / np.sqrt(np.repeat(number, number))
+    row = np.repeat(np.arange(len(number)), number)
+    return sparse.csr_matrix((values, (row, hashed & (BUCKETS - 1))), shape=(len(tokens), BUCKETS))
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A matrix ``left @ right`` ``[n, P]`` that is multiplied without being computed: it may be wide and full."""
+
+    left: sparse.csr_matrix
+    right: sparse.csr_matrix
+
+    def __matmul__(self, other: Floats) -> Floats:
+        """Return the product with a dense matrix."""
+        return np.asarray(self.left @ (self.right @ other))
+
+    def __getitem__(self, rows: Rows) -> Product:
+        """Return some rows."""
+        return Product(self.left[rows], self.right)
+
+    @property
+    def T(self) -> Product:  # noqa: N802 (as of arrays)
+        """The transposed matrix."""
+        return Product(self.right.T, self.left.T)
+
+    def toarray(self) -> Floats:
+        """Return the matrix itself."""
+        return np.asarray((self.left @ self.right).toarray())
+
+
+Matrix: TypeAlias = Floats | sparse.csr_matrix | Product
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """n samples of a table, rarefied once or several times.
+
+    Attributes
+    ----------
+    study : Study
+    rows : int64 [n]
+        Their rows in the table; a row may occur several times.
+    columns : int64 [F]
+        Columns of the table: the ASVs that occur.
+    counts : tuple of float64 [n, F]
+        Their reads in each rarefaction.
+    """
+
+    study: Study
+    rows: Rows
+    columns: Rows
+    counts: tuple[sparse.csr_matrix, ...]
+
+    @classmethod
+    def of_reads(cls, study: Study, rows: Rows, rarefactions: Sequence[Sequence[Row]]) -> Samples:
+        """Return samples whose reads (columns, reads) in each rarefaction are known."""
+        columns = np.unique(np.concatenate([np.zeros(0, np.int64), *(c for reads in rarefactions for c, _ in reads)]))
+        counts = []
+        for reads in rarefactions:
+            starts = np.cumsum([0, *(len(c) for c, _ in reads)])
+            places = np.searchsorted(columns, np.concatenate([np.zeros(0, np.int64), *(c for c, _ in reads)]))
+            values = np.concatenate([np.zeros(0), *(values for _, values in reads)]).astype(np.float64)
+            counts.append(sparse.csr_matrix((values, places, starts), shape=(len(reads), len(columns))))
+        return cls(study, rows, columns.astype(np.int64), tuple(counts))
+
+    @classmethod
+    def rarefied(cls, study: Study, rows: Rows, rarefactions: Sequence[int]) -> Samples:
+        """Return the samples at `rows` in numbered rarefactions of the study."""
+        return cls.of_reads(study, rows, [rarefied_rows(study, rows, number) for number in rarefactions])
+
+    def at(self, places: Rows) -> Samples:
+        """Return some of the samples."""
+        return replace(self, rows=self.rows[places], counts=tuple(counts[places] for counts in self.counts))
+
+    @property
+    def sequences(self) -> list[str]:
+        """The sequences of the ASVs, [F]."""
+        return [self.study.table.sequences[column] for column in self.columns.tolist()]
+
+    def of_asvs(self, read: Callable[[Bytes], sparse.csr_matrix]) -> sparse.csr_matrix:
+        """Return what `read` says of the tokens ``[F, L]`` of the ASVs, some thousands at a time."""
+        tokens = self.study.tokens.numpy()
+        starts = range(0, max(len(self.columns), 1), ASVS_AT_ONCE)
+        parts = [read(tokens[self.columns[start : start + ASVS_AT_ONCE]]) for start in starts]
+        return sparse.vstack(parts, format="csr")
+
+
+class Feature:
+    """A feature of samples: `fit` learns from training samples, `transform` gives a matrix for each rarefaction.
+
+    What is learned stands in attributes whose names end with an underscore; arrays and lists of numbers are saved.
+    """
+
+    def fit(self, samples: Samples) -> Feature:
+        """Learn what the feature needs to know of training samples: nothing, unless a class says so."""
+        return self
+
+    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
+        """Return a matrix ``[n, P]`` for each rarefaction."""
+        raise NotImplementedError
+
+    def checked_width(self) -> int:
+        """Return the number P of columns; `ValueError` where what was read from a file cannot have been learned."""
+        raise NotImplementedError
+
+
+def as_bytes(sequences: Sequence[str]) -> Bytes:
+    """Return sequences as ASCII letters, uint8 ``[F, L]``, shorter ones padded with 0."""
+    longest = max(map(len, sequences), default=0)
+    text = b"".join(sequence.encode("ascii", "replace").ljust(longest, b"\0") for sequence in sequences)
+    return np.frombuffer(bytearray(text), np.uint8).reshape(len(sequences), longest)
+
+
+def as_sequences(letters: Bytes) -> tuple[str, ...]:
+    """Return the sequences of which `as_bytes` made `letters`."""
+    return tuple(row.tobytes().rstrip(b"\0").decode("ascii") for row in np.ascontiguousarray(letters))
+
+
+class Presence(Feature):
+    """0 or 1 for each ASV that `LEAST_SAMPLES` training samples had, on average over their rarefactions.
+
+    Expected presence over all rarefactions would be smoother, but its small values carry the sequencing depth.
+    """
+
+    sequences_: Bytes
+
+    def fit(self, samples: Samples) -> Presence:
+        """Learn the sequences of common ASVs."""
+        carriers = sum(np.bincount(one.indices, minlength=one.shape[1]) for one in samples.counts)
+        common = np.flatnonzero(carriers / max(len(samples.counts), 1) >= LEAST_SAMPLES)
+        sequences = samples.sequences
+        self.sequences_ = as_bytes([sequences[column] for column in common.tolist()])
+        return self
+
+    def places(self, samples: Samples) -> Rows:
+        """Return the place of each ASV among those that were learned, int64 ``[F]``; -1 where it is not one of them."""
+        place = {sequence: index for index, sequence in enumerate(as_sequences(self.sequences_))}
+        return np.array([place.get(sequence, -1) for sequence in samples.sequences], np.int64)
+
+    def checked_width(self) -> int:
+        """Return the number of ASVs; `ValueError` where their sequences are no ASCII letters."""
+        letters = self.sequences_
+        if letters.ndim != 2 or letters.dtype != np.uint8 or (letters > 127).any():
+            raise ValueError("the sequences of the learners are no letters")
+        return len(letters)
+
+    def value(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return what is read of the reads ``[n, F]`` of one rarefaction."""
+        return counts.sign()
+
+    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
+        """Return float64 ``[n, V]`` for each rarefaction, in the order in which the ASVs were learned."""
+        places = self.places(samples)
+        known = np.flatnonzero(places >= 0)
+        shape = (len(samples.columns), len(self.sequences_))
+        select = sparse.csr_matrix((np.ones(len(known)), (known, places[known])), shape=shape)
+        return tuple(sparse.csr_matrix(self.value(counts) @ select) for counts in samples.counts)
+
+
+class Shares(Presence):
+    """Relative abundances of the ASVs that `Presence` knows."""
+
+    def value(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return reads as shares of all reads of a sample."""
+        total = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1)
+        shares = counts.copy()
+        shares.data = counts.data / np.repeat(total, np.diff(counts.indptr))
+        return shares
+
+
+class LogCounts(Presence):
+    """Logarithms of one more than the reads of the ASVs that `Presence` knows."""
+
+    def value(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return log(1 + reads)."""
+        return counts.log1p()
+
+
+class Kmers(Feature):
+    """Presence of ASVs, known or not, smoothed over sequences: sums of their sketches of 8-mers, ``[n, BUCKETS]``."""
+
+    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
+        """Return products of presence and sketches, one for each rarefaction."""
+        sketch = samples.of_asvs(kmer_sketch)
+        return tuple(Product(counts.sign(), sketch) for counts in samples.counts)
+
+    def checked_width(self) -> int:
+        """Return the number of buckets of a sketch."""
+        return BUCKETS
+
+
+class Covariates(Feature):
+    """Covariates of the study: one column for each category that training had, then numbers; 0 where unknown."""
+
+    levels_: list[int]
+    numbers_: int
+
+    def fit(self, samples: Samples) -> Covariates:
+        """Learn how many categories each column has."""
+        labels = samples.study.labels
+        self.levels_ = labels.category[samples.rows].max(axis=0, initial=0).tolist()
+        self.numbers_ = labels.covariate.shape[1]
+        return self
+
+    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
+        """Return the same float64 ``[n, P]`` for each rarefaction."""
+        labels, rows = samples.study.labels, samples.rows
+        if not labels.category.shape[1] + labels.covariate.shape[1]:
+            return (np.zeros((len(rows), sum(self.levels_) + self.numbers_)),) * len(samples.counts)
+        categories = labels.category[rows]
+        parts = [categories[:, [i]] == np.arange(1, levels + 1) for i, levels in enumerate(self.levels_)]
+        joined = np.concatenate([*parts, np.nan_to_num(labels.covariate[rows])], axis=1).astype(np.float64)
+        return (joined,) * len(samples.counts)
+
+    def checked_width(self) -> int:
+        """Return the number of categories and numbers; `ValueError` where these are no counts."""
+        counts: list[Any] = [*self.levels_, self.numbers_]
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            raise ValueError(f"covariates of {self.levels_} categories and {self.numbers_} numbers")
+        return sum(self.levels_) + self.numbers_
+
+
+def _plus_covariates(distance: Floats, samples: Samples) -> Floats:
+    """Return distances ``[n, n]`` plus the sum of differences of the covariates."""
+    # Few commands compare all samples, and the import takes 0.2 s.
+    from scipy.spatial.distance import cdist
+
+    covariates = np.asarray(Covariates().fit(samples).transform(samples)[0])
+    return distance + cdist(covariates, covariates, "cityblock") if covariates.shape[1] else distance
+
+
+class Unifrac(Feature):
+    """UniFrac between all of the samples ``[n, n]``, in the rarefactions themselves, and differences of covariates."""
+
+    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
+        """Return the distances in each rarefaction; none without a tree or a matrix."""
+        distances = []
+        for counts in samples.counts:
+            shape = (len(samples.rows), len(samples.study.table.sequences))
+            of_table = sparse.csr_matrix((counts.data, samples.columns[counts.indices], counts.indptr), shape)
+            distance = distances_of(samples.study, of_table, samples.rows).get("distance")
+            distances += [] if distance is None else [_plus_covariates(np.maximum(distance.numpy(), 0), samples)]
+        return tuple(distances)
+
+
+class KmerJaccard(Feature):
+    """Jaccard distances between the sets of 8-mers of all samples ``[n, n]``, and differences of covariates."""
+
+    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
+        """Return the distances in each rarefaction."""
+        words = samples.of_asvs(kmer_counts)
+        return tuple(_plus_covariates(jaccard(counts, features=words), samples) for counts in samples.counts)
+
+
+FEATURES: dict[str, type[Feature]] = {
+    "presence": Presence,
+    "shares": Shares,
+    "log-counts": LogCounts,
+    "kmers": Kmers,
+    "covariates": Covariates,
+    "unifrac": Unifrac,
+    "kmer-jaccard": KmerJaccard,
+}
+
+
+def fit_features(names: Iterable[str], samples: Samples) -> dict[str, Feature]:
+    """Return features by name, fitted to training samples."""
+    return {name: FEATURES[name]().fit(samples) for name in dict.fromkeys(names)}
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What learners read, their `X`: features of samples by name, each computed when it is first asked for.
+
+    `places` int64 [n] are those of these samples among all that features are computed for; `numbers` those of their
+    rarefactions.
+    """
+
+    features: Mapping[str, Feature]
+    samples: Samples
+    places: Rows
+    numbers: tuple[int, ...]
+    computed: dict[str, tuple[Matrix, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, features: Mapping[str, Feature], samples: Samples) -> Inputs:
+        """Return the inputs of all samples in all of their rarefactions."""
+        return cls(features, samples, np.arange(len(samples.rows)), tuple(range(len(samples.counts))))
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.places)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the samples."""
+        return [self.samples.study.table.sample_ids[row] for row in self.samples.rows[self.places].tolist()]
+
+    @property
+    def rarefactions(self) -> int:
+        """The number of rarefactions."""
+        return len(self.numbers)
+
+    def __getitem__(self, places: Rows) -> Inputs:
+        """Return the inputs of some of the samples."""
+        return replace(self, places=self.places[places])
+
+    def rarefaction(self, *numbers: int) -> Inputs:
+        """Return the inputs in some of the rarefactions."""
+        return replace(self, numbers=tuple(self.numbers[number] for number in numbers))
+
+    def read(self, name: str, number: int = 0) -> Matrix:
+        """Return a feature ``[n, P]`` in one of the rarefactions."""
+        if name not in self.computed:
+            self.computed[name] = self.features[name].transform(self.samples)
+        return self.computed[name][self.numbers[number]][self.places]

@@ -1,0 +1,164 @@
+"""The file of predictions, written and read back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aam.data.targets import TargetSpec
+from aam.errors import InputError
+from aam.evaluate.predictions import PredictionTable, read_predictions, write_predictions
+from tests.evaluate.conftest import AGE, READS, SITE, different, table
+
+
+def test_the_columns_of_the_file(tmp_path):
+    specs = (AGE, SITE)
+    written = PredictionTable(
+        ("a", "b"), specs, {"age": np.array([31.25, math.nan])}, {"age": np.array([0.5, math.nan])},
+        {"site": np.array([[0.25, 0.625, 0.125], [math.nan] * 3])}, ("", "12 reads, fewer than 40"), ("", ""),
+    )  # fmt: skip
+    write_predictions(tmp_path / "p.tsv", written)
+    assert (tmp_path / "p.tsv").read_bytes().decode() == (
+        "sample-id\tage\tage.sd\tsite\tsite=gut\tsite=oral\tsite=skin\tnote\n"
+        "a\t31.25\t0.5\toral\t0.25\t0.625\t0.125\t\n"
+        "b\t\t\t\t\t\t\t12 reads, fewer than 40\n"
+    )
+    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+
+
+@pytest.mark.parametrize("deviations", [True, False])
+@pytest.mark.parametrize("specs", [(AGE,), (SITE,), (SITE, READS, AGE)])
+def test_what_is_written_is_read(tmp_path, deviations, specs):
+    for folds in (("", ""), ("0", "1")):
+        written = table(folds=folds, notes=("", "why"), deviations=deviations, specs=specs)
+        write_predictions(tmp_path / "p.tsv", written)
+        assert not different(read_predictions(tmp_path / "p.tsv"), written)
+
+
+def test_names_may_hold_anything(tmp_path):
+    specs = (
+        TargetSpec("a=b", "class", ("x", "y", "y=z", 'tab\tquote"')),
+        TargetSpec("pH (1:5, H₂O)", "numeric"),
+        TargetSpec("b", "numeric"),
+    )
+    ids = ("0012", 'q"t', "with blank", "Ünï", "tab\tbed")
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), 5)
+    values = {"pH (1:5, H₂O)": np.arange(5.0), "b": np.full(5, -1e-9)}
+    written = PredictionTable(ids, specs, values, {}, {"a=b": weights}, ("",) * 5, ("",) * 5)
+    write_predictions(tmp_path / "p.tsv", written)
+    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no predictions, the file is empty; expected tab-separated columns: sample-id first"),
+        ("sampleid\tage\na\t1\n", "the first line is 'sampleid', 'age'; expected .*TARGET=CLASS"),
+        ("sample-id\tage\na\t1\t2\n", "line 2 has 3 cells, expected 2"),
+        ("sample-id\tage\na\n\n", r"line 2 has 1 cells(.|\n)*line 3 has 0"),
+        ("sample-id\tage\n", "no sample below the header"),
+        ("sample-id\tage\na\t1\na\t2\n", "samples occur more than once: 'a'"),
+        ("sample-id\tage\tage\na\t1\t2\n", "columns occur more than once: 'age'"),
+        ("sample-id\tnote\na\tx\n", "no target column.*expected tab-separated"),
+        ("sample-id\tage\na\told\n", "'age' holds text where numbers belong.*old.*age=CLASS"),
+        ("sample-id\tsite\tsite=gut\na\tgut\tmuch\n", "'site=gut' holds text"),
+        ("sample-id\tage\tage.sd\na\t1\tx\n", "'age.sd' holds text"),
+    ],
+)
+def test_bad_files(tmp_path, text, message):
+    path = tmp_path / "p.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        read_predictions(path)
+    assert str(path) in str(caught.value)
+
+
+def test_unreadable_files(tmp_path):
+    (tmp_path / "latin.tsv").write_bytes("sample-id\tage\nü\t1\n".encode("latin-1"))
+    for path in (tmp_path / "latin.tsv", tmp_path / "nowhere.tsv", tmp_path):
+        with pytest.raises(InputError, match="cannot be read as predictions"):
+            read_predictions(path)
+
+
+def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
+    written = table().with_limits("age", np.array([[1.5, 2.5], [3.0, 4.25]]))
+    written = replace(written, derived={"age.member-sd": np.array([0.5, 0.25]), **written.derived})
+    write_predictions(tmp_path / "p.tsv", written)
+    header, *_ = (tmp_path / "p.tsv").read_text().splitlines()
+    assert header.split("\t")[1:6] == ["age", "age.sd", "age.member-sd", "age.low", "age.high"]
+    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+    moved = written.with_rows(["007", "new"], {})
+    np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
+    assert table().limits("age") is None
+
+
+@pytest.mark.parametrize(
+    ("names", "passes"),
+    [
+        (("bmi", "bmi_q4"), 1),
+        (("bmi", "bmi_q4"), 4),
+        (("ph", "ph.low"), 4),
+        (("ph.low", "ph", "ph.high"), 4),
+        (("ph", "ph.sd"), 1),
+        (("ph", "ph.sd"), 4),
+        (("ph", "ph_q0.5"), 1),
+    ],
+)
+def test_point_15_a_target_named_like_a_derived_column_is_kept(tmp_path, names, passes):
+    specs = tuple(TargetSpec(name, "numeric") for name in names)
+    written = table(specs=specs, deviations=passes > 1)
+    written = written.with_limits(names[0], np.array([[1.0, 2.0], [3.0, 4.0]]))
+    write_predictions(tmp_path / "p.tsv", written)
+    read = read_predictions(tmp_path / "p.tsv", names)
+    assert {spec.name for spec in read.specs} == set(names)
+    for name in names:
+        np.testing.assert_allclose(read.values[name], written.values[name], rtol=1e-6)
+        assert (name in read.deviations) == (passes > 1)
+    np.testing.assert_allclose(read.limits(names[0]), [[1, 2], [3, 4]])
+
+
+def test_what_samples_were_to_the_model_is_kept(tmp_path):
+    written = replace(table(), subsets=("train", ""))
+    write_predictions(tmp_path / "p.tsv", written)
+    assert read_predictions(tmp_path / "p.tsv").subsets == ("train", "")
+    assert written.with_rows(["007", "a", "new"], {}).subsets == ("", "train", "")
+    write_predictions(tmp_path / "plain.tsv", table())
+    assert "subset" not in (tmp_path / "plain.tsv").read_text().splitlines()[0]
+
+
+# --- what no model writes is refused; it was evaluated, or, where infinite, left out ----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "problem"),
+    [
+        ("ph", ["7", "inf", "-inf"], "2 of 3 samples ('s1', 's2') have an infinite prediction in 'ph'"),
+        ("ph\tph.low\tph.high", ["7\t6\t8", "7\t8\t6"], "1 of 2 samples ('s1') have a lower limit above the upper one"),
+        (
+            "site\tsite=a\tsite=b",
+            ["a\t0.9\t0.9", "b\t0.1\t0.9"],
+            "1 of 2 samples ('s0') have probabilities that are no",
+        ),
+        ("site\tsite=a\tsite=b", ["a\t1.5\t-0.5"], "have probabilities that are no numbers from 0 to 1"),
+        ("site\tsite=a\tsite=b", ["b\t0.9\t0.1"], "have a label that has not the largest probability in 'site'"),
+        ("site\tsite=a\tsite=b", ["c\t0.9\t0.1"], "have a label that has not the largest probability in 'site'"),
+        ("site\tsite=a\tsite=b", ["a\tinf\t0.1"], "have infinite probabilities in 'site'"),
+    ],
+)
+def test_what_no_model_predicts_is_refused(tmp_path, header: str, rows: list[str], problem: str):
+    lines = [f"sample-id\t{header}\tnote", *(f"s{at}\t{row}\t" for at, row in enumerate(rows))]
+    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError) as caught:
+        read_predictions(tmp_path / "p.tsv")
+    assert problem in str(caught.value)
+    assert str(tmp_path / "p.tsv") in str(caught.value)
+
+
+def test_missing_values_and_few_digits_are_accepted(tmp_path):
+    lines = ["sample-id\tsite\tsite=a\tsite=b\tsite=c\tph\tnote", "s0\t\t\t\t\t\tfew reads"]
+    lines += ["s1\ta\t0.33\t0.33\t0.33\tnan\t", "s2\tb\t0.33\t0.33\t0.33\t1\t"]
+    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
+    assert read_predictions(tmp_path / "p.tsv").sample_ids == ("s0", "s1", "s2")

@@ -1,0 +1,37 @@
+"""Features of samples that stand in no table."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+from scipy import sparse
+
+from aam.data.tokens import encode
+from aam.predict.features import Inputs, Product, kmer_sketch
+
+
+def inputs_of(*rarefactions: dict) -> Inputs:
+    """Return the inputs of samples s0, s1, ... whose features in each rarefaction are known."""
+    (samples, *_) = {len(one["presence"].toarray()) for one in rarefactions}
+    table = SimpleNamespace(sample_ids=[f"s{row}" for row in range(samples)])
+    computed = {name: tuple(one[name] for one in rarefactions) for name in rarefactions[0]}
+    rows = np.arange(samples)
+    study = SimpleNamespace(rows=rows, study=SimpleNamespace(table=table))
+    return Inputs({}, study, rows, tuple(range(len(rarefactions))), computed)
+
+
+def features_of(rng: np.random.Generator, samples=80, asvs=60, covariates=0, clades=4) -> dict:
+    """Return presence of ASVs of a few clades, of which the first half is known by name."""
+    parents = [rng.choice(list("ACGT"), 120) for _ in range(clades)]
+    sequences = []
+    for number in range(asvs):
+        child = parents[number % clades].copy()
+        child[rng.choice(120, 4, replace=False)] = "A"
+        sequences.append("".join(child))
+    everything = sparse.csr_matrix((rng.random((samples, asvs)) < 0.3).astype(float))
+    return {
+        "presence": everything[:, : asvs // 2],
+        "kmers": Product(everything, kmer_sketch(encode(sequences))),
+        "covariates": rng.normal(size=(samples, covariates)),
+    }

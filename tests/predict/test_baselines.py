@@ -1,0 +1,176 @@
+"""Baselines that do not look at which ASVs a sample has, against closed forms and known values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.metrics
+
+from aam.data.table import read_table, select_samples
+from aam.evaluate.baselines import Baseline
+from aam.predict import baselines
+from aam.predict.baselines import Fold, Task
+
+
+def folds_of(fold: np.ndarray) -> tuple[Fold, ...]:
+    return tuple(Fold(fold != one, fold == one) for one in np.unique(fold))
+
+
+def numeric_task(samples: int = 60, seed: int = 0) -> Task:
+    draw = np.random.default_rng(seed)
+    return Task(
+        truth=draw.normal(size=samples),
+        labels=(),
+        folds=folds_of(np.arange(samples) % 3),
+        depth=draw.integers(1000, 9000, samples),
+        richness=draw.integers(20, 90, samples),
+        levels={"site": np.repeat(["a", "b", "c"], samples // 3)},
+    )
+
+
+def class_task(samples: int = 60, number: int = 3, seed: int = 0) -> Task:
+    task = numeric_task(samples, seed)
+    draw = np.random.default_rng(seed)
+    return replace(task, truth=draw.integers(number, size=samples), labels=tuple("abcdef"[:number]))
+
+
+def named(all_baselines: tuple[Baseline, ...]) -> dict[str, np.ndarray]:
+    return {one.name: one.predicted for one in all_baselines}
+
+
+def test_the_median_is_that_of_the_training_side():
+    task = numeric_task()
+    predictions = named(baselines.trivial_baselines(task))
+    for fold in task.folds:
+        assert set(predictions[baselines.MEDIAN][fold.test]) == {np.median(task.truth[fold.train])}
+        for site in "abc":
+            here = task.levels["site"] == site
+            expected = np.median(task.truth[fold.train & here])
+            assert set(predictions["the site's median"][fold.test & here]) == {expected}
+
+
+def test_classes_are_those_of_the_training_side():
+    task = class_task()
+    predictions = named(baselines.trivial_baselines(task))
+    for fold in task.folds:
+        most = np.bincount(task.truth[fold.train]).argmax()
+        assert (predictions[baselines.MAJORITY][fold.test] == np.eye(3)[most]).all()
+        here = task.levels["site"] == "b"
+        shares = np.bincount(task.truth[fold.train & here], minlength=3) / (fold.train & here).sum()
+        expected = np.broadcast_to(shares, (int((fold.test & here).sum()), 3))
+        np.testing.assert_allclose(predictions["the site's classes"][fold.test & here], expected)
+    for predicted in predictions.values():
+        np.testing.assert_allclose(predicted.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("task", [numeric_task(), class_task(), class_task(number=2)], ids=["numeric", "3", "2"])
+def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
+    """Other truths on the held-out side change none of its predictions."""
+    fold = task.folds[0]
+    one = replace(task, folds=(fold,))
+    other = task.truth.copy()
+    other[fold.test] = other[fold.test][::-1] if task.labels else 99.0
+    first, second = (named(baselines.trivial_baselines(given)) for given in (one, replace(one, truth=other)))
+    assert first.keys() == second.keys()
+    for name, predicted in first.items():
+        np.testing.assert_array_equal(predicted, second[name])
+        assert np.isnan(predicted[~fold.test]).all()
+        assert np.isfinite(predicted[fold.test]).all()
+
+
+def test_a_level_never_trained_on_has_no_baseline():
+    task = numeric_task()
+    site = task.levels["site"].copy()
+    site[0] = "only here"
+    predictions = named(baselines.trivial_baselines(replace(task, levels={"site": site})))
+    assert np.flatnonzero(np.isnan(predictions["the site's median"])).tolist() == [0]
+    whole = replace(task, folds=folds_of(task.levels["site"]))
+    assert "the site's median" not in named(baselines.trivial_baselines(whole))
+
+
+def test_missing_truth_is_not_learned_from():
+    task = numeric_task()
+    holes = task.truth.copy()
+    holes[::2] = np.nan
+    predictions = named(baselines.trivial_baselines(replace(task, truth=holes)))
+    fold = task.folds[0]
+    assert predictions[baselines.MEDIAN][fold.test][0] == np.nanmedian(holes[fold.train])
+    classes = class_task()
+    holes = np.where(np.arange(60) % 2, classes.truth, -1)
+    predictions = named(baselines.trivial_baselines(replace(classes, truth=holes)))
+    assert all(np.isfinite(predicted).all() for predicted in predictions.values())
+    nothing = replace(task, truth=np.full(60, np.nan))
+    assert np.isnan(named(baselines.trivial_baselines(nothing))[baselines.MEDIAN]).all()
+
+
+def test_one_depth_for_all_is_no_baseline():
+    predictions = named(baselines.trivial_baselines(replace(numeric_task(), depth=np.full(60, 1000))))
+    assert list(predictions) == [baselines.MEDIAN, baselines.RICHNESS, "the site's median"]
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_depth_that_separates_two_classes_is_found(direction: int):
+    """Pooled over folds the AUROC is that of the depth itself, whichever side is deeper."""
+    task = class_task(number=2)
+    depth = np.exp(8 + direction * task.truth + np.random.default_rng(1).normal(0, 0.4, 60)).astype(int)
+    predictions = named(baselines.trivial_baselines(replace(task, depth=depth)))
+    expected = sklearn.metrics.roc_auc_score(task.truth, direction * depth)
+    assert expected > 0.9
+    assert sklearn.metrics.roc_auc_score(task.truth, predictions[baselines.DEPTH][:, 1]) == pytest.approx(expected)
+    right = (predictions[baselines.DEPTH_AND_RICHNESS].argmax(axis=1) == task.truth).mean()
+    assert right > 0.85
+
+
+def test_depth_and_richness_find_what_depends_on_them():
+    task = numeric_task(samples=150)
+    task = replace(task, truth=np.log(task.richness) + np.random.default_rng(0).normal(0, 0.05, 150))
+    predictions = named(baselines.trivial_baselines(task))
+    for name, least in {baselines.DEPTH_AND_RICHNESS: 0.8, baselines.RICHNESS: 0.8}.items():
+        assert sklearn.metrics.r2_score(task.truth, predictions[name]) > least
+    assert sklearn.metrics.r2_score(task.truth, predictions[baselines.DEPTH]) < 0.1
+
+
+def test_point_2_covariates_alone_are_a_baseline():
+    """A noise target with its own quintile as covariate: the quintile alone is nearly right."""
+    task = numeric_task(samples=150)
+    quintile = np.searchsorted(np.quantile(task.truth, [0.2, 0.4, 0.6, 0.8]), task.truth)
+    block = (quintile[:, None] == np.arange(5)) / 2
+    predictions = named(baselines.trivial_baselines(replace(task, covariates=block)))
+    assert sklearn.metrics.r2_score(task.truth, predictions[baselines.COVARIATES]) > 0.75
+    assert baselines.COVARIATES not in named(baselines.trivial_baselines(task))
+
+
+# --- real studies ------------------------------------------------------------------------------------------
+
+
+def study(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "metadata.tsv", sep="\t", dtype=str).set_index("sample-id")
+
+
+def test_the_median_of_the_study_is_the_trap_of_oral_age(bench_data: Path):
+    metadata = study(bench_data / "oral-age")
+    age = metadata.age.to_numpy(dtype=np.float64)
+    flat = np.ones(len(age))
+    levels = {"study": metadata.study.to_numpy(dtype=str)}
+    task = Task(age, (), folds_of(metadata.fold.to_numpy(dtype=str)), flat, flat, levels)
+    predictions = named(baselines.trivial_baselines(task))
+    assert np.abs(predictions["the study's median"] - age).mean() == pytest.approx(4.877, abs=0.001)
+    assert np.abs(predictions[baselines.MEDIAN] - age).mean() > 8
+
+
+def test_depth_alone_is_the_trap_of_ibd(bench_data: Path):
+    metadata = study(bench_data / "ibd")
+    table = read_table(bench_data / "ibd" / "table.biom")
+    table = select_samples(table, [name for name in table.sample_ids if name in metadata.index])
+    metadata = metadata.loc[list(table.sample_ids)]
+    labels, truth = np.unique(metadata.ibd.to_numpy(dtype=str), return_inverse=True)
+    richness = np.diff(table.counts.indptr)
+    folds = folds_of(metadata.fold.to_numpy(dtype=str))
+    task = Task(truth, tuple(map(str, labels)), folds, table.depths, richness)
+    predictions = named(baselines.trivial_baselines(task))
+    score = sklearn.metrics.roc_auc_score(truth, predictions[baselines.DEPTH][:, 1])
+    assert score == pytest.approx(0.986, abs=0.001)

@@ -1,0 +1,158 @@
+"""Linear models: primal and dual agree, and agree with scikit-learn; unseen ASVs are read by their sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+
+from aam.data.tokens import encode
+from aam.predict import linear
+from aam.predict.features import Product, kmer_sketch
+from aam.predict.linear import PENALTIES, Linear, fit_dual, inner_products, scale_of
+from aam.predict.truth import subsample
+from tests.predict.samples import features_of, inputs_of
+
+ONE = ["one"] * 300
+KERNEL = {"presence": 1.0, "kmers": 1.0, "covariates": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("classes", "covariates", "terms"), [(0, 0, KERNEL), (2, 3, KERNEL), (3, 2, {"presence": 1.0, "covariates": 0.5})]
+)
+def test_weights_of_features_predict_as_the_kernel_does(classes, covariates, terms):
+    rng = np.random.default_rng(0)
+    X = inputs_of(features_of(rng, covariates=covariates))
+    learn, new = np.arange(50), np.arange(50, 80)
+    y = rng.normal(size=50) if not classes else rng.integers(0, classes, 50).astype(float)
+    learner = Linear(classes, terms=terms).fit(X[learn], y, groups=ONE[:50])
+    gram = np.zeros((80, 80))
+    for name, weight in terms.items():
+        # The scale of each term is that of the training samples.
+        products = inner_products(X.read(name))
+        gram += scale_of(products[:50, :50], weight) * products
+    indicators = np.eye(classes)[y.astype(int)] if classes else (y[:, None] <= learner.thresholds_).astype(float)
+    dual = fit_dual(gram[:50, :50], indicators, np.ones(50))
+    if classes == 2:
+        dual = dual.__class__(dual.share, np.full(2, 0.5), dual.values, dual.vectors, dual.turned)
+    expected = dual.predict(gram[:50, :50], gram[50:, :50], [learner.alpha_])[0]
+    np.testing.assert_allclose(learner.indicators(X[new]), expected, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(learner.out_of_fold_, np.full((50, classes or 1), np.nan))
+
+
+def test_the_dual_is_ridge_regression():
+    rng = np.random.default_rng(1)
+    x, y, weights = rng.normal(size=(40, 7)), rng.normal(size=(40, 3)), rng.random(40) + 0.2
+    weights /= weights.mean()
+    new = rng.normal(size=(5, 7))
+    dual = fit_dual(x @ x.T, y, weights)
+    for penalty in (0.1, 3.0, 100.0):
+        expected = Ridge(alpha=penalty).fit(x, y, weights).predict(new)
+        np.testing.assert_allclose(dual.predict(x @ x.T, new @ x.T, [penalty])[0], expected, atol=1e-9)
+
+
+def test_each_term_of_the_kernel_has_its_share_and_constant_features_have_none():
+    X = inputs_of(features_of(np.random.default_rng(2), covariates=2))
+    for name, share in KERNEL.items():
+        gram = inner_products(X.read(name))
+        centred = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
+        assert scale_of(gram, share) * np.diag(centred).mean() == pytest.approx(share)
+    assert scale_of(np.ones((4, 4)), 1.0) == 0
+    assert scale_of(np.zeros((4, 4)), 1.0) == 0
+
+
+def test_it_is_an_estimator_of_scikit_learn():
+    rng = np.random.default_rng(4)
+    X, y = inputs_of(features_of(rng)), rng.integers(0, 3, 80).astype(float)
+    learner = clone(Linear(3)).set_params(random_state=1)
+    assert learner.get_params() == {"n_classes": 3, "random_state": 1, "terms": Linear().terms}
+    learner.fit(X, y)
+    probabilities = learner.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_array_equal(learner.predict(X), probabilities.argmax(axis=1))
+    assert Linear().fit(X, y).predict(X).shape == (80,)
+
+
+def test_out_of_fold_predictions_are_those_of_learners_that_saw_other_groups():
+    rng = np.random.default_rng(4)
+    features = features_of(rng)
+    y = 3 * features["presence"][:, :10].sum(axis=1).A1 + rng.normal(size=80)
+    learner = Linear(terms=KERNEL).fit(inputs_of(features), y, groups=[f"g{number // 4}" for number in range(80)])
+    assert np.corrcoef(learner.out_of_fold_[:, 0], y)[0, 1] > 0.4
+    assert learner.alpha_ in PENALTIES
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+def test_a_fold_is_predicted_without_its_labels(monkeypatch, classes):
+    """With one penalty to choose from, labels of the samples that a fold predicts change no prediction of them."""
+    monkeypatch.setattr(linear, "PENALTIES", np.array([3.0]))
+    learn, predict = np.arange(60), np.arange(60, 80)
+    monkeypatch.setattr("aam.predict.learner.inner_folds", lambda *_: [(learn, predict)])
+    rng = np.random.default_rng(4)
+    X = inputs_of(features_of(rng))
+    y = rng.integers(0, 3, 80).astype(float) if classes else rng.normal(size=80)
+    before = Linear(classes).fit(X, y).out_of_fold_
+    y[predict] = rng.permutation(y[predict])
+    np.testing.assert_array_equal(before, Linear(classes).fit(X, y).out_of_fold_)
+
+
+def test_unseen_asvs_are_read_by_their_sequences():
+    """Two clades decide the class; new samples hold other ASVs of the same clades."""
+    rng = np.random.default_rng(5)
+    parents = [rng.choice(list("ACGT"), 120) for _ in range(2)]
+
+    def asv(clade: int) -> str:
+        child = parents[clade].copy()
+        child[rng.choice(120, 5, replace=False)] = rng.choice(list("ACGT"), 5)
+        return "".join(child)
+
+    sequences = [asv(number % 2) for number in range(120)]
+    label = rng.integers(0, 2, 80)
+    here = rng.random((80, 120)) < np.where((np.arange(120) % 2)[None] == label[:, None], 0.3, 0.1)
+    here[:40, 60:], here[40:, :60] = False, False
+    present = sparse.csr_matrix(here.astype(float))
+    smoothed = Product(present, kmer_sketch(encode(sequences)))
+    X = inputs_of({"presence": present[:, :60], "kmers": smoothed, "covariates": np.zeros((80, 0))})
+    accuracy = {}
+    for name, learner in {"kernel": Linear(2, terms=KERNEL), "presence": Linear(2)}.items():
+        learner.fit(X[np.arange(40)], label[:40].astype(float))
+        accuracy[name] = (learner.predict(X[np.arange(40, 80)]) == label[40:]).mean()
+    assert accuracy["kernel"] > 0.9
+    assert accuracy["presence"] < 0.7
+
+
+def test_the_median_follows_a_skewed_target():
+    """What minimizes absolute errors is below the mean where a few values are very large."""
+    rng = np.random.default_rng(6)
+    X, y = inputs_of(features_of(rng, samples=300)), np.exp(rng.normal(0, 1.5, 300))
+    held_out = Linear(terms=KERNEL).fit(X, y).out_of_fold_
+    assert abs(np.median(held_out) - np.median(y)) < 0.4 < y.mean() - np.median(y)
+
+
+def test_a_large_study_is_learned_in_random_parts(monkeypatch):
+    monkeypatch.setattr(linear, "MAX_SAMPLES", 30)
+    rng = np.random.default_rng(9)
+    X, y = inputs_of(*(features_of(rng) for _ in range(3))), rng.integers(0, 3, 80).astype(float)
+    learner = Linear(3, terms=KERNEL).fit(X, y)
+    parts = [subsample(80, number, linear.MAX_SAMPLES) for number in range(3)]
+    assert [len(part) for part in parts] == [30] * 3
+    assert len(set(np.concatenate(parts).tolist())) > 45
+    learned = np.flatnonzero(np.isfinite(learner.out_of_fold_[:, 0]))
+    np.testing.assert_array_equal(learned, np.unique(np.concatenate(parts)))
+    monkeypatch.setattr(linear, "UNTRIED_PENALTY", learner.alpha_)
+    alone = [
+        Linear(3, terms=KERNEL).fit(X.rarefaction(number)[part], y[part], groups=ONE[:30])
+        for number, part in enumerate(parts)
+    ]
+    for name, weights in learner.coef_.items():
+        np.testing.assert_allclose(weights, np.mean([one.coef_[name] for one in alone], axis=0), atol=1e-12)
+
+
+def test_probabilities_of_an_uncommon_class_keep_its_base_rate():
+    """Scores of two classes are learned as if both were equally common; what is published is not."""
+    X = inputs_of(features_of(np.random.default_rng(3), samples=200))
+    learner = Linear(2, terms=KERNEL).fit(X, (np.arange(200) % 10 == 0).astype(float))
+    assert learner.predict_proba(X)[:, 1].mean() == pytest.approx(0.1, abs=0.06)
+    assert learner.out_of_fold_[:, 1].mean() == pytest.approx(0.1, abs=0.06)

@@ -1,0 +1,153 @@
+"""Running a model: each ASV encoded once gives what the whole network gives, in any order and company."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from aam.data.batch import Batch
+from aam.data.collate import rarefied_batch
+from aam.data.study import EVALUATION
+from aam.device.options import RuntimeConfig
+from aam.model.heads import HeadConfig
+from aam.predict.network import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model
+
+CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
+HEADS = HeadConfig("unifrac", n_targets=2, n_classes=(3, 2))
+LENGTHS = (20, 13, 30)
+
+
+def different(actual: Predicted, expected: Predicted, tolerance: float = 1e-5) -> list[str]:
+    """What of two predictions differs by more than the tolerance."""
+    pairs = {"target": (actual.target, expected.target), "samples": (actual.samples, expected.samples)}
+    for column, both in enumerate(zip(actual.probabilities, expected.probabilities, strict=True)):
+        pairs[f"probabilities {column}"] = both
+    names = [] if actual.sample_ids == expected.sample_ids else ["sample_ids"]
+    return names + [
+        name
+        for name, (one, other) in pairs.items()
+        if one.dtype != np.float64 or one.shape != other.shape or not np.allclose(one, other, rtol=0, atol=tolerance)
+    ]
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny(lengths=LENGTHS))
+
+
+@pytest.mark.parametrize("stem", ["patch", "nucleotide"])
+def test_each_asv_once_equals_the_whole_network(study, model_of, stem):
+    model, rows = model_of(HEADS, asv_stem=stem), np.array([7, 0, 4, 3])
+    predicted = run_model(model, study, rows, CPU, PLAIN, rarefaction=5)
+    assert predicted.sample_ids == ("s7", "s0", "s4", "s3")
+    batch = rarefied_batch(study, rows, 5)
+    with torch.no_grad():
+        outputs = model(batch)
+    expected = Predicted(
+        batch.sample_ids,
+        outputs.target.double().numpy(),
+        tuple(torch.softmax(logits.double(), 1).numpy() for logits in outputs.labels),
+        outputs.samples.double().numpy(),
+        outputs.read.double().numpy(),
+        np.zeros((4, 0, 0)),
+        np.zeros((4, 0), np.float32),
+    )
+    assert expected.target.std() > 0.05
+    assert not different(predicted, expected.reorder(predicted.sample_ids))
+    for probabilities in predicted.probabilities:
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+
+
+def test_the_table_is_encoded_in_any_chunks(study, model_of):
+    model = model_of()
+    batch = rarefied_batch(study, np.arange(9), 0)
+    with torch.no_grad():
+        expected = model(batch).asvs
+    for size in (None, 1, 5, 24, 100):
+        vectors = encode_table(model, study, CPU, RuntimeConfig(asv_chunk_size=size))
+        assert vectors.vectors.shape == (24, 16)
+        torch.testing.assert_close(vectors.select(batch), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_only_the_asvs_of_some_samples_are_encoded_where_only_these_are_read(study, model_of, monkeypatch):
+    model, rows, encoded = model_of(), np.array([2, 5]), []
+    forward = model.asv.forward
+    monkeypatch.setattr(
+        model.asv, "forward", lambda tokens, *more: encoded.append(len(tokens)) or forward(tokens, *more)
+    )
+    some = encode_table(model, study, CPU, PLAIN, rows)
+    columns = study.table.columns_of(rows)
+    assert sum(encoded) == len(columns) < len(study.lengths)
+    expected = encode_table(model, study, CPU, PLAIN).vectors[columns]
+    torch.testing.assert_close(some.vectors[columns], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_networks_that_read_asvs_alike_share_their_vectors(study, model_of):
+    model, copy, encoded = model_of(), model_of(), EncodedAsvs()
+    copy.load_state_dict(model.state_dict())
+    first = encoded.encode(model, study, CPU, PLAIN)
+    assert encoded.encode(copy, study, CPU, PLAIN) is first
+    with torch.no_grad():
+        next(copy.asv.parameters()).add_(1.0)
+    again = encoded.encode(copy, study, CPU, PLAIN)
+    assert again is not first
+    torch.testing.assert_close(again.vectors, encode_table(copy, study, CPU, PLAIN).vectors, rtol=0, atol=0)
+    other = dataclasses.replace(study, tokens=study.tokens.clone())
+    assert encoded.encode(copy, other, CPU, PLAIN) is not again
+
+
+def test_vectors_need_columns():
+    batch = Batch(torch.ones(1, 4, dtype=torch.uint8), torch.zeros(1, 1).long(), torch.ones(1, 1), sizes=(1,))
+    with pytest.raises(ValueError, match="columns"):
+        AsvVectors(torch.zeros(1, 16)).select(batch)
+
+
+def test_no_order_changes_a_prediction(study, study_of, tiny, model_of):
+    """Neither that of rows and columns of the table, nor of the samples asked for (failure 11)."""
+    made, model, rng = tiny(lengths=LENGTHS), model_of(HEADS), np.random.default_rng(2)
+    rows, columns, asked = rng.permutation(9), rng.permutation(24), rng.permutation(9)
+    shuffled = study_of(
+        made["counts"][rows][:, columns],
+        [made["sequences"][column] for column in columns],
+        names=[f"s{row}" for row in rows],
+    )
+    expected = run_model(model, study, np.arange(9), CPU, PLAIN)
+    assert np.ptp(expected.samples, axis=0).max() > 0.1
+    predicted = run_model(model, shuffled, asked, CPU, PLAIN)
+    assert not different(predicted, expected.reorder(predicted.sample_ids))
+
+
+def test_a_prediction_does_not_depend_on_the_other_samples(study, study_of, tiny, model_of):
+    """Asked for alone, and from a table that holds nothing but this sample and its ASVs."""
+    made, model = tiny(lengths=LENGTHS), model_of(HEADS)
+    together = run_model(model, study, np.arange(9), CPU, PLAIN)
+    for row in range(9):
+        expected = together.reorder([f"s{row}"])
+        assert not different(run_model(model, study, np.array([row]), CPU, PLAIN), expected)
+        columns = np.flatnonzero(made["counts"][row])
+        sequences = [made["sequences"][column] for column in columns]
+        alone = study_of(made["counts"][[row]][:, columns], sequences, names=[f"s{row}"])
+        assert not different(run_model(model, alone, np.array([0]), CPU, PLAIN), expected)
+
+
+def test_one_more_worker_changes_no_bit(study, model_of):
+    model = model_of(HEADS)
+    one, other = (run_model(model, study, np.arange(9), CPU, RuntimeConfig(num_workers=workers)) for workers in (0, 1))
+    assert not different(one, other, 0)
+
+
+def test_draws_differ_and_repeat(study, model_of):
+    model, rows = model_of(HEADS), np.arange(9)
+    first, again, other = (run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2))
+    assert not different(first, again, 0)
+    assert np.abs(first.target - other.target).max() > 1e-3
+
+
+def test_a_model_without_targets_gives_sample_vectors(study, model_of):
+    predicted = run_model(model_of(), study, np.arange(3), CPU, PLAIN)
+    assert predicted.target.shape == (3, 0)
+    assert predicted.probabilities == ()
+    assert predicted.samples.shape == (3, 16)

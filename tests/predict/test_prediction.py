@@ -1,0 +1,114 @@
+"""Predictions in own units, averaged over draws, written as a table and read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from aam.config import DataConfig, ModelConfig
+from aam.data.region import RegionProfile
+from aam.data.study import EVALUATION
+from aam.data.targets import Targets, TargetSpec
+from aam.device.options import RuntimeConfig
+from aam.evaluate.predictions import combined, joined
+from aam.model.heads import HeadConfig
+from aam.predict.network import run_model
+from aam.predict.prediction import predict_rows
+from aam.predict.saved_model import SavedModel
+from tests.evaluate.conftest import AGE, READS, SITE, different, table
+
+CPU, PLAIN = torch.device("cpu"), RuntimeConfig()
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    return study_of(**tiny())
+
+
+@pytest.fixture
+def saved(model_of, study) -> SavedModel:
+    return SavedModel(
+        network=model_of(HeadConfig(n_targets=2, n_classes=(3,))),
+        data=DataConfig(),
+        model=ModelConfig(),
+        heads=HeadConfig(n_targets=2, n_classes=(3,)),
+        depth=40,
+        seed=0,
+        targets=Targets((AGE, SITE, READS)),
+        profile=RegionProfile.fit(study.table.sequences),
+        notes={},
+    )
+
+
+def test_predictions_are_in_own_units(saved, study):
+    """Failure 1 of the predecessor: they stayed in transformed units and were not rarefied."""
+    predictions = predict_rows(saved, study, ["s4", "s0", "s7"], PLAIN, 1, "2")
+    expected = run_model(saved.network, study, np.array([4, 0, 7]), CPU, PLAIN, EVALUATION - 1)
+    assert predictions.sample_ids == ("s4", "s0", "s7")
+    assert predictions.specs == (AGE, SITE, READS)
+    np.testing.assert_allclose(predictions.values["age"], expected.target[:, 0] * 15 + 40)
+    np.testing.assert_allclose(predictions.values["reads"], np.expm1(expected.target[:, 1] * 0.5 + 2))
+    np.testing.assert_array_equal(predictions.probabilities["site"], expected.probabilities[0])
+    assert predictions.deviations == {}
+    assert (predictions.folds, predictions.notes) == (("2",) * 3, ("",) * 3)
+
+
+def test_passes_are_averaged_in_own_units(saved, study):
+    names = ["s4", "s0", "s7"]
+    predictions = predict_rows(saved, study, names, PLAIN, 3)
+    rarefactions = [run_model(saved.network, study, study.rows(names), CPU, PLAIN, -2 - each) for each in range(3)]
+    reads = np.expm1(np.stack([draw.target[:, 1] for draw in rarefactions]) * 0.5 + 2)
+    assert reads.std(axis=0).max() > 1e-3
+    np.testing.assert_allclose(predictions.values["reads"], reads.mean(axis=0))
+    np.testing.assert_allclose(predictions.deviations["reads"], reads.std(axis=0))
+    expected = np.mean([draw.probabilities[0] for draw in rarefactions], axis=0)
+    np.testing.assert_allclose(predictions.probabilities["site"], expected)
+    np.testing.assert_allclose(predictions.probabilities["site"].sum(axis=1), 1, atol=1e-6)
+    assert not different(predict_rows(saved, study, names, PLAIN, 3), predictions, 0)
+
+
+def test_rows_without_a_prediction_say_why():
+    full = table()
+    predictions = full.with_rows(["007", "shallow", "a"], {"shallow": "12 reads, fewer than 1000"})
+    assert predictions.sample_ids == ("007", "shallow", "a")
+    assert predictions.notes == ("", "12 reads, fewer than 1000", "")
+    assert predictions.folds == ("", "", "")
+    for column in ("values", "deviations", "probabilities"):
+        for name, values in getattr(full, column).items():
+            laid_out = getattr(predictions, column)[name]
+            np.testing.assert_array_equal(laid_out[[2, 0]], values)
+            assert np.isnan(laid_out[1]).all()
+
+
+def test_folds_are_joined_and_an_unseen_label_has_probability_0():
+    first = table(("a", "b"), folds=("0", "0"))
+    second = table(("c",), notes=("x",), folds=("1",), specs=(AGE, TargetSpec("site", "class", ("air", "gut", "skin"))))
+    predictions = joined([first, second])
+    assert predictions.sample_ids == ("a", "b", "c")
+    assert predictions.folds == ("0", "0", "1")
+    assert predictions.notes == ("", "", "x")
+    assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
+    np.testing.assert_array_equal(predictions.values["age"], np.r_[first.values["age"], second.values["age"]])
+    one, other = first.probabilities["site"], second.probabilities["site"]
+    np.testing.assert_array_equal(predictions.probabilities["site"][:2], np.c_[[0, 0], one])
+    np.testing.assert_array_equal(predictions.probabilities["site"][2], [other[0, 0], other[0, 1], 0, other[0, 2]])
+    assert not different(joined([first]), first, 0)
+
+
+def test_members_are_averaged_over_the_labels_of_all():
+    first = table()
+    other = table(specs=(AGE, replace(SITE, labels=("gut", "air", "skin"))))
+    predictions = combined([first, other])
+    assert predictions.specs[1].labels == ("air", "gut", "oral", "skin")
+    one, two = first.probabilities["site"], other.probabilities["site"]
+    expected = np.stack([two[:, 1], one[:, 0] + two[:, 0], one[:, 1], one[:, 2] + two[:, 2]], axis=1) / 2
+    np.testing.assert_allclose(predictions.probabilities["site"], expected)
+    assert combined([first]) is first
+    shifted = replace(first, values={"age": first.values["age"] + 4}, deviations={"age": 2 * first.deviations["age"]})
+    both = combined([first, shifted])
+    np.testing.assert_allclose(both.values["age"], first.values["age"] + 2)
+    np.testing.assert_allclose(both.derived["age.member-sd"], 2)
+    np.testing.assert_allclose(both.deviations["age"], np.sqrt(2.5) * first.deviations["age"])

@@ -1,0 +1,252 @@
+"""Options that contradict each other, are missing, or have no effect: refused together, before any work."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from aam.config import (
+    RESERVED,
+    CovariateConfig,
+    DataConfig,
+    FineTuneConfig,
+    ModelConfig,
+    PretrainConfig,
+    RegressorConfig,
+    TargetConfig,
+    TrainConfig,
+)
+from aam.config_commands import (
+    BenchConfig,
+    CompareConfig,
+    DoctorConfig,
+    EvaluateConfig,
+    PredictConfig,
+    RfBaselineConfig,
+    UnifracConfig,
+)
+from aam.device.checks import check, option_problems
+from aam.errors import InputError
+
+
+def problems_of(config) -> str:
+    with pytest.raises(InputError) as caught:
+        check(config)
+    return "\n".join(caught.value.problems)
+
+
+def test_options_that_contradict_each_other():
+    config = FineTuneConfig(
+        targets=TargetConfig(
+            metadata_column=("age",), quantiles=(0.9, 0.1), freeze_base=True,
+            target_transform="zscore-category", categorical_loss_weight_column="site",
+        ),
+        regressor=RegressorConfig((0,), bounded_targets=True, output_activation="relu"),
+        covariates=CovariateConfig(
+            ("age", "sex"), ("sex",), categorical_fusion="perceiver", cross_attn_heads=5,
+            conditional_output_scaling=("diet",),
+        ),
+        train=dataclasses.replace(FineTuneConfig().train, scheduler_eta_min=0.1),
+    )  # fmt: skip
+    problems = option_problems(config)
+    for option in (
+        "--quantiles is '0.9', '0.1'", "--bounded-targets and --output-activation",
+        "zscore-category has no one scale", "'age', 'sex', 'sex' names a column twice",
+        "--metadata-column 'age' is a covariate too", "--conditional-output-scaling names 'diet'",
+        "--embedding-dim 96 is not divisible by --cross-attn-heads 5",
+        "no --categorical-loss-weights", "--scheduler-eta-min is 0.1, expected at most --lr, 1e-05",
+        "and no column has the loss quantile",
+    ):  # fmt: skip
+        assert any(option in problem for problem in problems), option
+    assert problems[0] == "--regressor-hidden-dims is '0', expected 1 or more"
+    assert len(problems) == 11
+    (problem,) = option_problems(FineTuneConfig(covariates=CovariateConfig(categorical_fusion="gmu")))
+    assert problem == "--categorical-fusion is gmu, and no covariate is named"
+    lossy = TargetConfig(loss_config=("age=quantile",), quantiles=(0.1, 0.5, 0.9))
+    assert option_problems(FineTuneConfig(targets=lossy)) == []
+    assert option_problems(FineTuneConfig()) == []
+
+
+@pytest.mark.parametrize("levels", [(), (0.1, 0.9), (0.5, 0.5), (0.0, 0.5), (0.5, 1.0), (0.5, 0.2), (math.nan, 0.5)])
+def test_quantiles_that_are_none(levels):
+    (problem,) = option_problems(FineTuneConfig(targets=TargetConfig(loss_type="quantile", quantiles=levels)))
+    assert "expected two or more ascending numbers inside (0, 1), one of them 0.5" in problem
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (PretrainConfig(), ["--tables", "--output-dir"]),
+        (FineTuneConfig(), ["--table", "--metadata", "--metadata-column", "--output-dir"]),
+        (UnifracConfig(), ["--table", "--tree", "--output"]),
+        (PredictConfig(), ["--model", "--table", "--output"]),
+        (EvaluateConfig(), ["--metadata", "--output-dir"]),
+        (RfBaselineConfig(), ["--table", "--metadata", "--metadata-column", "--output"]),
+    ],
+)
+def test_every_required_option_is_named_at_once(config, names):
+    with pytest.raises(InputError) as caught:
+        check(config)
+    missing = [problem.partition(":")[0] for problem in caught.value.problems if "not given" in problem]
+    assert sorted(missing) == sorted(names)
+
+
+def test_compare_names_what_it_needs():
+    assert "aam compare ONE OTHER" in problems_of(CompareConfig())
+    assert "nowhere: no such file or folder" in problems_of(
+        CompareConfig(first=Path("nowhere"), second=Path("nowhere"))
+    )
+
+
+def test_files_to_read_must_exist_also_where_they_would_not_be_read(tmp_path):
+    (tmp_path / "table.tsv").write_text("x")
+    config = PredictConfig(
+        model=(tmp_path,), table=tmp_path / "table.tsv", output=tmp_path / "p.tsv", metadata=tmp_path / "nothere.tsv"
+    )
+    assert problems_of(config) == f"--metadata: {tmp_path}/nothere.tsv: no such file or folder"
+
+
+@pytest.mark.parametrize("config", [PredictConfig, RfBaselineConfig])
+def test_predictions_are_not_written_with_tabs_under_the_name_of_commas(config, tmp_path):
+    assert "p.csv, which ends in '.csv'; expected .tsv or .txt" in problems_of(config(output=tmp_path / "p.csv"))
+    assert "expected .tsv" not in problems_of(config(output=tmp_path / "p.tsv"))
+
+
+def test_an_output_that_exists_is_named_with_everything_else(tmp_path):
+    (tmp_path / "d.npy").write_text("mine")
+    message = problems_of(UnifracConfig(output=tmp_path / "d.npy", alpha=5.0))
+    assert "exists already" in message
+    assert "--alpha is 5.0, expected 0 to 1" in message
+    assert "--table: not given" in message
+    assert "ends in '.doc', expected .tsv, .qza" in problems_of(
+        UnifracConfig(output=tmp_path / "d.doc", unifrac_metric="faith_pd")
+    )
+
+
+def test_options_without_effect_are_refused():
+    targets = TargetConfig(metadata_column=("age",))
+    usual = FineTuneConfig().train
+
+    def message_of(**train: object) -> str:
+        return "\n".join(option_problems(FineTuneConfig(targets=targets, train=dataclasses.replace(usual, **train))))
+
+    assert "--count-penalty is 2.0, and nothing predicts counts; pass --count-prediction" in message_of(
+        count_penalty=2.0
+    )
+    assert message_of(count_penalty=0.0) == "", "a run.json of a run without --count-prediction holds 0"
+    for scheduler in ("cosine", "onecycle"):
+        expected = f"--warmup-steps is 5, and --scheduler {scheduler} has no warm-up"
+        assert expected in message_of(warmup_steps=5, scheduler=scheduler)
+    assert message_of(warmup_steps=5) == ""
+    predicted = FineTuneConfig(
+        targets=dataclasses.replace(targets, count_prediction=True), train=dataclasses.replace(usual, count_penalty=2.0)
+    )
+    assert option_problems(predicted) == []
+    pretrained = PretrainConfig(train=TrainConfig(count_penalty=2.0))
+    assert option_problems(pretrained) == []
+
+
+def test_pretraining_that_learns_nothing_is_refused():
+    masks = TrainConfig(nuc_penalty=0, count_penalty=0)
+    for trees, penalty, learns in (
+        ((), 1, False),
+        (("none",), 1, False),
+        ((__file__,), 0, False),
+        ((__file__,), 1, True),
+    ):
+        config = PretrainConfig(data=DataConfig(trees=trees), train=dataclasses.replace(masks, penalty=penalty))
+        assert any("nothing is learned" in problem for problem in option_problems(config)) != learns, (trees, penalty)
+    further = PretrainConfig(data=DataConfig(targets=("jaccard",)), train=masks)
+    assert option_problems(further) == []
+
+
+def test_studies_that_cannot_be_told_apart_are_refused():
+    table = Path(__file__)
+    data = DataConfig(tables=(table, table.parent / "." / table.name), study_names=("a", "\n"))
+    message = "\n".join(option_problems(PretrainConfig(data=data)))
+    assert f"--tables: '{table.resolve()}' is there twice; name each table once" in message
+    assert "--study-names: '\\n' cannot be read in a report" in message
+
+
+def test_class_weights_of_numbers_are_refused():
+    weighted = TargetConfig(class_weights=("balanced",))
+    (problem,) = weighted.class_weight_problems(0)
+    assert "--class-weights is balanced, and no column to predict has classes" in problem
+    assert weighted.class_weight_problems(1) == TargetConfig().class_weight_problems(0) == []
+
+
+def test_sizes_that_contradict_the_pretrained_encoder_are_refused():
+    pretrained = ModelConfig(embedding_dim=32, attention_heads=2)
+    asked = ModelConfig(embedding_dim=64, attention_heads=2, dropout=0.3, count_embedding=False)
+    problems = FineTuneConfig(model=asked).encoder_problems(pretrained, False)
+    assert [problem.split(" contradicts")[0] for problem in problems] == [
+        "--embedding-dim 64",
+        "--dropout 0.3",
+        "--no-count-embedding",
+    ]
+    assert "which has 32; leave it out" in problems[0]
+    for model in (ModelConfig(), pretrained):
+        assert FineTuneConfig(model=model).encoder_problems(pretrained, True) == []
+    on_tree = FineTuneConfig(data=DataConfig(reference_tree=Path("tree.nwk")))
+    assert on_tree.encoder_problems(pretrained, False) == []
+    (problem,) = on_tree.encoder_problems(pretrained, True)
+    assert problem.startswith("--reference-tree tree.nwk contradicts --pretrained-encoder")
+
+
+def test_splits_that_cannot_be_chosen_together():
+    data = DataConfig(cv="1", split_column="fold")
+    message = "\n".join(option_problems(PretrainConfig(data=data)))
+    for expected in (
+        "--cv is 1, expected 2 or more folds",
+        "--split-column and --cv all choose the split",
+        "--split-column and --test-fold need each other",
+        "--metadata: not given, but columns 'fold' are asked for",
+    ):
+        assert expected in message
+    files = RfBaselineConfig(train_samples=Path("a"), data=DataConfig(cv="fold"))
+    message = "\n".join(option_problems(files))
+    assert "--train-samples and --val-samples need each other" in message
+    assert "--train-samples divides the samples already" in message
+    assert "--model and --table, or --predictions" in "\n".join(option_problems(EvaluateConfig()))
+
+
+def test_a_cut_needs_a_length():
+    for config in (FineTuneConfig(data=DataConfig(trim=True)), PretrainConfig(data=DataConfig(trim=True))):
+        (problem,) = option_problems(config)
+        assert problem.startswith("--trim: cuts ASVs to --max-bp, which is not given")
+        assert option_problems(dataclasses.replace(config, model=ModelConfig(max_bp=100))) == []
+
+
+def test_options_of_parts_of_a_matrix_contradict_others(tmp_path):
+    table = Path(__file__)
+    merged = UnifracConfig(merge=(table,), table=table, tree=table, output=tmp_path / "m.h5")
+    assert problems_of(merged) == "--merge joins what was computed already; leave out --table and --tree"
+    check(UnifracConfig(merge=(table,), output=tmp_path / "m.h5"))
+    part = UnifracConfig(table=table, tree=table, stripe="1/2", output=tmp_path / "part.tsv")
+    assert "ends in '.tsv', expected .h5" in problems_of(part)
+
+
+def test_sizes_and_ranges():
+    message = problems_of(BenchConfig(repeats=0, tree=Path("tree.nwk")))
+    assert "--repeats is 0" in message
+    assert "--tree is tree.nwk but --table is not given" in message
+    assert "--embedding-dim 10 is not divisible by --attention-heads 4" in problems_of(DoctorConfig(embedding_dim=10))
+    message = problems_of(DoctorConfig(embedding_dim=0, threads=-1))
+    assert "--embedding-dim is 0, expected 1 or more" in message
+    assert "--threads is -1, expected 1 or more" in message
+
+
+def test_no_target_is_called_as_a_column_of_predictions():
+    """`subset` was refused by nobody until the end of training, where two columns would have had that name."""
+    for name in RESERVED:
+        problems = option_problems(FineTuneConfig(targets=TargetConfig(metadata_column=(name,))))
+        assert any(f"--metadata-column: '{name}' cannot be told" in problem for problem in problems), name
+
+
+def test_a_target_is_no_covariate_of_its_own():
+    by = TargetConfig(metadata_column=("ph", "site"), target_transform="zscore-category", normalize_by="site")
+    (problem,) = option_problems(FineTuneConfig(targets=by))
+    assert problem.startswith("--metadata-column 'site' is a covariate too")
