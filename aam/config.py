@@ -645,6 +645,7 @@ class FineTuneConfig:
         data, targets, covariates, train = self.data, self.targets, self.covariates, self.train
         bounded = self.regressor.bounded_targets or self.regressor.output_activation != "none"
         predicted_too = shown({*covariates.columns, targets.normalize_by} & set(targets.metadata_column))
+        dividing = shown({data.group_column, data.split_column, data.cv} & set(targets.metadata_column))
         attends = len(covariates.columns) > 0 and covariates.categorical_fusion in ("cross-attention", "perceiver")
         rules = {
             "--target-transform zscore-category has no one scale for --bounded-targets and --output-activation": (
@@ -652,6 +653,9 @@ class FineTuneConfig:
             ),
             f"--metadata-column {predicted_too} is a covariate too; a model that reads its target learns nothing": (
                 predicted_too != ""
+            ),
+            f"--metadata-column {dividing} divides the samples too; a subset would hold none of its other values": (
+                dividing != ""
             ),
             "--ensemble needs --cv, whose folds are its members; other models: aam predict --model A B": (
                 targets.ensemble and data.cv is None

@@ -41,7 +41,7 @@ def read_config(path: Path, default: Config) -> Config:
     sections, problems, where = read_toml(path), Problems(), str(path)
     if isinstance(default, PretrainConfig):
         sections = _with_studies(sections, where, problems)
-    sections, left_out = _without_removed(sections)
+    sections, left_out = without_removed(sections)
     try:
         config = from_dict(default, sections, where)
     except InputError as error:
@@ -55,7 +55,7 @@ def read_config(path: Path, default: Config) -> Config:
     return config
 
 
-def _without_removed(sections: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def without_removed(sections: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return sections of options without those of earlier versions, and the names of the latter."""
     kept, removed = dict(sections), []
     for section, options in sections.items():

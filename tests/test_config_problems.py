@@ -250,3 +250,10 @@ def test_a_target_is_no_covariate_of_its_own():
     by = TargetConfig(metadata_column=("ph", "site"), target_transform="zscore-category", normalize_by="site")
     (problem,) = option_problems(FineTuneConfig(targets=by))
     assert problem.startswith("--metadata-column 'site' is a covariate too")
+
+
+@pytest.mark.parametrize("option", ["group_column", "split_column", "cv"])
+def test_a_target_does_not_divide_the_samples(option):
+    targets = TargetConfig(metadata_column=("ph", "site"))
+    problems = option_problems(FineTuneConfig(data=DataConfig(**{option: "site"}), targets=targets))
+    assert any(problem.startswith("--metadata-column 'site' divides the samples too") for problem in problems)

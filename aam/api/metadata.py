@@ -41,8 +41,9 @@ def named_in_messages(path: Path, name: str) -> Iterator[None]:
 
 
 def is_numeric(values: Sequence[Any]) -> bool:
-    """Return whether all values are numbers, truth values aside."""
-    return np.asarray(values).dtype.kind in "iuf"
+    """Return whether all values that are not missing are numbers, truth values aside."""
+    present = [value for value in np.asarray(values).tolist() if not is_missing_value(value)]
+    return np.asarray(present).dtype.kind in "iuf" and len(present) > 0
 
 
 def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from aam.commands.apply import load_table, prepare_models
 from aam.config_commands import ExplainConfig
-from aam.data.splits import read_split
-from aam.data.study import Study
+from aam.data.splits import Split, read_split
+from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
 from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.explain.asvs import Asvs, make_asvs
-from aam.explain.effects import TargetEffects, joined_effects
-from aam.explain.explain import explain_samples
+from aam.explain.effects import explain_samples
 from aam.explain.figures import write_figures
 from aam.explain.files import folder_names, write_explanation
 from aam.explain.page import explanation_html, importances_html
 from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of
+from aam.explain.variants import Floats
 from aam.files.atomic import write_text
-from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import pruned_tree
-from aam.io.phylogeny import Ints, Phylogeny
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import files_read, given, to_dict
 from aam.predict.blend import specs_in_order
@@ -40,38 +39,29 @@ from aam.report.report_html import IMPORTANCES, with_importances
 
 log = logging.getLogger("aam")
 
-# Options that name a file.
-FILES = ("table", "sequences", "metadata", "taxonomy", "tree", "split")
+Read = TypeVar("Read")
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What beside models and table is read; nothing where it is not given."""
-
-    metadata: Metadata | None
-    taxonomy: Taxonomy | None
-    test_samples: frozenset[str] | None
-
-
-def _read_inputs(config: ExplainConfig) -> _Inputs:
-    """Return metadata, taxonomy and split; problems of all come in one message."""
+def _read_inputs(config: ExplainConfig) -> tuple[Metadata | None, Taxonomy | None, Split | None]:
+    """Return what beside models and table is read, where it is asked for; problems of all come in one message."""
     problems = Problems()
 
-    def read(reader: Any, path: Path | None) -> Any:
+    def read(reader: Callable[[Path], Read], path: Path | None) -> Read | None:
         try:
             return None if path is None else reader(path)
         except InputError as error:
             problems.extend(error)
             return None
 
-    metadata: Metadata | None = read(partial(read_metadata, decimal=config.decimal), config.metadata)
-    if metadata is not None and config.group_column is not None and config.group_column not in metadata.columns:
-        problems.add(f"--group-column: {metadata.source}: no column {config.group_column!r}")
-    if config.metadata is None and config.group_column is not None:
-        problems.add(f"--group-column is {config.group_column}, and --metadata, which holds it, is not given")
+    metadata = read(partial(read_metadata, decimal=config.decimal), config.metadata)
+    column = config.group_column
+    if metadata is not None and column is not None and column not in metadata.columns:
+        problems.add(f"--group-column: {metadata.source}: no column {column!r}")
+    if config.metadata is None and column is not None:
+        problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
     taxonomy, split = read(read_taxonomy, config.taxonomy), read(read_split, config.split)
     problems.raise_if_any()
-    return _Inputs(metadata, taxonomy, None if split is None else frozenset(split.ids("test")))
+    return metadata, taxonomy, split
 
 
 def _report_of_run(models: Sequence[Path]) -> Path:
@@ -100,20 +90,21 @@ def _model_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def _candidates(config: ExplainConfig, study: Study, inputs: _Inputs) -> list[str]:
-    """Return the samples that may be explained: of the test subset and with a row of metadata, where those are given.
+def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | None) -> list[str]:
+    """Return the samples that may be explained: of the test subset and with a row of metadata, where those are known.
 
     Raises
     ------
     InputError
         There is none.
     """
-    ids, metadata = study.table.sample_ids, inputs.metadata
-    tested = [name for name in ids if inputs.test_samples is None or name in inputs.test_samples]
+    tested = list(ids) if split is None else [name for name in ids if name in split.ids("test")]
     if not tested:
-        raise InputError(f"--split: {config.split}: none of its test samples is in the table at this depth")
-    described = [name for name in tested if metadata is None or name in metadata]
-    if metadata is not None and not described:
+        raise InputError("--split: none of its test samples is in the table at this depth")
+    if metadata is None:
+        return tested
+    described = [name for name in tested if name in metadata]
+    if not described:
         raise InputError(f"{metadata.source}: no row for any sample of the table, such as {shown(tested, 3)}")
     if len(described) < len(tested):
         log.warning("%d of %d samples have no metadata and are left out", len(tested) - len(described), len(tested))
@@ -128,66 +119,28 @@ def _samples_of_models(models: Sequence[SavedModel], candidates: Sequence[str]) 
     return [list(candidates) for _ in models], TRAINING
 
 
-def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> npt.NDArray[np.float64]:
+def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> Floats:
     """Return the target of samples in own units or as index of a class, NaN where the metadata do not say."""
-    described_ids = [name for name in ids if metadata is not None and name in metadata]
     if metadata is None or spec.name not in metadata.columns:
         return np.full(len(ids), math.nan)
     if spec.kind == "numeric":
-        values = dict(zip(described_ids, metadata.numbers(spec.name, described_ids).tolist(), strict=True))
-    else:
-        index = {label: float(place) for place, label in enumerate(spec.labels)}
-        values = {
-            name: index.get(value or "", math.nan)
-            for name, value in zip(described_ids, metadata.values(spec.name, described_ids), strict=True)
-        }
-    return np.array([values.get(name, math.nan) for name in ids])
+        return metadata.numbers(spec.name, ids)
+    index = {label: float(place) for place, label in enumerate(spec.labels)}
+    return np.array([index.get(label or "", math.nan) for label in metadata.values(spec.name, ids)])
 
 
-def _groups(
-    config: ExplainConfig, models: Sequence[SavedModel], metadata: Metadata | None, ids: Sequence[str]
-) -> tuple[npt.NDArray[np.object_] | None, str]:
-    """Return the group of each sample (itself where it has none) and the column; none without groups."""
-    column = config.group_column or models[0].data.group_column
+def _groups(column: str | None, metadata: Metadata | None, ids: Sequence[str]) -> npt.NDArray[np.object_] | None:
+    """Return the group of each sample, itself where it has none; nothing without groups."""
     if metadata is None or column is None or column not in metadata.columns:
-        return None, ""
-    group = {name: metadata.values(column, [name])[0] for name in ids if name in metadata}
-    return np.array([f"sample {name}" if group.get(name) is None else str(group[name]) for name in ids], object), column
-
-
-def _all_effects(
-    config: ExplainConfig, models: Sequence[SavedModel], study: Study, inputs: _Inputs, samples: Sequence[Sequence[str]]
-) -> list[TargetEffects]:
-    """Return the effects on each target in all samples, each by the models that explain it."""
-    ids = sorted({name for some in samples for name in some}, key=study.table.sample_ids.index)
-    parts: list[list[TargetEffects]] = []
-    for number, (saved, some) in enumerate(zip(models, samples, strict=True), start=1):
-        if not some:
-            continue
-        specs = specs_in_order(saved.targets)
-        truth = [_truth(spec, inputs.metadata, some) for spec in specs]
-        effects = explain_samples(saved, study, some, truth, config.runtime, config.prediction_passes)
-        parts = parts or [[] for _ in effects]
-        for of_target, target_effects in zip(parts, effects, strict=True):
-            of_target += target_effects
-        log.info("model %d of %d: %d samples explained", number, len(models), len(some))
-    return [joined_effects(part, ids, _truth(part[0].spec, inputs.metadata, ids)) for part in parts]
-
-
-def _tree(config: ExplainConfig, study: Study) -> tuple[Phylogeny, Ints] | None:
-    if config.tree is None:
         return None
-    sequences = () if config.sequences is None else study.table.sequences
-    return pruned_tree(config.tree, study.table.feature_ids, "drop", False, sequences)
+    values = zip(ids, metadata.values(column, ids), strict=True)
+    return np.array([f"sample {name}" if value is None else value for name, value in values], object)
 
 
 def _notes(
-    models: Sequence[SavedModel], candidates: Sequence[str], explained: int, subset: str, inputs: _Inputs
+    models: Sequence[SavedModel], candidates: Sequence[str], explained: int, subset: str, has_metadata: bool
 ) -> list[str]:
     """Return what a reader must know of the samples."""
-    seen_unlabelled = {name for saved in models for name in saved.notes["seen_samples"]} - {
-        name for saved in models for name in samples_with_labels(saved)
-    }
     notes = []
     if subset == TRAINING:
         notes.append(
@@ -199,9 +152,10 @@ def _notes(
             f"{len(candidates) - explained} samples are left out, because every model has learned from them; the run "
             "of a cross-validation (--cv) explains all."
         )
-    if seen_unlabelled & set(candidates):
+    labelled = set().union(*map(samples_with_labels, models))
+    if set(candidates) & {name for saved in models for name in saved.notes["seen_samples"]} - labelled:
         notes.append("Pretraining saw some of these samples, though not their labels.")
-    if inputs.metadata is None:
+    if not has_metadata:
         notes.append("Without --metadata nothing is known of the truth: effects are given, and no importance.")
     return notes
 
@@ -237,31 +191,36 @@ def explain_model(config: ExplainConfig) -> None:
 
 
 def explained(config: ExplainConfig, models: Sequence[SavedModel] = ()) -> Explained:
-    """Return what drives the predictions of models, which are loaded unless they are given.
+    """Return what drives the predictions of models, which are loaded unless they are passed.
 
     Raises
     ------
     InputError
         Bad inputs, or models that predict nothing.
     """
-    inputs = _read_inputs(config)
+    metadata, taxonomy, split = _read_inputs(config)
     models = models or prepare_models(config.model, config.runtime)
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing to explain; fine-tune it with `aam train`")
     study, warnings = load_table(models, config)
-    study = replace(study, metadata=inputs.metadata)
-    asvs = _named_asvs(study, inputs.taxonomy)
-    tree = _tree(config, study)
-    candidates = _candidates(config, study, inputs)
+    table, study = study.table, replace(study, metadata=metadata)
+    asvs, tree = _named_asvs(table, taxonomy), None
+    if config.tree is not None:
+        sequences = () if config.sequences is None else table.sequences
+        tree = pruned_tree(config.tree, table.feature_ids, "drop", False, sequences)
+    candidates = _candidates(table.sample_ids, metadata, split)
     samples, subset = _samples_of_models(models, candidates)
-    effects = _all_effects(config, models, study, inputs, samples)
-    ids = effects[0].sample_ids
-    groups, column = _groups(config, models, inputs.metadata, ids)
-    notes = [*warnings, *_notes(models, candidates, len(ids), subset, inputs)]
+    asked = {name for some in samples for name in some}
+    ids = [name for name in table.sample_ids if name in asked]
+    notes = [*warnings, *_notes(models, candidates, len(ids), subset, metadata is not None)]
     for note in notes:
         log.warning("note: %s", note)
-    seed = config.runtime.seed
-    of_targets = [explanation_of(of_target, asvs, tree, groups, column, subset, seed) for of_target in effects]
+    truth = [_truth(spec, metadata, ids) for spec in specs_in_order(models[0].targets)]
+    effects = explain_samples(models, study, samples, ids, truth, config.runtime, config.prediction_passes)
+    column = config.group_column or models[0].data.group_column
+    groups = _groups(column, metadata, ids)
+    of_groups = (groups, "" if column is None or groups is None else column)
+    of_targets = [explanation_of(one, asvs, tree, *of_groups, subset, config.runtime.seed) for one in effects]
     return Explained(tuple(of_targets), config, tuple(notes))
 
 
@@ -273,17 +232,15 @@ def explanation_folder(folder: Path, config: ExplainConfig) -> OutputFolder:
 def _outputs(folders: Sequence[str]) -> list[str]:
     """Return the names of what an explanation writes, with a folder for each target."""
     tables = [f"{name}.tsv" for name in ("features", "taxa", "clades", "samples", "effects")]
-    names = (*tables, "importance.qza", *FIGURES)
+    names = (*tables, "importance.qza", "figures/*.svg", "figures/*.png")
     return [RUN, "explain.html", *MEMORY, *(f"{folder}/{name}" for folder in folders for name in names)]
 
 
 def write_explained(output: OutputFolder, result: Explained) -> None:
     """Write tables, an artifact, figures and a page of each target to a new folder."""
     config, explanations, notes = result.config, result.explanations, list(result.notes)
-    ids = explanations[0].effects.sample_ids
-    files = {name: path for name in FILES if isinstance(path := getattr(config, name), Path)}
-    models_by_name = {f"model {number}": path for number, path in enumerate(config.model, start=1)}
-    about = describe("explain", to_dict(config), {**files, **models_by_name}, {"samples": len(ids), "notes": notes})
+    samples = len(explanations[0].effects.sample_ids)
+    about = describe("explain", to_dict(config), files_read(config), {"samples": samples, "notes": notes})
     names = folder_names([one.effects.spec.name for one in explanations])
     with replace(output, outputs=_outputs(names)).replaced(about) as new:
         for name, explanation in zip(names, explanations, strict=True):
@@ -292,12 +249,11 @@ def write_explained(output: OutputFolder, result: Explained) -> None:
             for line in _summary(explanation):
                 log.info("%s", line)
         write_text(new / "explain.html", explanation_html(explanations, notes, config.top))
-    log.info("%s: %d samples explained", output.folder, len(ids))
+    log.info("%s: %d samples explained", output.folder, samples)
 
 
-def _named_asvs(study: Study, taxonomy: Taxonomy | None) -> Asvs:
-    """Return the names of the ASVs of a table, with their lineages where a taxonomy is given."""
-    table = study.table
+def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
+    """Return the names of the ASVs of a table, with their lineages where there is a taxonomy."""
     lineages = None if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
     if lineages is not None and not all(lineages):
         log.warning("%d of %d ASVs have no taxon", sum(not lineage for lineage in lineages), len(lineages))

@@ -19,7 +19,7 @@ from aam.engine.run import check_same, describe, output_folder, read_record
 from aam.errors import InputError, RunError, import_extra
 from aam.evaluate.numbers import number
 from aam.files.atomic import remove, seen_from_here, write_text
-from aam.files.output_folder import FIGURES, LIST, RUN, share_folder
+from aam.files.output_folder import LIST, RUN, share_folder
 from aam.options import given, to_dict, to_toml
 from aam.report.search import SearchResult, TrialResult, write_search
 from aam.training.inputs import Prepared, check_targets, load_inputs
@@ -32,7 +32,7 @@ STORAGE, BEST, TRIALS, SPLIT = "trials.db", "best.toml", "trials", "split.tsv"
 
 OUTPUTS = [
     RUN, BEST, SPLIT, STORAGE, f"{STORAGE}-*", f"{TRIALS}/*/**", "trials.tsv", "importance.tsv", "tune.html",
-    *FIGURES,
+    "figures/*.svg", "figures/*.png",
 ]  # fmt: skip
 
 # Options that choose the split, which the file of the split replaces.

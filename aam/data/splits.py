@@ -472,6 +472,11 @@ def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]
     if isinstance(data, DataConfig) and data.hold_out_study:
         return (_studies_held_out(study, data, seed),)
     splits = split_samples(study.metadata, data, study.selection.aligned or ids, seed)
+    if data.split is not None and (absent := sorted({*splits[0].sample_ids}.difference(study.selection.of_file))):
+        log.warning(
+            "warning: %s: %d of %d samples are not in the table: %s",
+            data.split, len(absent), len(splits[0].sample_ids), shown(absent),
+        )  # fmt: skip
     if data.test_size is None and data.cv is None and data.split_column is None and data.split is None:
         tested = len(splits[0].ids("test"))
         says = f"{tested} samples are held out as the test subset" if tested else "no sample is held out for a test"

@@ -21,7 +21,7 @@ from aam.data.placement import Placement, ReferenceTree
 from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth, dropped_by_class
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile
-from aam.data.splits import split_samples
+from aam.data.splits import fold_column, split_samples
 from aam.data.table import SampleTable, check_length, deep_enough, make_table, read_table, select_samples, trim
 from aam.data.targets import Covariates, Labels
 from aam.data.tokens import encode
@@ -67,6 +67,10 @@ class Inputs:
     trees: tuple[Phylogeny | None, ...] = (None,)
     matrix: DistanceMatrix | None = None
     metadata: Metadata | None = None
+
+
+# Of more pairs of values that are probably one, a warning gives the number.
+MOST_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -351,7 +355,7 @@ def make_study(
         metadata.require([*columns.required, *columns.optional])
         aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns.required, config.missing))
     classes = _classes(metadata, columns, aligned.sample_ids)
-    _warn_of_values(metadata, columns.targets, classes, config.group_column)
+    _warn_of_values(metadata, columns.targets, classes, config.group_column, fold_column(config))
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -414,19 +418,26 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
 
 
 def _warn_of_values(
-    metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None
+    metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None, fold: str | None
 ) -> None:
-    """Warn of values that are probably meant to be one, and of targets `columns` that are 0 and 1 but no `classes`."""
+    """Warn of values that are probably meant to be one, and of targets `columns` of two numbers that are no `classes`.
+
+    Values may be classes, groups or folds, each of the column of that name.
+    """
     if metadata is None:
         return
-    for name in dict.fromkeys([*classes, *([] if group is None else [group])]):
-        for values in metadata.spellings(name):
-            what = "groups; if they are one, it is in several subsets and leaks" if name == group else "classes"
-            log.warning("warning: %s: %s in %r are different %s", metadata.source, shown(values), name, what)
+    for name in dict.fromkeys([*classes, *filter(None, (group, fold))]):
+        if pairs := [shown(values) for values in metadata.spellings(name)]:
+            leak = "if they are one, it is in several subsets and leaks"
+            what = f"groups; {leak}" if name == group else f"folds; {leak}" if name == fold else "classes"
+            more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
+            listed = " and ".join(pairs[:MOST_PAIRS])
+            log.warning("warning: %s: %s%s in %r are different %s", metadata.source, listed, more, name, what)
     for name in columns:
-        numbers = {float(cell) for cell in metadata.columns[name] if is_number(cell)}
-        if name not in classes and numbers == {0.0, 1.0}:
-            log.warning("warning: %r holds 0 and 1 only and is predicted as a number; --classifier makes classes", name)
+        numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
+        if name not in classes and len(numbers) == 2:
+            two = " and ".join(f"{value:g}" for value in numbers)
+            log.warning("warning: %r holds %s only and is predicted as a number; --classifier makes classes", name, two)
 
 
 def _classes(metadata: Metadata | None, columns: MetadataColumns, ids: Sequence[str]) -> dict[str, ClassLabels]:

@@ -59,11 +59,11 @@ class Conformal:
     ) -> Conformal | None:
         """Fit residuals of samples held out of training and early stopping; none below `least` groups.
 
-        Each group counts alike, however many samples it has (Lee, Barber and Willett 2023). Scales are mean
-        absolute residuals in so many quantiles of the prediction (Lei et al. 2018, section 5.2). The quantile is the
-        smallest that would have held `LEVEL` of the samples of each group had it been left out of the fit, scales
-        included: the finite-sample correction. For groups of one sample and one scale it is the rank
-        ceil((G + 1) LEVEL) of split conformal prediction, or the next.
+        Each group counts alike, however many samples it has (Lee, Barber and Willett 2023, whose quantile is that of
+        LEVEL (G + 1) / G for G groups). Scales are mean absolute residuals in so many quantiles of the prediction (Lei
+        et al. 2018, section 5.2). Residuals count in units of scales that were fitted without their group, as those
+        of new groups do. For groups of one sample and one scale the quantile is the rank ceil((G + 1) LEVEL) of split
+        conformal prediction.
         """
         units, group = np.unique(predictions.resampling_units, return_inverse=True)
         if len(units) < least:
@@ -71,14 +71,13 @@ class Conformal:
         residual = np.abs(predictions.truth - predictions.predicted)
         weight = (1 / np.bincount(group))[group] / len(units)
         for knots in dict.fromkeys((scales, 1)):
-            share, held = _share_needed(predictions.predicted, residual, group, weight, knots)
-            fitted = _with_scales(predictions.predicted, residual, weight, knots)
-            score = residual / fitted.half_width(predictions.predicted)
+            score = _left_out_scores(predictions.predicted, residual, group, weight, knots)
             order = np.argsort(score, kind="stable")
-            place = int(np.searchsorted(np.cumsum(weight[order]), share - ROUNDING))
-            # Few groups may need more than the largest residual; one scale for all needs less.
+            place = int(np.searchsorted(np.cumsum(weight[order]), LEVEL * (1 + 1 / len(units)) - ROUNDING))
             if place < len(order):
+                fitted = _with_scales(predictions.predicted, residual, weight, knots)
                 quantile = float(score[order[place]])
+                held = float(weight[score <= quantile].sum())
                 return replace(fitted, quantile=quantile, groups=len(units), held=held, bounds=bounds)
         return None
 
@@ -101,7 +100,12 @@ class Conformal:
 
 
 def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -> Conformal:
-    """Return the scales of residuals in `count` weighted quantiles of the prediction, and 1 for the quantile."""
+    """Return the scales of residuals in `count` weighted quantiles of the prediction, and 1 for the quantile.
+
+    One scale is 1 whatever the residuals are.
+    """
+    if count == 1:
+        return Conformal((0.0,), (1.0,), 1.0, len(residual), 1)
     order = np.argsort(predicted, kind="stable")
     running = np.cumsum(weight[order]) / weight.sum()
     part = np.minimum((count * (running - ROUNDING)).astype(np.int64), count - 1)
@@ -114,23 +118,14 @@ def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -
     return Conformal(tuple(knots.tolist()), tuple(scales.tolist()), 1.0, len(residual), len(number))
 
 
-def _share_needed(predicted: Array, residual: Array, group: Array, weight: Array, count: int) -> tuple[float, float]:
-    """Return which share of the residuals the quantile must hold, and what share of the left-out groups it held.
+def _left_out_scores(predicted: Array, residual: Array, group: Array, weight: Array, count: int) -> Array:
+    """Return the residuals in units of `count` scales that were fitted without their group, [N].
 
-    The share is that among the other groups which holds `LEVEL` of each group, left out, on average. Of more than
-    `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
+    Of more than `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
     """
-    needed, part = np.empty(len(residual)), group % LEFT_OUT_PARTS
+    scores, part = np.empty(len(residual)), group % LEFT_OUT_PARTS
     for left_out in np.unique(part):
         inside = part == left_out
-        others = ~inside
-        fitted = _with_scales(predicted[others], residual[others], weight[others], count)
-        score = residual / fitted.half_width(predicted)
-        order = np.argsort(score[others], kind="stable")
-        running = np.cumsum(weight[others][order]) / weight[others].sum()
-        place = np.searchsorted(score[others][order], score[inside])
-        needed[inside] = np.append(running, math.inf)[place]
-    order = np.argsort(needed, kind="stable")
-    held = np.cumsum(weight[order])
-    share = float(needed[order[np.searchsorted(held, LEVEL - ROUNDING)]])
-    return share, float(weight[needed <= share].sum())
+        fitted = _with_scales(predicted[~inside], residual[~inside], weight[~inside], count)
+        scores[inside] = residual[inside] / fitted.half_width(predicted[inside])
+    return scores

@@ -13,9 +13,10 @@ import numpy as np
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.numbers import number
 from aam.explain.asvs import HIGHER, LONGEST_LABEL, LOWER, raised
-from aam.explain.effects import Floats, Matrix
+from aam.explain.effects import Matrix
 from aam.explain.importance import Ints
 from aam.explain.results import Explanation
+from aam.explain.variants import Floats
 from aam.io.phylogeny import prune
 from aam.io.taxonomy import display_name
 from aam.report.charts import LIGHT, SOFT, WIDTH, Chart, Figure, IntervalRow, data, interval_chart, levels, listed

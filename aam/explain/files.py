@@ -65,9 +65,9 @@ def _table(names: dict[str, object], effects: TargetEffects, importance: Importa
     if len(outputs) > 1:
         for label, values in zip(outputs, importance.effect, strict=True):
             columns[f"effect={label}"] = [values[place].value for _, place in places]
-    columns |= {f"importance.{name}": values[order] for name, values in importance.by_member.items()}
+    columns |= {f"importance.{name}": values[order] for name, values in importance.by_learner.items()}
     if len(outputs) == 1:
-        columns |= {f"effect.{name}": importance.member_effects[name][0, order] for name in importance.by_member}
+        columns |= {f"effect.{name}": importance.learner_effects[name][0, order] for name in importance.by_learner}
     return pd.DataFrame(columns)
 
 

@@ -51,7 +51,7 @@ def opening(explanation: Explanation) -> str:
 def asv_table(explanation: Explanation, top: int) -> Table:
     """Return the most important ASVs."""
     importance, asvs = explanation.importance, explanation.asvs
-    members = list(importance.by_member)
+    members = list(importance.by_learner)
     header = (
         "ASV", "taxon", "samples", "importance", "q", "raises", "mean effect", "by presence", "by reads",
         *(f"importance to {name} alone" for name in members),
@@ -69,7 +69,7 @@ def asv_table(explanation: Explanation, top: int) -> Table:
             with_limits(importance.effect[output][column]),
             number(float(importance.presence[output, column])),
             number(float(importance.abundance[output, column])),
-            *(number(float(importance.by_member[name][column])) for name in members),
+            *(number(float(importance.by_learner[name][column])) for name in members),
         ))  # fmt: skip
     return Table("The most important ASVs", header, tuple(rows))
 
@@ -103,11 +103,11 @@ def member_table(explanation: Explanation) -> list[Table]:
     """Return how far each member orders ASVs as the whole model does."""
     importance, whole = explanation.importance, explanation.importance.value
     used = np.flatnonzero(np.isfinite(whole) & (importance.groups >= LEAST_GROUPS))
-    if len(used) < 3 or len(importance.by_member) < 2:
+    if len(used) < 3 or len(importance.by_learner) < 2:
         return []
     ranks = np.argsort(np.argsort(whole[used]))
     rows = []
-    for name, values in importance.by_member.items():
+    for name, values in importance.by_learner.items():
         member_ranks = np.argsort(np.argsort(values[used]))
         rows.append((name, number(float(np.corrcoef(ranks, member_ranks)[0, 1]))))
     title = f"Rank correlation of importances with those of the whole model, {len(used)} ASVs"

@@ -13,7 +13,7 @@ from aam.evaluate.bootstrap import FEW_GROUPS, LEAST_GROUPS
 from aam.explain.asvs import Asvs, raised
 from aam.explain.effects import TargetEffects
 from aam.explain.importance import FALSE_DISCOVERIES, Importance, importance_of
-from aam.explain.sets import AsvSet, clades, summed, taxa
+from aam.explain.sets import AsvSet, clades, membership, taxa
 from aam.io.phylogeny import Ints, Phylogeny
 
 # What the samples of an explanation were to its models.
@@ -109,7 +109,8 @@ def explanation_of(
     def of_sets(sets: Sequence[AsvSet]) -> SetsExplained | None:
         if not sets:
             return None
-        sums, kinds = summed(effects, sets), [one.kind for one in sets]
+        sums = effects.summed(membership(sets, effects.carriers.shape[1]))
+        kinds = [one.kind for one in sets]
         return SetsExplained(tuple(sets), sums, importance_of(sums, groups, seed, kinds, tested))
 
     has_truth = np.isfinite(effects.truth)

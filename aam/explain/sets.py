@@ -1,15 +1,15 @@
-"""Sets of ASVs, taxa at each rank and clades of a tree, and the effects of a set as sums of those of its ASVs."""
+"""Sets of ASVs: taxa at each rank, and clades of a tree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.explain.effects import Matrix, TargetEffects
+from aam.explain.effects import Matrix
 from aam.io.phylogeny import Phylogeny
 from aam.io.taxonomy import Lineage, rank_name
 
@@ -98,24 +98,3 @@ def membership(sets: Sequence[AsvSet], asvs: int) -> Matrix:
     column = np.concatenate([np.zeros(0, np.int64), *(np.array(one.columns, np.int64) for one in sets)])
     place = np.repeat(np.arange(len(sets)), sizes)
     return sparse.csr_matrix((np.ones(len(column)), (column, place)), shape=(asvs, len(sets)))
-
-
-def summed(effects: TargetEffects, sets: Sequence[AsvSet]) -> TargetEffects:
-    """Return the effects of sets of ASVs: the sums of those of their ASVs, in each sample.
-
-    A sample carries a set where it carries one of its ASVs.
-    """
-    of_set = membership(sets, effects.carriers.shape[1])
-
-    def sums(matrices: Sequence[Matrix]) -> tuple[Matrix, ...]:
-        return tuple((matrix @ of_set).tocsr() for matrix in matrices)
-
-    return replace(
-        effects,
-        effects=sums(effects.effects),
-        abundance=sums(effects.abundance),
-        losses={name: (matrix @ of_set).tocsr() for name, matrix in effects.losses.items()},
-        members={name: sums(matrices) for name, matrices in effects.members.items()},
-        carriers=(effects.carriers @ of_set).tocsr().minimum(1.0),
-        attention=None if effects.attention is None else (effects.attention @ of_set).tocsr(),
-    )

@@ -40,8 +40,8 @@ LIST = "outputs"
 # What ``--memory-profile`` adds.
 MEMORY = ("memory.json", "memory.png", "memory.pickle")
 
-# Figures of a report, in a folder for each target, or directly below.
-FIGURES = tuple(f"{folder}*.{form}" for folder in ("figures/", "figures/[0-9]*-*/") for form in ("svg", "png"))
+# The figures of a report, and of each of its targets.
+FIGURES = tuple(f"figures/{name}.{kind}" for name in ("*", "[0-9]*-*/*") for kind in ("svg", "png"))
 
 LOCK = ".lock"
 

@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 
+# A blank, or what is written for one, and zeros before a whole number inside a name.
+SEPARATOR = re.compile(r"[\s_-]+")
+PADDING = re.compile(r"(?<![\d.,])0+(?=\d)")
+
 log = logging.getLogger(__name__)
 
 
@@ -66,6 +71,12 @@ def is_number(value: str) -> bool:
 def _with_point(value: str) -> str:
     """Return a number with a decimal comma as one with a point; other text as it is."""
     return value.replace(",", ".") if DECIMAL_COMMA.fullmatch(value) else value
+
+
+def _folded(value: str) -> str:
+    """Return text as it is compared: composed, in lower case, without padding zeros, one blank for a separator."""
+    text = unicodedata.normalize("NFKC", value).casefold().replace("\u200b", "")
+    return PADDING.sub("", SEPARATOR.sub(" ", text)).strip()
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ class Metadata:
             elif comma := self._decimal_comma(name):
                 problems.add(
                     f"{self.source}: column {name!r} has numbers with decimal commas, such as {comma!r}; pass "
-                    "--decimal , or state categorical in a row #q2:types"
+                    "--decimal , or state categorical in a row #q2:types; commas between thousands are to be deleted"
                 )
         problems.raise_if_any()
 
@@ -114,10 +125,10 @@ class Metadata:
         return commas[0] if commas and all(is_number(_with_point(cell)) for cell in cells) else ""
 
     def spellings(self, name: str) -> list[tuple[str, ...]]:
-        """Return values of a column that differ only in capitals, or in how a number is written: Yes, yes; 1, 1.0."""
+        """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A-2; two forms of é."""
         alike: dict[object, list[str]] = {}
         for value in sorted(set(self.columns[name]) - {""}):
-            alike.setdefault(float(value) if is_number(value) else value.casefold(), []).append(value)
+            alike.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
         return [tuple(values) for values in alike.values() if len(values) > 1]
 
     def column(self, name: str) -> tuple[str, ...]:

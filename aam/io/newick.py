@@ -183,6 +183,10 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
             f"{path}: {missing} of {len(tree.length) - 1} branches have no length, expected one for each; "
             "write the tree with its branch lengths (--midpoint-root places a root by them, it invents none)"
         )
+    if tree.length.sum() > np.finfo(np.float32).max:
+        raise InputError(
+            f"{path}: branch lengths add up to {tree.length.sum():g}, too much for distances; correct them"
+        )
     if midpoint:
         return midpoint_root(tree)
     children = int((tree.parent == len(tree.parent) - 1).sum())

@@ -15,6 +15,7 @@ import torch
 
 import aam
 from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.config_files import without_removed
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Targets
@@ -175,11 +176,13 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         if description["format"] not in (1, FORMAT):
             raise InputError(f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}")
         _check_description(description)
+        # Of aam that had options which no command has any more.
+        description, _ = without_removed(description)
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         heads, targets = HeadConfig(), Targets.from_json(description["targets"])
         network = None
         if description["heads"] is not None:
-            heads = from_dict(HeadConfig(), description["heads"], str(path))
+            heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description, model, heads).to(device)
         profile = read_arrays(path / PROFILE)
         if description["format"] == 1:

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
 import aam
+from aam.api.metadata import is_numeric
 from aam.cli.main import main
 from aam.errors import InputError
 
@@ -242,3 +243,12 @@ def test_folds_in_other_processes_return_their_estimators(frame, metadata, small
     for one, score in zip(cross_validated["estimator"], cross_validated["test_score"], strict=True):
         assert 0 <= score <= 1
         assert len(one.predict(frame)) == 60
+
+
+@pytest.mark.parametrize("missing", [pd.NA, None])
+def test_numbers_with_gaps_are_numbers(missing):
+    """A covariate of dtype Int64 with one gap was read as a column of categories."""
+    assert is_numeric(pd.Series(pd.array([missing, 1, 2], dtype="Int64")))
+    assert is_numeric(pd.Series([missing, 1.5, 2], dtype=object))
+    assert not is_numeric(pd.Series([missing, "1", "2"], dtype=object))
+    assert not is_numeric(pd.Series(pd.array([missing, True], dtype="boolean")))

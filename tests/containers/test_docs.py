@@ -46,7 +46,7 @@ def test_make_targets(page):
 @each_page
 def test_nox_sessions(page):
     sessions = set(re.findall(r"(?m)^def (\w+)\(session: nox\.Session", (ROOT / "noxfile.py").read_text()))
-    named = set(re.findall(r"nox -s ([a-z_]+)", page.read_text()))
+    named = set(re.findall(r"nox -s ([a-z_0-9]+)", page.read_text()))
     assert named - sessions == set()
 
 

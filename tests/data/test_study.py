@@ -94,6 +94,31 @@ def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
     assert "'ill' holds 0 and 1 only and is predicted as a number; --classifier makes classes" in caplog.text
 
 
+def test_folds_and_many_groups_under_two_names_are_warned_of_in_one_line(files, caplog):
+    rows = [
+        f"{name}\t{fold}\tP{number}\t{2 - number % 2}"
+        for number, (name, fold) in enumerate(zip("abcde", "xXyYz", strict=True))
+    ]
+    files["metadata"].write_text(
+        "\n".join(["sample-id\tstudy\tsubject\till", *rows, *(f"n{row}\tz\tP{row:02}\t1" for row in range(5))]) + "\n"
+    )
+    with caplog.at_level(logging.WARNING, "aam"):
+        load(files, "ill", "subject", "study", classes=("ill",), rarefy_depth=2, group_column="subject", cv="study")
+    assert "'X', 'x' and 'Y', 'y' in 'study' are different folds; if they are one, it is in several" in caplog.text
+    assert "and 2 more in 'subject' are different groups" in caplog.text
+    assert "'ill' holds 1 and 2 only and is predicted as a number" in caplog.text
+    assert len(caplog.records) == 3
+
+
+def test_samples_of_a_split_file_that_the_table_lacks_are_warned_of(files, tmp_path, caplog):
+    sides = {"a": "train", "b": "test", "c": "train", "d": "train", "e": "test", "ghost": "test"}
+    rows = [f"{name}\t{side}\t" for name, side in sides.items()]
+    (tmp_path / "split.tsv").write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
+    (split,) = make_splits(load(files, rarefy_depth=2), DataConfig(split=tmp_path / "split.tsv"), 0)
+    assert split.ids("test") == ("b", "e")
+    assert "split.tsv: 1 of 6 samples are not in the table: 'ghost'" in caplog.text
+
+
 def test_a_table_with_samples_in_rows(files, tmp_path):
     cells = [",".join([name, *map(str, row)]) for name, row in zip(NAMES, COUNTS.tolist(), strict=True)]
     files["table"] = tmp_path / "dada2.csv"

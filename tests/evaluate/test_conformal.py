@@ -11,7 +11,7 @@ import pytest
 
 from aam.evaluate import conformal, metrics
 from aam.evaluate.target_predictions import TargetPredictions
-from tests.evaluate.simulations import conformal_coverage
+from tests.evaluate.simulations import conformal_coverage, study_with_errors
 
 
 def spreading(seed: int, samples: int = 600) -> TargetPredictions:
@@ -37,8 +37,20 @@ def test_one_width_of_single_samples_is_a_rank_of_the_residuals():
 @pytest.mark.slow
 @pytest.mark.parametrize("groups", [20, 40, 80])
 def test_point_12_intervals_hold_the_stated_share_of_new_groups(groups: int, dominant: bool):
-    """200 studies each: within 2 points of 90 %, also when one group holds most samples."""
-    assert conformal_coverage(200, groups, dominant)["coverage"] == pytest.approx(conformal.LEVEL, abs=0.02)
+    """200 studies each: at least 90 %, and at most what one group more would hold; one group may have most samples."""
+    coverage = conformal_coverage(200, groups, dominant)["coverage"]
+    assert conformal.LEVEL - 0.01 <= coverage <= conformal.LEVEL + 1 / (groups + 1) + 0.005
+
+
+def test_few_groups_of_one_sample_get_intervals_that_hold():
+    """300 studies of 20 groups: scales that had seen the residuals they divide held 89.1 %."""
+    draw, held = np.random.default_rng(0), []
+    for _ in range(300):
+        studies = [study_with_errors(draw, groups, dominant=False) for groups in (20, 100)]
+        fitted, new = (study.at(np.unique(study.groups, return_index=True)[1]) for study in studies)
+        limits = conformal.Conformal.fit(fitted).limits(new.predicted)
+        held.append(np.mean((limits[:, 0] <= new.truth) & (new.truth <= limits[:, 1])))
+    assert np.mean(held) >= conformal.LEVEL
 
 
 def test_point_12_the_level_held_by_groups_left_out_is_stated():

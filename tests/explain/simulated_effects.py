@@ -8,7 +8,8 @@ import numpy as np
 from scipy import sparse
 
 from aam.data.targets import TargetSpec
-from aam.explain.effects import BLEND, TargetEffects
+from aam.explain.effects import ABUNDANCE, ATTENTION, CARRIERS, EFFECT, LOSS, TargetEffects
+from aam.explain.predictor import BLEND
 
 SAMPLES, ASVS = 60, 6
 GROUPS = np.array([f"g{row // 4}" for row in range(SAMPLES)], object)
@@ -33,10 +34,12 @@ def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> Tar
         sample_ids=tuple(f"s{row}" for row in range(SAMPLES)),
         truth=rng.integers(0, 3, SAMPLES).astype(float) if truth else np.full(SAMPLES, math.nan),
         prediction=rng.random((SAMPLES, 1 if outputs == 1 else 3)),
-        effects=effects,
-        abundance=tuple(0.25 * each for each in effects),
-        losses={BLEND: loss, "forest": 2 * loss},
-        members={"forest": effects},
-        carriers=carriers,
-        attention=carriers,
+        matrices={
+            CARRIERS: carriers,
+            ATTENTION: carriers,
+            (LOSS, BLEND, 0): loss,
+            (LOSS, "forest", 0): 2 * loss,
+            **{(EFFECT, learner, place): one for learner in (BLEND, "forest") for place, one in enumerate(effects)},
+            **{(ABUNDANCE, BLEND, place): 0.25 * one for place, one in enumerate(effects)},
+        },
     )

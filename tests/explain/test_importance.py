@@ -11,11 +11,12 @@ import pytest
 from scipy import sparse, stats
 
 from aam.explain.asvs import make_asvs, raised
-from aam.explain.effects import BLEND
+from aam.explain.effects import CARRIERS, LOSS
 from aam.explain.files import asv_table, folder_names, write_explanation
 from aam.explain.importance import bh, importance_of, one_sided_p
+from aam.explain.predictor import BLEND
 from aam.explain.results import explanation_of
-from aam.explain.sets import clades, common_lineage, summed, taxa
+from aam.explain.sets import clades, common_lineage, membership, taxa
 from aam.io.newick import parse_newick
 from aam.io.qza import read_artifact
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
@@ -36,7 +37,7 @@ def test_what_matters_stands_out_with_its_sign():
         effects.effects[0].toarray()[:, column].sum() / carried[:, column].sum() for column in range(ASVS)
     ])  # fmt: skip
     np.testing.assert_allclose(importance.presence + importance.abundance, [[i.value for i in importance.effect[0]]])
-    np.testing.assert_allclose(importance.by_member["forest"], 2 * importance.value)
+    np.testing.assert_allclose(importance.by_learner["forest"], 2 * importance.value)
 
 
 def test_few_groups_have_neither_intervals_nor_tests():
@@ -57,8 +58,8 @@ def test_without_a_truth_there_are_effects_and_no_importance():
 def test_an_asv_that_changes_no_prediction_raises_nothing(outputs):
     """It was said to make numbers lower, or the first class more probable."""
     effects = make_effects(outputs)
-    none = tuple(0.0 * matrix for matrix in effects.effects)
-    effects = dataclasses.replace(effects, effects=none, abundance=none)
+    matrices = {name: matrix * (name[0] == "carriers") for name, matrix in effects.matrices.items()}
+    effects = dataclasses.replace(effects, matrices=matrices)
     assert raised(effects, importance_of(effects, GROUPS), 0) == ""
 
 
@@ -67,7 +68,8 @@ def test_groups_without_a_truth_are_no_evidence():
     effects = make_effects()
     known = np.isin(GROUPS, ["g0", "g1", "g2"])
     losses = {name: sparse.csr_matrix(matrix.toarray() * known[:, None]) for name, matrix in effects.losses.items()}
-    part = dataclasses.replace(effects, truth=np.where(known, effects.truth, math.nan), losses=losses)
+    matrices = {**effects.matrices, **{(LOSS, name, 0): matrix for name, matrix in losses.items()}}
+    part = dataclasses.replace(effects, truth=np.where(known, effects.truth, math.nan), matrices=matrices)
     importance = importance_of(part, GROUPS)
     assert np.isnan(importance.p).all()
     assert all(math.isnan(one.low) for one in importance.importance)
@@ -119,7 +121,7 @@ def test_taxa_and_clades_are_sums_of_their_asvs():
         ("genus", "k__B; p__G; no genus given", (5,)),
     ]
     for kind in ("kingdom", "phylum", "genus"):
-        of_rank = summed(effects, [one for one in taxon_sets if one.kind == kind])
+        of_rank = effects.summed(membership([one for one in taxon_sets if one.kind == kind], ASVS))
         for name in effects.losses:
             assert of_rank.losses[name].sum() == pytest.approx(effects.losses[name].sum())
         assert of_rank.effects[0].sum() == pytest.approx(effects.effects[0].sum())
@@ -163,7 +165,7 @@ def test_the_rows_say_what_is_not_known():
     effects = make_effects()
     nowhere = effects.carriers.toarray()
     nowhere[:, 5] = 0
-    effects = dataclasses.replace(effects, carriers=sparse.csr_matrix(nowhere))
+    effects = dataclasses.replace(effects, matrices={**effects.matrices, CARRIERS: sparse.csr_matrix(nowhere)})
     table = asv_table(effects, importance_of(effects, GROUPS), make_asvs("abcdef", "abcdef"))
     assert len(table) == ASVS - 1
     assert "sequence" not in table

@@ -136,6 +136,7 @@ def test_unrooted_archives_need_midpoint_rooting(tmp_path):
     [
         (b"(a:1,b:1,c:1);", "the root has 3 children, .*--midpoint-root"),
         (b"((a,b:1):1,c);", "2 of 4 branches have no length, .*--midpoint-root"),
+        (b"((a:1e308,b:1):1,c:1);", r"branch lengths add up to 1e\+308, too much for distances"),
         (b"(a\xff:1,b:1);", "byte 2 is no UTF-8"),
         (None, "cannot be read"),
     ],

@@ -175,6 +175,12 @@ def test_a_model_of_another_version_is_refused(folder):
             assert "train again" in caught.value.problems[-1]
 
 
+def test_options_of_heads_that_are_gone_are_left_out(saved, folder):
+    heads = json.loads((folder / "model.json").read_text(encoding="utf-8"))["heads"]
+    rewrite(folder, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}})
+    assert load_model(folder, CPU).heads == saved.heads
+
+
 def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
     monkeypatch.setattr("aam.files.atomic.MAX_JSON", 100)
     with pytest.raises(InputError, match="larger than"):
@@ -291,7 +297,11 @@ def test_models_of_format_1_are_read(blended, saved, study, tmp_path):
     for values, expected in zip(outputs(tables, loaded), outputs(tables, old), strict=True):
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
     save_model(tmp_path / "alone", saved)
-    rewrite(tmp_path / "alone", format=1)
+    heads = json.loads((tmp_path / "alone" / "model.json").read_text(encoding="utf-8"))["heads"]
+    # An option that no command has any more.
+    rewrite(
+        tmp_path / "alone", format=1, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}}
+    )
     alone = load_model(tmp_path / "alone", CPU)
     assert [fitted.weights for fitted in alone.blend.fitted] == [{"deep": 1.0}] * 2
     predicted, expected = (

@@ -16,8 +16,7 @@ from aam.data.study import load_study
 from aam.data.targets import Covariates, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import auroc
-from aam.explain.effects import joined_effects
-from aam.explain.explain import explain_samples
+from aam.explain.effects import explain_samples
 from aam.explain.importance import Importance, importance_of
 from aam.io.metadata import read_metadata
 from aam.model.heads import HeadConfig
@@ -51,31 +50,29 @@ def truth(study):
     return causal, signs, (values - values.mean()) / values.std()
 
 
-def explained(study, values, model_of) -> Importance:
+def explained(study, values) -> Importance:
     """The importance in samples that the models of folds by subject have not seen, all members but the network."""
     ids = study.table.sample_ids
     subjects = [str(subject) for subject in study.metadata.values("subject", ids)]
     targets = Targets((TargetSpec(TARGET, "numeric", transform="none", bounds=(-9.0, 9.0)),))
     with_target = labelled(study, target=values.astype(np.float32)[:, None])
-    heads = HeadConfig(n_targets=1)
-    parts = []
+    models, samples = [], []
     for split in kfold(ids, FOLDS, subjects, values, 0.0, seed=0):
         rows = study.rows(split.ids("train"))
         blend = fit_blend(with_target, targets, rows, [subjects[row] for row in rows], 0, tuple(LEARNERS))
         saved = SavedModel(
-            model_of(heads, max_bp=100), DataConfig(), ModelConfig(), heads, study.depth, 0, targets, None,
-            {"seen_samples": []}, Covariates(), blend,
+            None, DataConfig(), ModelConfig(), HeadConfig(), study.depth, 0, targets, None, {"seen_samples": []},
+            Covariates(), blend,
         )  # fmt: skip
-        held_out = split.ids("test")
-        held_out_values = [values[study.rows(held_out)]]
-        parts += explain_samples(saved, with_target, held_out, held_out_values, RuntimeConfig(), PASSES)[0]
-    effects = joined_effects(parts, ids, values)
+        models.append(saved)
+        samples.append(split.ids("test"))
+    (effects,) = explain_samples(models, with_target, samples, ids, [values], RuntimeConfig(), PASSES)
     return importance_of(effects, np.array(subjects, object))
 
 
-def test_causal_asvs_are_the_most_important_and_have_their_signs(study, truth, model_of):
+def test_causal_asvs_are_the_most_important_and_have_their_signs(study, truth):
     causal, signs, values = truth
-    importance = explained(study, values, model_of)
+    importance = explained(study, values)
     is_causal = np.isin(np.arange(len(study.table.sequences)), causal)
     assert len(is_causal) == 1000
     carried = importance.carriers > 0
@@ -88,8 +85,8 @@ def test_causal_asvs_are_the_most_important_and_have_their_signs(study, truth, m
     assert is_causal[discoveries].mean() >= 0.8
 
 
-def test_nothing_stands_out_where_labels_are_permuted(study, truth, model_of):
-    importance = explained(study, np.random.default_rng(0).permutation(truth[2]), model_of)
+def test_nothing_stands_out_where_labels_are_permuted(study, truth):
+    importance = explained(study, np.random.default_rng(0).permutation(truth[2]))
     assert not importance.stands_out.any()
     tested = importance.p[np.isfinite(importance.p)]
     assert len(tested) > 300

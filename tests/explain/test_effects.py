@@ -1,0 +1,187 @@
+"""Effects of ASVs are what `predict` says of changed samples; their means, and the expected loss of a permutation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from aam.config import DataConfig, ModelConfig
+from aam.data.collate import rarefied_rows
+from aam.data.targets import Covariates, Scale, Targets, TargetSpec
+from aam.device.options import RuntimeConfig
+from aam.errors import InputError
+from aam.explain.effects import explain_samples
+from aam.explain.predictor import BLEND
+from aam.explain.variants import make_variants
+from aam.model.heads import HeadConfig
+from aam.predict.blend import LEARNERS, NETWORK, fit_blend
+from aam.predict.prediction import predict_rows
+from aam.predict.saved_model import SavedModel
+from tests.data.labels import labelled
+
+SAMPLES, ASVS, DEPTH = 40, 30, 60
+TARGETS = Targets(
+    (
+        TargetSpec("age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)),
+        TargetSpec("site", "class", ("a", "b", "c")),
+        TargetSpec("case", "class", ("no", "yes")),
+    )
+)
+HEADS = HeadConfig(n_targets=1, n_classes=(3, 2))
+ROWS = np.arange(0, SAMPLES, 2)
+RUNTIME = RuntimeConfig()
+
+
+@pytest.fixture(scope="module")
+def study(study_of):
+    rng = np.random.default_rng(3)
+    here = rng.random((SAMPLES, ASVS)) < rng.uniform(0.1, 0.9, ASVS)
+    counts = rng.poisson(20, (SAMPLES, ASVS)) * here
+    counts[:, 0] += 100
+    sequences = ["".join(rng.choice(list("ACGT"), 20)) for _ in range(ASVS)]
+    made = study_of(counts, sequences, depth=DEPTH)
+    present = (made.table.counts.toarray() > 0).astype(float)
+    age = present[:, :5].sum(axis=1) - present[:, 5:10].sum(axis=1)
+    site, case = (present[:, 10:13].cumsum(axis=1)[:, -1] % 3).astype(int), (age > np.median(age)).astype(int)
+    return labelled(made, target=age.astype(np.float32)[:, None], label=np.stack([site, case], axis=1))
+
+
+@pytest.fixture(scope="module")
+def saved(study, model_of):
+    """A network and all other learners, each with the same share in the blend."""
+    network = model_of(HEADS, depth=DEPTH, noise=0.1)
+    blend = fit_blend(study, TARGETS, np.arange(SAMPLES), None, 0, tuple(LEARNERS))
+    names = (NETWORK, *LEARNERS)
+    equal = [dataclasses.replace(one, weights=dict.fromkeys(names, 0.25)) for one in blend.fitted]
+    blend = dataclasses.replace(blend, fitted=tuple(equal))
+    notes = {"seen_samples": []}
+    return SavedModel(network, DataConfig(), ModelConfig(), HEADS, DEPTH, 0, TARGETS, None, notes, Covariates(), blend)
+
+
+IDS = [f"s{row}" for row in ROWS]
+UNKNOWN = [np.full(len(ROWS), np.nan)] * 3
+
+
+def explained(models, study, samples, truth=UNKNOWN, passes=1):
+    return explain_samples(models, study, samples, IDS, truth, RUNTIME, passes)
+
+
+@pytest.fixture(scope="module")
+def effects(study, saved):
+    assert [study.table.sample_ids[row] for row in ROWS] == IDS
+    truth = [study.labels.target[ROWS, 0] * 10 + 30.0, *(study.labels.label[ROWS, k].astype(float) for k in range(2))]
+    return explained([saved], study, [IDS], truth, 2)
+
+
+def predicted_alone(saved, study_of, study, counts):
+    """What `predict` says of the age and the case of a sample with these reads."""
+    alone = study_of(counts[None], study.table.sequences, depth=int(counts.sum()))
+    table = predict_rows(saved, alone, alone.table.sample_ids, RUNTIME, 1)
+    return table.values["age"][0], table.probabilities["case"][0, 1]
+
+
+def test_an_effect_is_what_predict_says_minus_what_it_says_without_the_asv(study, saved, study_of):
+    age, _, case = explained([saved], study, [IDS])
+    for row in (0, 1):
+        reads = np.zeros(ASVS, int)
+        columns, values = rarefied_rows(study, ROWS[[row]], -2)[0]
+        reads[columns] = values
+        base = predicted_alone(saved, study_of, study, reads)
+        assert base == pytest.approx((age.prediction[row, 0], case.prediction[row, 1]), abs=1e-4)
+        for column in columns[::4]:
+            without, single = reads.copy(), reads.copy()
+            without[column], single[column] = 0, 1
+            lost = np.subtract(base, predicted_alone(saved, study_of, study, without))
+            assert lost == pytest.approx([one.effects[0][row, column] for one in (age, case)], abs=1e-4)
+            lost = np.subtract(base, predicted_alone(saved, study_of, study, single))
+            assert lost == pytest.approx([one.abundance[0][row, column] for one in (age, case)], abs=1e-4)
+
+
+def test_parts_of_effects_add_up_and_absent_asvs_have_none(effects):
+    for of_target in effects:
+        absent = of_target.carriers.toarray() == 0
+        for every, here, reads in zip(of_target.effects, of_target.presence, of_target.abundance, strict=True):
+            np.testing.assert_allclose((here + reads).toarray(), every.toarray(), atol=1e-12)
+            assert not every.toarray()[absent].any()
+            assert np.abs(reads).max() > 0
+        np.testing.assert_allclose(of_target.attention.sum(axis=1), 1, atol=1e-5)
+    assert [one.outputs for one in effects] == [("",), ("a", "b", "c"), ("yes",)]
+    assert set(effects[0].losses) == {BLEND, NETWORK, "presence", "kernel", "forest"}
+
+
+@pytest.mark.parametrize("reads_counts", [True, False])
+def test_the_weighted_variants_are_on_average_all_permutations(reads_counts):
+    """Of any loss that depends on the sample, the ASV and its reads, here drawn at random."""
+    rng = np.random.default_rng(1)
+    counts = rng.integers(0, 4, (6, 3)) * (rng.random((6, 3)) < [0.3, 0.6, 1.0])
+    counts[:, 2] += 1
+    loss = rng.normal(size=(6, 3, 5))
+    if not reads_counts:
+        loss[:, :, 1:] = loss[:, :, [1]]
+    base = loss[np.arange(6)[:, None], np.arange(3), counts]
+    shifted = [np.roll(counts, shift, axis=0) for shift in range(6)]
+    expected = np.mean([loss[np.arange(6)[:, None], np.arange(3), moved] - base for moved in shifted], axis=0).sum(0)
+    sums, repeats = np.zeros(3), 2000
+    for seed in range(repeats):
+        variants = make_variants(sparse.csr_matrix(counts), reads_counts, (seed,))
+        at = (variants.sample, variants.column)
+        np.add.at(sums, variants.column, variants.weight * (loss[(*at, variants.after)] - base[at]))
+    np.testing.assert_allclose(sums / repeats, expected, atol=0.15)
+
+
+def test_variants_change_one_asv_of_a_sample_and_none_that_a_limit_left_out():
+    counts = np.array([[4, 2, 0, 1], [0, 3, 5, 0]])
+    limited = np.array([[4, 2, 0, 0], [0, 3, 5, 0]])
+    variants = make_variants(sparse.csr_matrix(counts), True, (0,))
+    kinds = {(before > 0, after > 0) for before, after in zip(variants.before, variants.after, strict=True)}
+    assert kinds == {(True, False), (False, True), (True, True)}
+    for table in (counts, limited):
+        for number, (columns, reads) in enumerate(variants.reads(sparse.csr_matrix(table))):
+            sample, column, after = (getattr(variants, name)[number] for name in ("sample", "column", "after"))
+            expected = table[sample].copy()
+            if table[sample, column] == counts[sample, column]:
+                expected[column] = after
+            assert columns.tolist() == np.flatnonzero(expected).tolist()
+            assert reads.tolist() == expected[expected > 0].tolist()
+
+
+def test_a_sample_without_other_asvs_keeps_its_only_one():
+    variants = make_variants(sparse.csr_matrix([[7]]), False, (0,))
+    assert len(variants.sample) == 0
+
+
+def test_a_sample_explained_by_two_models_gets_their_mean(study, saved):
+    """The other model has another blend, and explains five samples only."""
+    only = {**dict.fromkeys(saved.blend.fitted[0].weights, 0.0), "presence": 1.0}
+    fitted = tuple(dataclasses.replace(one, weights=only) for one in saved.blend.fitted)
+    other = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=fitted))
+    both, alone, added = (
+        explained(models, study, samples)[0].effects[0].toarray()
+        for models, samples in (([saved, other], [IDS, IDS[:5]]), ([saved], [IDS]), ([other], [IDS]))
+    )
+    np.testing.assert_allclose(both[:5], (alone + added)[:5] / 2, atol=1e-9)
+    np.testing.assert_allclose(both[5:], alone[5:], atol=1e-9)
+
+
+def test_models_of_different_classes_are_refused(study, saved):
+    specs = (*TARGETS.specs[:2], dataclasses.replace(TARGETS.specs[2], labels=("no", "perhaps")))
+    other = dataclasses.replace(saved, targets=Targets(specs))
+    with pytest.raises(InputError, match="different classes of 'case'"):
+        explained([saved, other], study, [IDS, IDS])
+
+
+def test_a_network_of_next_to_no_weight_takes_no_part_in_effects(study, saved):
+    """The effects are those of the other learners; the predictions are those of the whole model."""
+    fitted = [dataclasses.replace(one, weights={**one.weights, NETWORK: 0.01}) for one in saved.blend.fitted]
+    without = dataclasses.replace(saved, blend=dataclasses.replace(saved.blend, fitted=tuple(fitted)))
+    age = explained([without], study, [IDS])[0]
+    assert age.attention is None
+    assert not age.abundance[0].nnz
+    assert set(age.losses) == {BLEND, "presence", "kernel", "forest"}
+    predicted = predict_rows(without, study, IDS, RUNTIME, 1)
+    np.testing.assert_allclose(age.prediction[:, 0], predicted.values["age"], atol=1e-4)
+    weighted = sum(0.25 * age.learner_effects[name][0] for name in ("presence", "kernel", "forest"))
+    np.testing.assert_allclose(age.effects[0].toarray(), weighted.toarray(), atol=1e-9)
