@@ -353,11 +353,27 @@ def read_toml(path: Path) -> dict[str, Any]:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML or JSON ({error})") from None
-    if path.suffix == ".json" and isinstance(data, dict):
-        data = data.get("config", data)
+    if path.suffix == ".json" and isinstance(data, dict) and "config" in data:
+        data = data["config"]
+        data = _without_overwrite(data) if isinstance(data, dict) else data
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, expected sections of options")
     return data
+
+
+def writer_of(path: Path) -> str:
+    """Return the command that wrote a run.json, which `read_toml` has read; no text for any other file."""
+    data = json.loads(path.read_text(encoding="utf-8-sig")) if path.suffix == ".json" else {}
+    return str(data.get("command", ""))
+
+
+def _without_overwrite(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run.json without ``overwrite``: what one call may replace, a later one may not."""
+    runtime = options.get("runtime")
+    kept = {name: value for name, value in options.items() if name != "overwrite"}
+    if isinstance(runtime, dict):
+        kept["runtime"] = {name: value for name, value in runtime.items() if name != "overwrite"}
+    return kept
 
 
 def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:

@@ -130,6 +130,13 @@ def toml(data: dict) -> str:
     return "".join(lines + sections)
 
 
+def without_overwrite(config):
+    """The options of a run.json: what a call may replace, a later one may not unless it is asked to again."""
+    if hasattr(config, "runtime"):
+        return dataclasses.replace(config, runtime=without_overwrite(config.runtime))
+    return dataclasses.replace(config, overwrite=False) if hasattr(config, "overwrite") else config
+
+
 @pytest.mark.parametrize("config", COMMANDS, ids=lambda config: type(config).__name__)
 def test_every_option_survives_a_file(config, tmp_path):
     changed = everything_changed(config)
@@ -139,7 +146,8 @@ def test_every_option_survives_a_file(config, tmp_path):
     (tmp_path / "options.toml").write_text(toml(data), encoding="utf-8")
     (tmp_path / "run.json").write_text(json.dumps({"config": data, "versions": {}}), encoding="utf-8")
     for name in ("options.toml", "run.json"):
-        assert from_dict(config, read_toml(tmp_path / name), name) == changed
+        expected = changed if name == "options.toml" else without_overwrite(changed)
+        assert from_dict(config, read_toml(tmp_path / name), name) == expected
         assert from_dict(changed, read_toml(tmp_path / name), name) == changed
     (tmp_path / "bare.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
     assert from_dict(changed, read_toml(tmp_path / "bare.json"), "bare.json") == config

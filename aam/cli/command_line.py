@@ -14,7 +14,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 
 from aam.config_files import REMOVED, read_config
 from aam.errors import InputError
-from aam.options import Option, options_of, spelled, without_none
+from aam.options import Option, options_of, spelled, without_none, writer_of
 
 Config = TypeVar("Config")
 
@@ -38,7 +38,7 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
     if problems := list(_unknown_options(words, options, default)):
         raise InputError(*problems)
     if config_file is not None:
-        default = read_config(config_file, default)
+        default = _from_file(config_file, default, command)
     asks_help = any(word in HELP for word in words)
     if not asks_help and (problems := _without_values(words, default)):
         raise InputError(*problems)
@@ -55,6 +55,21 @@ def parse(command: str, default: Config, arguments: Sequence[str]) -> Config:
         config=(tyro.conf.OmitArgPrefixes,),
         registry=_registry(default, show_all),
     )
+
+
+def _from_file(path: Path, default: Config, command: str) -> Config:
+    """Return the options of a file as `read_config`; a run.json of another command than `command` is named as such."""
+    try:
+        return read_config(path, default)
+    except InputError as error:
+        # A file that is no JSON at all has one problem.
+        writer = writer_of(path) if len(error.problems) > 1 else ""
+        if writer in ("", command.rpartition(" ")[2]):
+            raise
+        raise InputError(
+            f"{path}: written by `aam {writer}`, and has {len(error.problems)} options that `{command}` does not take; "
+            f"pass the run.json of `{command}`, or its options in TOML"
+        ) from None
 
 
 def _registry(default: Any, show_all: bool) -> ConstructorRegistry:

@@ -77,7 +77,8 @@ def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study
         metadata=metadata if required or optional else None,
         missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
-    study = load_study(data, saved.model.max_bp, saved.seed, MetadataColumns(sorted(required), optional))
+    columns = MetadataColumns(sorted(required), optional)
+    study = load_study(data, saved.model.max_bp, saved.seed, columns, of_model=True)
     warnings = saved.profile.compare(study.table.sequences)
     for column, scales in {spec.normalize_by: spec.categories for spec in specs}.items():
         if column is None or study.metadata is None:

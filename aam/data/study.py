@@ -259,9 +259,10 @@ def load_study(
     seed: int,
     columns: MetadataColumns = MetadataColumns(),
     training: Collection[str] | None = None,
+    of_model: bool = False,
 ) -> Study:
     """Read the files that `config` names and make a study of them; parameters and errors as `make_study`."""
-    return make_study(read_inputs(config, columns), config, max_bp, seed, columns, training)
+    return make_study(read_inputs(config, columns), config, max_bp, seed, columns, training, of_model)
 
 
 def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
@@ -321,6 +322,7 @@ def make_study(
     seed: int,
     columns: MetadataColumns = MetadataColumns(),
     training: Collection[str] | None = None,
+    of_model: bool = False,
 ) -> Study:
     """Join, align and cut inputs to the samples that reach the depth.
 
@@ -335,6 +337,8 @@ def make_study(
     columns : MetadataColumns
     training : collection of str, optional
         The training samples; where it is not given, those of the splits that `config` asks for.
+    of_model : bool
+        Whether `max_bp` and the depth are those of a trained model, so that no message advises others.
 
     Raises
     ------
@@ -344,7 +348,7 @@ def make_study(
     metadata = inputs.metadata
     if metadata is None and (asked := [*columns.required, *columns.optional]):
         raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
-    tables = _fitting(inputs.tables, max_bp, config.trim)
+    tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned = full_table
     if metadata is not None:
@@ -355,7 +359,7 @@ def make_study(
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
-    table, dropped = deep_enough(aligned, depth)
+    table, dropped = deep_enough(aligned, depth, of_model)
     _log_dropped(aligned, classes, dropped)
     if origin is None:
         kept = np.zeros(len(table.sample_ids), np.int64)
@@ -376,7 +380,7 @@ def make_study(
     )
 
 
-def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool) -> list[SampleTable]:
+def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, of_model: bool) -> list[SampleTable]:
     """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they are."""
     if max_bp is None:
         return list(tables)
@@ -384,7 +388,7 @@ def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool) -
     for table in tables:
         cut = trim(table, max_bp) if trimmed else table
         try:
-            check_length(cut, max_bp)
+            check_length(cut, max_bp, of_model)
         except InputError as error:
             problems.extend(error)
         fitting.append(cut)

@@ -151,14 +151,15 @@ def read_table(
         raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
 
 
-def check_length(table: SampleTable, max_bp: int) -> None:
-    """Raise `InputError` when an ASV is longer than `max_bp` nucleotides."""
+def check_length(table: SampleTable, max_bp: int, of_model: bool = False) -> None:
+    """Raise `InputError` when an ASV is longer than `max_bp` nucleotides, which no option changes if `of_model`."""
     long = table.lengths[table.lengths > max_bp]
     if len(long):
         longest = int(long.max())
+        limit, other = ("the model's", "") if of_model else ("--max-bp", f", or --max-bp {longest}")
         raise InputError(
-            f"{len(long)} of {len(table.sequences)} ASVs are longer than --max-bp {max_bp}, the longest has "
-            f"{longest} nucleotides; pass --trim to cut them to {max_bp}, or --max-bp {longest}"
+            f"{len(long)} of {len(table.sequences)} ASVs are longer than {limit} {max_bp}, the longest has "
+            f"{longest} nucleotides; pass --trim to cut them to {max_bp}{other}"
         )
 
 
@@ -181,18 +182,21 @@ def select_samples(table: SampleTable, ids: Collection[str]) -> SampleTable:
     return replace(table, counts=table.counts[chosen], sample_ids=tuple(ids))
 
 
-def deep_enough(table: SampleTable, depth: int) -> tuple[SampleTable, dict[str, int]]:
-    """Return the samples with at least `depth` reads, and the dropped ones with their reads, which are logged."""
+def deep_enough(table: SampleTable, depth: int, of_model: bool = False) -> tuple[SampleTable, dict[str, int]]:
+    """Return the samples with at least `depth` reads, and the dropped ones with their reads, which are logged.
+
+    Raises `InputError` where no sample has so many; where the depth is `of_model`, no option lowers it.
+    """
     if depth < 1:
         raise InputError(f"--rarefy-depth is {depth}, expected 1 or more reads")
     kept = [name for name, reads in zip(table.sample_ids, table.depths, strict=True) if reads >= depth]
     reads_of = dict(zip(table.sample_ids, table.depths.tolist(), strict=True))
     dropped = {name: reads for name, reads in reads_of.items() if reads < depth}
     if not kept:
-        raise InputError(
-            f"no sample has {depth} reads (the deepest has {table.depths.max()}); lower --rarefy-depth, "
-            "or give samples as deep as those that the model was trained on"
-        )
+        remedy = "lower --rarefy-depth"
+        if of_model:
+            remedy = "the model was trained at this depth: give deeper samples, or train again with a lower depth"
+        raise InputError(f"no sample has {depth} reads (the deepest has {table.depths.max()}); {remedy}")
     if dropped:
         few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"
         log.warning("%s and are left out: %s", few, shown(dropped, 10))

@@ -40,6 +40,7 @@ RESULTS = "metrics.json"
 MODEL, LAST = "model", "last"
 
 Saved = TypeVar("Saved")
+Inputs = TypeVar("Inputs")
 
 
 class RunPlan(NamedTuple):
@@ -118,10 +119,12 @@ def run_command(
 
 def plan_with_device(
     config: Any, runtime: RunConfig, files: Mapping[str, Path], outputs: Sequence[str],
-    work: Callable[[RunDirectory, torch.device], dict[str, Any]], splits_batches: bool = True,
+    read: Callable[[torch.device], Inputs], work: Callable[[RunDirectory, torch.device, Inputs], dict[str, Any]],
+    splits_batches: bool = True,
 ) -> Callable[[World], RunPlan]:  # fmt: skip
-    """Return a `prepare` for `run_command` that prepares the device alone: `work` gets it and reads the files itself.
+    """Return a `prepare` for `run_command` that prepares the device.
 
+    `read` reads and checks every input, before the folder of the run is touched, and `work` gets what it returns.
     `splits_batches` says whether the ranks share the samples of a batch; the others are as those of `RunPlan`.
     """
 
@@ -130,7 +133,8 @@ def plan_with_device(
             check(config)
         device = prepare_device(runtime)
         facts = {"device": str(device), "ranks": world.size if splits_batches else 1}
-        return RunPlan(to_dict(config), files, facts, outputs, lambda run: work(run, device))
+        inputs = read(device)
+        return RunPlan(to_dict(config), files, facts, outputs, lambda run: work(run, device, inputs))
 
     return prepare
 

@@ -188,7 +188,7 @@ def earlier_decisions(runtime: RunConfig) -> Record:
 def output_folder(folder: Path, about: Record, overwrite: bool, reserved: tuple[str, ...] = ()) -> OutputFolder:
     """Return the folder of what `about` describes, with the names that it lists as outputs and the files it reads."""
     inputs = [Path(entry["path"]) for entry in about["inputs"].values()]
-    return OutputFolder(folder, about["command"], about.get(LIST, ()), inputs, overwrite, reserved)
+    return OutputFolder(folder, about["command"], about.get(LIST, ()), inputs, overwrite, reserved, resumable=True)
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -313,6 +314,14 @@ def _labels(header: Sequence[str]) -> dict[str, list[str]]:
     return labels
 
 
+# What a file of predictions must have, for messages.
+COLUMNS = (
+    "tab-separated columns: sample-id first, and one for each target, called as in the metadata; for a target with "
+    "classes also TARGET=CLASS, a probability for each"
+)
+MOST_LINES = 8
+
+
 def _cells(path: Path) -> dict[str, list[str]]:
     """Return the cells of each column as text."""
     try:
@@ -320,21 +329,31 @@ def _cells(path: Path) -> dict[str, list[str]]:
             rows = list(csv.reader(file, dialect="excel-tab"))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read as predictions ({error})") from None
-    if not rows or rows[0][:1] != ["sample-id"] or any(len(row) != len(rows[0]) for row in rows):
-        expected = "rows of equal length below a header that begins with sample-id"
-        raise InputError(f"{path}: no predictions; expected {expected}")
+    if not rows or rows[0][:1] != ["sample-id"]:
+        start = f"the first line is {shown(rows[0], 3)}" if rows else "the file is empty"
+        raise InputError(f"{path}: no predictions, {start}; expected {COLUMNS}")
     header, body = rows[0], rows[1:]
-    columns = {name: [row[place] for row in body] for place, name in enumerate(header)}
-    if len(columns) < len(header) or len(set(columns["sample-id"])) < len(body) or not body:
-        raise InputError(f"{path}: a column or a sample-id stands there twice, or there is no sample")
-    return columns
+    problems = Problems()
+    for line, row in enumerate(body, 2):
+        if len(row) != len(header) and len(problems.messages) < MOST_LINES:
+            problems.add(f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header")
+    for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            problems.add(f"{path}: {what} occur more than once: {shown(twice)}; leave each in once")
+    if not body:
+        problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
+    problems.raise_if_any()
+    return {name: [row[place] for row in body] for place, name in enumerate(header)}
 
 
 def _numbers(path: Path, name: str, cells: Sequence[str]) -> Array:
     try:
         return np.array([math.nan if cell == "" else float(cell) for cell in cells])
     except ValueError as error:
-        raise InputError(f"{path}: column {name!r} holds text where numbers belong ({error})") from None
+        raise InputError(
+            f"{path}: column {name!r} holds text where numbers belong ({error}); correct it, or, where {name!r} has "
+            f"classes, add a probability for each: {name}=CLASS"
+        ) from None
 
 
 def _spec(name: str, labels: Sequence[str] | None, levels: Sequence[str]) -> TargetSpec:
@@ -364,7 +383,9 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
     probabilities = {f"{target}={label}" for target in labels for label in labels[target]}
     names = [name for name in header if name not in {*RESERVED, *derived, *probabilities}]
     if not names:
-        raise InputError(f"{path}: no target column beside {header}")
+        classes = {name.partition("=")[0] for name in header if "=" in name}
+        hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
+        raise InputError(f"{path}: no target column beside {shown(header)}{hint}; expected {COLUMNS}")
     numbers = {name: _numbers(path, name, columns[name]) for name in header if name in {*derived, *probabilities}}
     numbers |= {name: _numbers(path, name, columns[name]) for name in names if name not in labels}
     # Derived columns by their target and the name they have without a mark.

@@ -139,6 +139,8 @@ class OutputFolder:
         Whether results of an earlier call are replaced.
     reserved : sequence of str
         Entries that would be taken for results of the new call, though other commands write them.
+    resumable : bool
+        Whether the command has ``--resume-from``.
     """
 
     folder: Path
@@ -147,6 +149,7 @@ class OutputFolder:
     inputs: Sequence[Path] = ()
     overwrite: bool = False
     reserved: Sequence[str] = ()
+    resumable: bool = False
 
     def check(self) -> list[PurePath]:
         """Return the files of an earlier call that are to be removed, as relative paths; nothing is removed yet.
@@ -177,10 +180,8 @@ class OutputFolder:
         if command != self.command:
             problems.append(f"{folder} holds results of `aam {command}`, which are left alone; choose another folder")
         elif not self.overwrite:
-            raise InputError(
-                f"{folder} holds results already; choose another folder, pass --overwrite, or go on with "
-                "a run that was ended by --resume-from auto"
-            )
+            goes_on = ", or go on with a run that was ended by --resume-from auto" if self.resumable else ""
+            raise InputError(f"{folder} holds results already; choose another folder, or pass --overwrite{goes_on}")
         if endangered := self._endangered(removed):
             problems.append(f"--overwrite would delete what is read: {shown(endangered)}; choose another folder")
         kept = set(entries) - set(removed)

@@ -22,7 +22,7 @@ def read_rows(path: Path, delimiter: str) -> list[dict[str, str]]:
     """Return the rows of a table; `InputError` where it cannot be read."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file, delimiter=delimiter))
+            return list(csv.DictReader(file, delimiter=delimiter, restval=""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
 
@@ -76,6 +76,9 @@ def challenge_problems(path: Path, predictions: list[dict[str, str]]) -> list[st
 def challenge(config: ChallengeConfig) -> dict[str, Any]:
     """Write a challenge file, or check one."""
     rows = read_rows(given(config.predictions), "\t")
+    if not rows or "participant_id" not in rows[0]:
+        found = shown(rows[0] if rows else (), 3)
+        raise InputError(f"{config.predictions}: columns {found}, expected 'participant_id', as `train` writes them")
     if config.output is not None:
         write_text(config.output, challenge_text(rows))
     checked = config.check or config.output

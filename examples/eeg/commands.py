@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from aam.data.splits import write_split
+from aam.data.splits import Split, write_split
 from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
 from aam.device.platform import prepare_device
@@ -40,6 +40,8 @@ from examples.eeg.task import Array, LabelTask, PretrainingTask, Setting, by_sub
 
 MODULE = "examples.eeg"
 
+TrainInputs = tuple[TrainConfig, Recordings, list[Target], list[Split]]
+
 
 def _check(config: PretrainConfig | TrainConfig | FindConfig) -> dict[str, Path]:
     """Refuse options that are wrong, all at once; return the files that the command reads."""
@@ -63,10 +65,14 @@ def pretrain(config: PretrainConfig) -> int:
     """Pretrain an encoder on the training subjects; return the exit status."""
     files = _check(config)
 
-    def work(run: RunDirectory, device: torch.device) -> dict[str, Any]:
+    def read(device: torch.device) -> tuple[Recordings, Split]:
         data = read_recordings(config.recordings)
         decide_execution(config.runtime, device, config.model.width // config.model.heads)
         (split,) = make_splits(data.subjects, config.labels, config.runtime.seed)
+        return data, split
+
+    def work(run: RunDirectory, device: torch.device, inputs: tuple[Recordings, Split]) -> dict[str, Any]:
+        data, split = inputs
         write_split(run.path / "split.tsv", split)
         torch.manual_seed(config.runtime.seed)
         encoder = PatchEncoder(data.shape, data.sampling_rate, config.model)
@@ -76,7 +82,7 @@ def pretrain(config: PretrainConfig) -> int:
         state = fit_and_save(lambda: task, config.train, run, run.path, "pretrain", {"model": to_dict(config.model)})
         return {"best_epoch": state.facts["best_epoch"]}
 
-    prepare = plan_with_device(config, config.runtime, files, ("split.tsv", *training_outputs()), work)
+    prepare = plan_with_device(config, config.runtime, files, ("split.tsv", *training_outputs()), read, work)
     return run_command(f"{MODULE} pretrain", config.runtime, prepare, MODULE)
 
 
@@ -152,14 +158,22 @@ def train(config: TrainConfig) -> int:
     files = _check(config)
     files |= {} if config.pretrained is None else {"pretrained": config.pretrained}
 
-    def work(run: RunDirectory, device: torch.device) -> dict[str, Any]:
+    def read(device: torch.device) -> TrainInputs:
         data = read_recordings(config.recordings)
         targets = make_targets(data, config.labels, config.runtime.seed)
+        splits = make_splits(data.subjects, config.labels, config.runtime.seed)
         sized = fit_card(config, data, targets, device)
         decide_execution(config.runtime, device, sized.model.width // sized.model.heads)
+        if config.pretrained is not None:
+            rows = np.arange(len(data.windows))
+            load_encoder(build(data, targets, rows, sized.model, config.runtime.seed), config.pretrained)
+        return sized, data, targets, splits
+
+    def work(run: RunDirectory, device: torch.device, inputs: TrainInputs) -> dict[str, Any]:
+        sized, data, targets, splits = inputs
         tested: list[npt.NDArray[np.int64]] = []
         predicted: dict[str, list[list[Array]]] = {}
-        for fold, split in enumerate(make_splits(data.subjects, config.labels, config.runtime.seed)):
+        for fold, split in enumerate(splits):
             folder = run.path if config.labels.cv is None else run.path / f"fold-{fold}"
             folder.mkdir(exist_ok=True)
             write_split(folder / "split.tsv", split)
@@ -176,7 +190,7 @@ def train(config: TrainConfig) -> int:
 
     folds, seeds = "fold-*/" if config.labels.cv is not None else "", "seed-*/" if config.seeds > 1 else ""
     outputs = ("predictions.tsv", f"{folds}split.tsv", *training_outputs(), *training_outputs(folds + seeds))
-    prepare = plan_with_device(config, config.runtime, files, outputs, work)
+    prepare = plan_with_device(config, config.runtime, files, outputs, read, work)
     return run_command(f"{MODULE} train", config.runtime, prepare, MODULE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +66,17 @@ class Recordings:
         return {subset: self.rows(split.ids(subset)) for subset in SUBSETS}
 
 
+# What MNE raises for damaged files.
+UNREADABLE = (OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, struct.error)
+
+
 def read_recording(path: Path, options: RecordingOptions) -> npt.NDArray[np.float64]:
     """Return the EEG channels ``[C, T]`` of a file in volts, filtered and resampled as the options ask for."""
     mne = import_extra("mne", "eeg", "reading recordings")
-    raw = mne.io.read_raw(path, preload=True, verbose="error").pick("eeg", verbose="error")
+    try:
+        raw = mne.io.read_raw(path, preload=True, verbose="error").pick("eeg", verbose="error")
+    except UNREADABLE as error:
+        raise InputError(f"{path}: cannot be read as a recording ({error}); replace it, or leave it out") from error
     if options.low_hz or options.high_hz:
         raw.filter(options.low_hz, options.high_hz, verbose="error")
     if raw.info["sfreq"] != options.sampling_rate:
@@ -101,7 +109,8 @@ def read_recordings(options: RecordingOptions) -> Recordings:
     Raises
     ------
     InputError
-        Lists subjects without a recording or without a window, and those with another number of channels.
+        Lists subjects whose id is no name of a folder, or whose recording is damaged, those without a recording or
+        without a window, and those with another number of channels.
     """
     cohort = given(options.cohort)
     metadata = read_metadata(cohort / "participants.tsv")
@@ -110,8 +119,14 @@ def read_recordings(options: RecordingOptions) -> Recordings:
     parts: list[npt.NDArray[np.float32]] = []
     dropped = 0
     for name in subjects:
-        paths = sorted(path for path in (cohort / name).rglob("*_eeg.*") if path.suffix in SUFFIXES)
-        cut = [cut_windows(read_recording(path, options), options) for path in paths]
+        try:
+            if name in (".", "..") or Path(name).name != name:
+                raise InputError(f"{metadata.source}: subject {name!r}, expected the name of a folder in {cohort}")
+            paths = sorted(path for path in (cohort / name).rglob("*_eeg.*") if path.suffix in SUFFIXES)
+            cut = [cut_windows(read_recording(path, options), options) for path in paths]
+        except InputError as error:
+            problems += error.problems
+            continue
         dropped += sum(count for _, count in cut)
         channels = {windows.shape[1] for windows, _ in [*cut, *((part, 0) for part in parts[:1])]}
         if len(channels) != 1 or not sum(len(windows) for windows, _ in cut):

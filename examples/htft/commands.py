@@ -27,7 +27,7 @@ from examples.htft.config import EvaluateConfig, TeachConfig, TrainConfig, devic
 from examples.htft.language import LanguageModel, LanguageTask
 from examples.htft.student import Shape, Student, evaluate, unigram_logits
 from examples.htft.task import FIRST, Data, PipelinedTask, StudentTask
-from examples.htft.teachers import Teacher, capture, make_teacher, markov_corpus
+from examples.htft.teachers import Corpus, Teacher, capture, make_teacher, markov_corpus
 from examples.htft.windows import Capture, read_windows, write_windows
 
 MODULE = "examples.htft"
@@ -38,10 +38,13 @@ def teach(config: TeachConfig) -> int:
     options = config.teacher
     files = {name: path for name in ("source", "text") if (path := getattr(options, name)) is not None}
 
-    def work(run: RunDirectory, device: torch.device) -> dict[str, Any]:
+    def read(device: torch.device) -> tuple[Teacher, Corpus] | None:
+        return make_teacher(options) if options.provider in ("aam", "hf") else None
+
+    def work(run: RunDirectory, device: torch.device, inputs: tuple[Teacher, Corpus] | None) -> dict[str, Any]:
         teacher: Teacher
-        if options.provider in ("aam", "hf"):
-            teacher, corpus = make_teacher(options)
+        if inputs is not None:
+            teacher, corpus = inputs
         else:
             corpus = markov_corpus(options, config.runtime.seed)
             torch.manual_seed(config.runtime.seed)
@@ -56,7 +59,7 @@ def teach(config: TeachConfig) -> int:
         return {"classes": captured.classes, **table_of(captured)}
 
     windows = (f"windows/{name}" for name in ("manifest.json", "state.json", "*.safetensors"))
-    prepare = plan_with_device(config, config.runtime, files, (*training_outputs(), *windows), work)
+    prepare = plan_with_device(config, config.runtime, files, (*training_outputs(), *windows), read, work)
     return run_command(f"{MODULE} teach", config.runtime, prepare, MODULE)
 
 
@@ -91,8 +94,10 @@ def train(config: TrainConfig) -> int:
         runtime = dataclasses.replace(runtime, data_parallel=True, device=device)
     path = given(config.windows)
 
-    def work(run: RunDirectory, device: torch.device) -> dict[str, Any]:
-        captured = read_windows(path)
+    def read(device: torch.device) -> Capture:
+        return read_windows(path)
+
+    def work(run: RunDirectory, device: torch.device, captured: Capture) -> dict[str, Any]:
         data = Data(captured.windows["train"], captured.windows["validation"], runtime.seed)
         student = build(config, captured, run.world).to(device)
 
@@ -108,7 +113,7 @@ def train(config: TrainConfig) -> int:
         return {**table_of(captured), "r2": score.r2, "perplexity": score.perplexity}
 
     splits = not (devices or config.student.shard_units)
-    prepare = plan_with_device(config, runtime, {"windows": path}, training_outputs(), work, splits)
+    prepare = plan_with_device(config, runtime, {"windows": path}, training_outputs(), read, work, splits)
     return run_command(f"{MODULE} train", runtime, prepare, MODULE, processes=2 if devices else None)
 
 

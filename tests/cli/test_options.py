@@ -11,7 +11,8 @@ import pytest
 from aam.cli.command_line import parse
 from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, PretrainConfig, TargetConfig, TuneConfig
-from aam.config_commands import SimulateConfig, UnifracConfig
+from aam.config_commands import EmbedConfig, ExportConfig, SimulateConfig, UnifracConfig
+from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.options import options_of, to_dict
 
@@ -129,6 +130,24 @@ def test_a_file_with_options_that_the_command_does_not_take_is_refused(tmp_path)
     assert [problem.split(": ", 1)[1] for problem in caught.value.problems] == [
         "[data] tables is 'a', 'b', and this command has no such option; leave it out"
     ]
+
+
+def test_the_run_json_of_another_command_is_named_as_such(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"command": "embed", "config": to_dict(EmbedConfig(model=(Path("m"),)))}))
+    with pytest.raises(InputError, match=r"written by `aam embed`, .* pass the run\.json of `aam train`") as caught:
+        parse("aam train", FineTuneConfig(), ["--config", str(path)])
+    assert len(caught.value.problems) == 1
+
+
+def test_a_rerun_of_a_run_json_does_not_overwrite_unasked(tmp_path):
+    path = tmp_path / "run.json"
+    for usual in (FineTuneConfig(runtime=RunConfig(overwrite=True)), ExportConfig(overwrite=True)):
+        path.write_text(json.dumps({"config": to_dict(usual)}))
+        read = parse("aam", type(usual)(), ["--config", str(path)])
+        assert not getattr(read, "runtime", read).overwrite
+        read = parse("aam", type(usual)(), ["--config", str(path), "--overwrite"])
+        assert getattr(read, "runtime", read).overwrite
 
 
 def test_options_of_a_file_that_another_command_has_are_left_out_and_named(tmp_path, caplog):

@@ -21,6 +21,9 @@ def study(tmp_path_factory):
     return folder
 
 
+MEMBERS = "--members deep presence"
+
+
 def train(study: Path, output: Path, more: str = "--members presence") -> int:
     words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph biome --threads 1"
     words += " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 --attention-heads 2"
@@ -30,7 +33,7 @@ def train(study: Path, output: Path, more: str = "--members presence") -> int:
 @pytest.fixture(scope="module")
 def run(study):
     folder = study.parent / "run"
-    assert train(study, folder) == 0
+    assert train(study, folder, MEMBERS) == 0
     return folder
 
 
@@ -89,10 +92,10 @@ def test_a_run_of_an_earlier_version_goes_on_but_is_not_replaced(study, run, tmp
     record = json.loads((folder / "run.json").read_text())
     del record["outputs"]
     (folder / "run.json").write_text(json.dumps(record))
-    assert train(study, folder, "--members presence --overwrite") == 2
+    assert train(study, folder, f"{MEMBERS} --overwrite") == 2
     assert "earlier versions wrote none" in capsys.readouterr().err
     (folder / "metrics.json").unlink()
-    assert train(study, folder, "--members presence --resume-from auto") == 0
+    assert train(study, folder, f"{MEMBERS} --resume-from auto") == 0
     assert (folder / "metrics.json").is_file()
     assert unlisted(folder) == set()
 
@@ -133,12 +136,17 @@ def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study,
         assert json.loads((folder / "run.json").read_text())["command"] == name
         (folder / "notes.txt").write_text("mine")
         assert main([*words.split(), "--output-dir", str(folder)]) == 2
+        assert "--resume-from" not in capsys.readouterr().err, name
         assert main([*words.split(), "--output-dir", str(folder), "--overwrite"]) == 0
         assert unlisted(folder) == {"notes.txt"}, name
     capsys.readouterr()
     words = f"evaluate --predictions {tmp_path}/evaluate/predictions.tsv --metadata {study}/metadata.tsv --overwrite"
     assert main([*words.split(), "--output-dir", str(tmp_path / "evaluate")]) == 2
     assert "--overwrite would delete what is read" in capsys.readouterr().err
+
+
+def test_a_run_can_be_repeated_by_its_run_json(run, tmp_path):
+    assert main(["train", "--config", f"{run}/run.json", "--output-dir", str(tmp_path / "again"), "--dry-run"]) == 0
 
 
 def test_a_single_file_does_not_replace_what_is_read(study, tmp_path, capsys):

@@ -74,6 +74,12 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
     assert load(files, rarefy_depth=2).selection.dropped == {}
     with pytest.raises(InputError, match=r"no sample has 32 reads \(the deepest has 31\); lower --rarefy-depth"):
         load(files, rarefy_depth=32)
+    with pytest.raises(InputError, match=r"deepest has 31\); the model was trained at this depth") as caught:
+        load_study(DataConfig(table=files["table"], rarefy_depth=32), 150, 0, of_model=True)
+    with pytest.raises(InputError, match=r"longer than the model's 3, .*pass --trim to cut them to 3$") as longer:
+        load_study(DataConfig(table=files["table"], rarefy_depth=2), 3, 0, of_model=True)
+    assert "--rarefy-depth" not in str(caught.value)
+    assert "--max-bp" not in str(longer.value)
     with pytest.raises(InputError, match="--rarefy-depth is 0, expected 1 or more"):
         load(files, rarefy_depth=0)
 

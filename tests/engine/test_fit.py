@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -12,13 +13,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.engine.fit import fit_and_save, plan_with_device, run_command
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.run import training_outputs
-from aam.errors import FINISHED
+from aam.errors import FINISHED, InputError
 from aam.options import section
 from tests.engine.conftest import Doubling, same
 
@@ -47,14 +49,31 @@ def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02
     train = TrainingOptions(epochs=epochs, lr=lr, patience=0)
     runtime = RunConfig(output_dir=folder, device="cpu", threads=1, checkpoint_minutes=0.0, resume_from="auto")
 
-    def work(run, device):
+    def work(run, device, inputs):
         task = Slow()
         task.pause = pause
         best = fit_and_save(lambda: task, train, run, run.path, "doubling", {"size": 3})
         return {"size": best.facts["size"], "best_epoch": best.facts["best_epoch"]}
 
-    prepare = plan_with_device(Config(train, runtime), runtime, {}, training_outputs(), work)
+    prepare = plan_with_device(Config(train, runtime), runtime, {}, training_outputs(), lambda device: None, work)
     return run_command("double", runtime, prepare)
+
+
+def test_inputs_are_read_before_an_earlier_run_is_removed(tmp_path):
+    assert run(tmp_path / "run") == FINISHED
+    before = sorted(path for path in tmp_path.rglob("*"))
+    runtime = RunConfig(output_dir=tmp_path / "run", device="cpu", overwrite=True)
+
+    def read(device):
+        raise InputError("a damaged input")
+
+    for folder in (tmp_path / "run", tmp_path / "new"):
+        runtime = dataclasses.replace(runtime, output_dir=folder)
+        config = Config(TrainingOptions(), runtime)
+        prepare = plan_with_device(config, runtime, {}, training_outputs(), read, lambda *given: {})
+        with pytest.raises(InputError, match="a damaged input"):
+            run_command("double", runtime, prepare)
+    assert sorted(path for path in tmp_path.rglob("*")) == before
 
 
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path):

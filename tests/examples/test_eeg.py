@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,18 @@ def test_artifacts_leave_windows_out_and_bad_channels_are_silent():
     assert (len(windows), dropped) == (2, 1)
     assert not windows[:, 7].any()
     assert np.allclose(windows[:, 0].std(axis=1), 1, atol=1e-3)
+
+
+def test_damaged_recordings_and_ids_that_leave_the_cohort_are_refused(cohort, tmp_path):
+    bad = tmp_path / "cohort"
+    shutil.copytree(cohort, bad)
+    next((bad / "sub-0003").rglob("*_eeg.fif")).write_bytes(b"")
+    (bad / "participants.tsv").write_text((bad / "participants.tsv").read_text().replace("sub-0001", "../cohort"))
+    with pytest.raises(InputError) as caught:
+        read_recordings(RecordingOptions(cohort=bad))
+    assert len(caught.value.problems) == 2
+    assert "subject '../cohort', expected the name of a folder" in str(caught.value)
+    assert "_eeg.fif: cannot be read as a recording" in str(caught.value)
 
 
 def test_what_is_missing_is_named_at_once(cohort, tmp_path):
@@ -261,6 +274,13 @@ def test_learning_rate_and_batch_are_found_and_a_card_sets_the_sizes(cohort, tmp
     facts = load(tmp_path / "run" / "model").facts
     assert "32 samples per step" in capsys.readouterr().err
     assert facts["model"]["width"] == 96
+
+
+def test_a_challenge_file_is_made_of_predictions_only(tmp_path, capsys):
+    (tmp_path / "p.tsv").write_text("#OTU ID\ts1\nACGT\t3\n")
+    assert main(["challenge", "--predictions", f"{tmp_path}/p.tsv", "--output", f"{tmp_path}/c.csv"], PROGRAM) == 2
+    assert "columns '#OTU ID', 's1', expected 'participant_id'" in capsys.readouterr().err
+    assert not (tmp_path / "c.csv").exists()
 
 
 def test_what_a_challenge_refuses(tmp_path):
