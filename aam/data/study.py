@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.config import NO_TREE, DataConfig, FurtherTarget
+from aam.config import NO_TREE, DataConfig, FurtherTarget, Missing
 from aam.data.auxiliary_targets import Auxiliary, Taxa, read_lineages
 from aam.data.placement import Placement, ReferenceTree
 from aam.data.rarefaction import Labels as ClassLabels
@@ -350,10 +350,7 @@ def make_study(
         raise InputError(f"--metadata: not given, but columns {shown(asked)} are asked for")
     tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
-    aligned = full_table
-    if metadata is not None:
-        metadata.require([*columns.required, *columns.optional])
-        aligned = select_samples(aligned, align(metadata, aligned.sample_ids, columns.required, config.missing))
+    aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
     classes = _classes(metadata, columns, aligned.sample_ids)
     _warn_of_values(metadata, columns.targets, classes, config.group_column, fold_column(config))
     depth = config.rarefy_depth
@@ -378,6 +375,12 @@ def make_study(
         metadata=metadata,
         selection=Selection(full_table.sample_ids, aligned.sample_ids, dropped),
     )
+
+
+def _with_metadata(table: SampleTable, metadata: Metadata, columns: MetadataColumns, missing: Missing) -> SampleTable:
+    """Return the samples of a table that have what is required of their metadata."""
+    metadata.require([*columns.required, *columns.optional])
+    return select_samples(table, align(metadata, table.sample_ids, columns.required, missing))
 
 
 def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, of_model: bool) -> list[SampleTable]:

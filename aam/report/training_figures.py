@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from aam.engine.logger import METRICS
+from aam.engine.run import METRICS
 from aam.evaluate.distances import mantel, upper_triangle
 from aam.evaluate.metrics import Array
 from aam.evaluate.numbers import number
