@@ -21,7 +21,7 @@ def run(script: str, *words: str) -> str:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, str(ROOT / "tests" / "faults" / script), *words]
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -72,7 +72,7 @@ def test_an_image_agrees_with_its_sidecar_and_labels(image, make, shell, base):
     assert labels["org.opencontainers.image.revision"] == recorded["git"]["commit"]
     assert "agrees with its sidecar" in make("verify-cpu").stdout
     names = {component["name"] for component in bill(shell, image)["components"]}
-    assert {"torch", "aam", "debian/gcc", "debian/python3.11-dev"} <= names
+    assert {"torch", "attention-all-microbes", "debian/gcc", "debian/python3.11-dev"} <= names
     before = image.stat().st_mtime_ns
     make("container-cpu", f"BASE={base}")
     assert image.stat().st_mtime_ns == before, "without a change nothing is built"
