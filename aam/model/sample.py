@@ -55,7 +55,7 @@ class CountEmbedding(nn.Module):
         return vectors + embedded
 
 
-class Contents(nn.Module):
+class CompositionAndPresence(nn.Module):
     """The part of a sample vector without attention: composition, and which features the sample has at all.
 
     The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even at random
@@ -111,7 +111,7 @@ class SampleEncoder(nn.Module):
         self.count = CountEmbedding(width, depth, config.count_embedding_method) if config.count_embedding else None
         self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
         self.pool = AttentionPool(width, config.attention_heads)
-        self.contents = Contents(width, config.count_embedding)
+        self.contents = CompositionAndPresence(width, config.count_embedding)
         # They center the sample vectors and are not learned: distances do not see them, targets have a bias of their
         # own, and what rounding leaves of their gradient Adam would scale up.
         for layer in (self.pool.out, self.contents.composition, self.contents.presence):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from aam.config import ModelConfig
-from aam.model.sample import Contents, SampleEncoder
+from aam.model.sample import CompositionAndPresence, SampleEncoder
 
 ASVS = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
 ASV = torch.tensor([[0, 3, 4], [2, 1, 0]])
@@ -17,9 +17,9 @@ COUNTS = torch.tensor([[4.0, 1.0, 0.0], [9.0, 16.0, 2.0]])
 
 
 @pytest.fixture
-def contents() -> Contents:
+def contents() -> CompositionAndPresence:
     torch.manual_seed(0)
-    return Contents(8, abundances=True)
+    return CompositionAndPresence(8, abundances=True)
 
 
 def test_composition_and_presence_follow_their_formulas(contents):
@@ -47,7 +47,7 @@ def test_presence_counts_a_feature_once(contents):
 
 
 def test_without_abundances_reads_change_nothing():
-    contents = Contents(8, abundances=False)
+    contents = CompositionAndPresence(8, abundances=False)
     torch.testing.assert_close(contents(ASVS, ASV, COUNTS), contents(ASVS, ASV, (COUNTS > 0).float() * 7))
 
 

@@ -15,7 +15,7 @@ from aam.data.collate import rarefied_batch
 from aam.model.aam import Masks, Outputs
 from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
-from aam.model.sample import Contents, SampleEncoder
+from aam.model.sample import CompositionAndPresence, SampleEncoder
 
 SMALL = ModelConfig(embedding_dim=8, attention_heads=2, max_bp=20)
 TOKENS = torch.ones(3, 20, dtype=torch.uint8)
@@ -53,7 +53,7 @@ def test_a_batch_of_wrong_shapes_or_types_fails(batch, field, change):
         lambda: AsvEncoder(SMALL).nucleotide_logits(torch.zeros(3, 8), 20),
         lambda: SampleEncoder(SMALL, 40)(torch.zeros(2, 4, 8), torch.ones(2, 5)),
         lambda: SampleEncoder(SMALL, 40)(torch.zeros(2, 4, 8), torch.ones(2, 4), torch.zeros(2, 4)),
-        lambda: Contents(8, True)(torch.zeros(3, 8), ASV, torch.ones(2, 3)),
+        lambda: CompositionAndPresence(8, True)(torch.zeros(3, 8), ASV, torch.ones(2, 3)),
         lambda: DistanceHead(8, True)(torch.zeros(2, 8), torch.zeros(2, 7)),
         lambda: Readout(8, 1)(torch.zeros(2, 8).long()),
         lambda: TargetHead(8, HeadConfig(n_targets=1)).predict(torch.zeros(2, 8), torch.zeros(3, 1).long()),
