@@ -336,7 +336,7 @@ def test_folds_as_an_array_and_what_depends_on_them(site):
     assert {Path(name).parts[0] for name in weights} == {"fold-h0", "fold-h1"}
     assert {Path(name).name for name in weights} == {
         "weights.safetensors",
-        "members.safetensors",
+        "learners.safetensors",
         "profile.safetensors",
     }
     assert weights == site.weights("flow/tune")
