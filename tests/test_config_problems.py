@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aam.cli.main import main
 from aam.config import (
     RESERVED,
     CovariateConfig,
@@ -28,8 +29,8 @@ from aam.config_commands import (
     RfBaselineConfig,
     UnifracConfig,
 )
-from aam.device.checks import check, option_problems
 from aam.errors import InputError
+from aam.options import check, option_problems
 
 
 def problems_of(config) -> str:
@@ -257,3 +258,10 @@ def test_a_target_does_not_divide_the_samples(option):
     targets = TargetConfig(metadata_column=("ph", "site"))
     problems = option_problems(FineTuneConfig(data=DataConfig(**{option: "site"}), targets=targets))
     assert any(problem.startswith("--metadata-column 'site' divides the samples too") for problem in problems)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="a folder in which nobody can make a file")
+def test_an_output_that_cannot_be_written_is_bad_input(tmp_path, capsys):
+    words = ["predict", "--model", str(tmp_path), "--table", str(tmp_path), "--output", "/proc/x.tsv"]
+    assert main(words) == 2
+    assert "/proc/x.tsv: /proc cannot be written to (No such file or directory)" in capsys.readouterr().err

@@ -24,10 +24,10 @@ from aam.api.options import configured, keyword_options
 from aam.api.tables import read_table, table_file, tree_file
 from aam.commands.train import run
 from aam.config import RESERVED, FineTuneConfig
-from aam.device.checks import check
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import atomic_folder, check_writable
+from aam.options import check
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,9 +18,9 @@ from aam.commands.train import run
 from aam.commands.unifrac import write_unifrac
 from aam.config import Metric, PretrainConfig
 from aam.config_commands import UnifracConfig
-from aam.device.checks import check
 from aam.errors import CallAgain, import_extra
 from aam.io.matrices import read_distances
+from aam.options import check
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ from aam.commands.apply import load_table, predict_samples, prepare_models
 from aam.commands.embed import embed_samples
 from aam.commands.explain import explained, explanation_folder, write_explained
 from aam.config_commands import EmbedConfig, ExplainConfig, PredictConfig
-from aam.device.checks import option_problems
 from aam.errors import InputError
 from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.explain.files import asv_table
 from aam.explain.results import Explanation
+from aam.options import option_problems
 from aam.predict.saved_model import SavedModel
 
 if TYPE_CHECKING:

@@ -70,8 +70,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
 
 def _end_rank(status: int) -> None:
     """End this process with `status` where it was one of several ranks; else return."""
-    if "aam.device.process_group" in sys.modules:
-        from aam.device.process_group import end_rank
+    if "aam.device.launch" in sys.modules:
+        from aam.device.launch import end_rank
 
         end_rank(status)
 
@@ -82,10 +82,8 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
     What a command needs (torch, scikit-learn, pandas) is imported after its options are found to be right.
     """
     from aam.cli.command_line import parse
-    from aam.device.checks import check
-    from aam.device.environment import prepare_environment
-    from aam.device.ranks import is_rank
-    from aam.options import to_dict
+    from aam.device.environment import is_rank, prepare_environment
+    from aam.options import check, to_dict
 
     command = program.commands[name]
     config = parse(f"{program.name} {name}", command.default(), words)

@@ -18,9 +18,18 @@ from aam.device.attention import Checks, check_backends, choose_backends, is_wro
 from aam.device.doctor import collect_findings, print_report
 from aam.device.environment import container_and_job, watched_variables
 from aam.device.options import RuntimeConfig
-from aam.device.platform import RECORDED, Facts, platform_of, prepare_device, read_facts, recorded_platform
+from aam.device.platform import (
+    OPERATIONS,
+    RECORDED,
+    Facts,
+    platform_of,
+    prepare_device,
+    probe_operation,
+    read_facts,
+    recorded_platform,
+    routed_operations,
+)
 from aam.device.precision import resolve_precision
-from aam.device.routing import OPERATIONS, probe_operation, routed_operations
 from aam.device.timing import copy_rate, product_rate
 from aam.errors import FAILED, FINISHED, InputError
 from aam.files.atomic import write_text

@@ -11,16 +11,15 @@ from typing import Any
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.data.loader import Loader
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
-from aam.device.checks import check
 from aam.device.distributed import World
+from aam.device.environment import is_rank
 from aam.device.platform import device_name
-from aam.device.ranks import is_rank
 from aam.encoders import model_folder
 from aam.engine.fit import RunPlan, run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.files.atomic import MANIFEST
 from aam.files.output_folder import FIGURES
-from aam.options import to_dict
+from aam.options import check, to_dict
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.fit import VALIDATION, split_folder, train_split

@@ -12,8 +12,8 @@ from scipy import sparse
 from aam.config_commands import UnifracConfig
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
+from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
-from aam.device.processors import available_cores, may_have_gpu
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
 from aam.diversity.tables import parse_stripe, read_stripes, stripe_tiles, unifrac_tiles, write_stripe
 from aam.diversity.unifrac import Multiply, UnifracOptions

@@ -105,14 +105,13 @@ class Loader:
     def order(self, epoch: int) -> list[Rows]:
         """Return the rows of each batch of an epoch; the order of the table changes nothing."""
         names, origin = self.study.table.sample_ids, self.study.origin
+        size = self.batch_size * self.world.size
+        if not self.shuffle:
+            return each_study(origin, names, self.rows, size)
         if self._mixes_studies:
-            size = self.batch_size * self.world.size
-            if not self.shuffle:
-                return each_study(origin, names, self.rows, size)
             return batches_by_study(origin, names, self.rows, size, self.study.seed, epoch)
         rows = np.array(sorted(self.rows.tolist(), key=names.__getitem__), np.int64)
-        if self.shuffle:
-            rows = rows[generator(self.study.seed, "order", epoch).permutation(len(rows))]
+        rows = rows[generator(self.study.seed, "order", epoch).permutation(len(rows))]
         return np.array_split(rows, len(self)) if len(rows) else []
 
     def parts(self, rows: Rows) -> list[Rows]:

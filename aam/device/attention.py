@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aam.device.options import RuntimeConfig
-from aam.device.platform import Facts, device_name, platform_of, recorded_platform
+from aam.device.platform import Facts, cached_verdict, device_name, platform_of, recorded_platform
 from aam.device.precision import resolve_precision, select_precision
 from aam.device.timing import seconds
-from aam.device.verdicts import cached_verdict
 from aam.errors import Problems
 
 log = logging.getLogger("aam")

@@ -1,4 +1,4 @@
-"""Environment variables that must be set or unset before torch is imported, and the limit of all thread pools."""
+"""What a process learns of its machine, job and ranks without torch, and what must be set before torch is imported."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from aam.device.processors import available_cores
-from aam.device.verdicts import cache_folder
 
 log = logging.getLogger("aam")
 
@@ -207,3 +204,61 @@ def container_and_job() -> dict[str, Any]:
     caches = {name: os.environ[name] for name in CACHES if name in os.environ}
     image = {"path": container, "digest": os.environ.get("AAM_IMAGE")}
     return {"container": image, "slurm": slurm, "caches": {"aam": str(cache_folder()), **caches}}
+
+
+def cache_folder() -> Path:
+    """Return the cache of verdicts: ``AAM_CACHE``, or ``aam`` below ``XDG_CACHE_HOME`` or ~/.cache."""
+    folder = os.environ.get("AAM_CACHE")
+    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aam"
+
+
+# --- processors and ranks --------------------------------------------------------------------------------------------
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use; macOS does not say, so there it is all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def may_have_gpu() -> bool:
+    """Return whether the system lists an NVIDIA or AMD GPU, which torch may still be unable to use."""
+    return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+# Options that ask for several processes.
+MULTI_PROCESS_OPTIONS = ("distributed", "data_parallel", "fsdp", "fsdp_sharded_checkpoint")
+
+# Variables of rank, number of ranks and rank on the node: those of torchrun, and those of SLURM.
+RANK_VARIABLES = (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
+
+
+class Rank(NamedTuple):
+    """The rank of this process, the number of ranks, and the rank on its node."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+
+def rank_of(environment: Mapping[str, str]) -> Rank | None:
+    """Return the place of this process among the ranks, or None where neither torchrun nor SLURM started it."""
+    for names in RANK_VARIABLES:
+        if all(environment.get(name, "").isdigit() for name in names):
+            return Rank(*(int(environment[name]) for name in names))
+    return None
+
+
+def is_rank(runtime: Any) -> bool:
+    """Return whether this process is one of the ranks of a run, which check its options when they have met.
+
+    Then an error of one of them is the error of all, and is printed once.
+    """
+    return rank_of(os.environ) is not None and bool(process_options(runtime))
+
+
+def process_options(runtime: Any) -> list[str]:
+    """Return the options given that ask for several processes."""
+    names = [name for name in MULTI_PROCESS_OPTIONS if getattr(runtime, name, False)]
+    return [f"--{name.replace('_', '-')}" for name in names]

@@ -1,26 +1,31 @@
-"""Starting the ranks of a run on this node, and waiting for them (why not torchrun: docs/decisions.md)."""
+"""The processes of a run: their start on this node (why not torchrun: docs/decisions.md), process group and end."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import math
+import multiprocessing
 import os
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from aam.device.distributed import SINGLE, World
+from aam.device.environment import available_cores, process_options, rank_of
 from aam.device.options import ProcessConfig
-from aam.device.process_group import GRACE_SECONDS, LAUNCHER
-from aam.device.processors import available_cores
-from aam.errors import CALL_AGAIN, FAILED, FINISHED, WARNINGS, RunError
+from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputError, RunError
 
 log = logging.getLogger("aam")
 
@@ -29,6 +34,22 @@ FAILURE_SECONDS = 60.0
 
 # Seconds that a rank that is killed has to end.
 END_SECONDS = 5.0
+
+# Longest time that ranks wait for one that works alone, as when it reports on a fold.
+TIMEOUT = datetime.timedelta(hours=2)
+
+# Seconds between two checks whether another rank failed.
+POLL_SECONDS = 2.0
+
+# Seconds that the main thread has to end by itself when another rank failed.
+GRACE_SECONDS = 15.0
+
+# Environment variable with the process that started the ranks of a node: they end with it.
+LAUNCHER = "AAM_LAUNCHER"
+
+# The groups of several ranks that this process has joined, kept to its end: to free one joins its threads while Python
+# is locked, and a thread that frees the tensors of a finished all-reduce waits for that lock, so both wait for ever.
+_groups: list[Any] = []
 
 
 def process_count(config: ProcessConfig) -> int:
@@ -131,3 +152,143 @@ def _combined_status(statuses: Sequence[int | None]) -> int:
             log.error("aam: the process of rank %d %s", rank, end)
     failed = (FAILED if status is None or status < 0 else status for status in statuses if status != FINISHED)
     return min(failed, default=FINISHED)
+
+
+# --- the process group -----------------------------------------------------------------------------------------------
+
+
+def _check_world(config: ProcessConfig) -> World:
+    """Return the place of this process among the ranks; `InputError` where options and environment disagree."""
+    place = rank_of(os.environ)
+    options = " ".join(process_options(config))
+    if not options:
+        return SINGLE
+    if place is None:
+        advice = "start one process per device by srun or torchrun, or pass --data-parallel"
+        raise InputError(f"{options}: no rank stands in the environment (RANK or SLURM_PROCID); {advice}")
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if place.size > 1 and missing:
+        raise InputError(f"--distributed: {' and '.join(missing)} not set; they name where the ranks meet")
+    return World(*place)
+
+
+@contextlib.contextmanager
+def process_group(config: ProcessConfig) -> Iterator[World]:
+    """Join the process group of this run while the context lasts.
+
+    Where a rank fails, the others end within a minute and name the cause: those in an exchange because it breaks,
+    those elsewhere because a thread watches.
+
+    Raises
+    ------
+    InputError
+        Options and environment do not fit each other.
+    RunError
+        Another rank failed.
+    """
+    world = _check_world(config)
+    if world.size == 1:
+        yield world
+        return
+    if torch.cuda.is_available() and config.device != "cpu":
+        torch.cuda.set_device(world.local_rank % torch.cuda.device_count())
+    logging.getLogger("aam").setLevel(logging.INFO if world.is_main else logging.ERROR)
+    store = _connect_store(world, world.is_main and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True")
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=TIMEOUT)
+    _groups.append(dist.group.WORLD)
+    finished = threading.Event()
+    watch = threading.Thread(target=_watch_other_ranks, args=(world, finished), daemon=True)
+    watch.start()
+    try:
+        yield world
+        world.barrier()
+    except Exception as error:
+        raise _resolve_failure(world, store, error) from error
+    finally:
+        finished.set()
+        # A thread that the interpreter's end meets within the store aborts the process (SIGABRT, status 134).
+        watch.join(GRACE_SECONDS)
+        # A rank that fails leaves its group as it is: to destroy it would wait for the others.
+        if sys.exc_info()[0] is None:
+            dist.destroy_process_group()
+
+
+def end_rank(status: int) -> None:
+    """End this process with `status` where it was one of several ranks; else return.
+
+    It ends without the interpreter's teardown: threads of the group that wait for the interpreter when it is gone abort
+    the process (SIGABRT), under load in one of hundreds of ends, and hide the status. An error that is being handled is
+    shown with its traceback; what cannot be printed to its end makes a status of 0 that of a failure.
+    """
+    if not _groups:
+        return
+    if sys.exc_info()[0] not in (None, SystemExit):
+        traceback.print_exc()
+    for child in multiprocessing.active_children():
+        child.terminate()
+    logging.shutdown()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        status = status or FAILED
+    os._exit(status)
+
+
+def _connect_store(world: World, serve: bool) -> Any:
+    """Connect to the store where ranks meet and leave failure messages; one rank serves it."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.TCPStore(host, port, None, serve, timeout=datetime.timedelta(minutes=5), wait_for_workers=False)  # type: ignore[attr-defined]
+
+
+def _failure_key(rank: int) -> str:
+    return f"aam/failed/{rank}"
+
+
+def _read_failure(world: World, store: Any) -> Exception | SystemExit | None:
+    """Return the error of another rank that failed by itself.
+
+    It is a silent exit where rank 0 has shown bad input to the user.
+    """
+    for rank in range(world.size):
+        if rank != world.rank and store.check([_failure_key(rank)]):
+            status, _, message = store.get(_failure_key(rank)).decode().partition(" ")
+            if int(status) == BAD_INPUT and rank == 0:
+                return SystemExit(BAD_INPUT)
+            return RunError(f"rank {rank} failed: {message}")
+    return None
+
+
+def _resolve_failure(world: World, store: Any, error: Exception) -> BaseException:
+    """Return the error of another rank that caused `error`, or announce `error` to the others and return it."""
+    is_connection_error, is_bad_input = isinstance(error, RuntimeError), isinstance(error, InputError)
+    for _ in range(5 if is_connection_error or (is_bad_input and not world.is_main) else 0):
+        with contextlib.suppress(RuntimeError):
+            if (failure := _read_failure(world, store)) is not None:
+                return failure
+        time.sleep(1)
+    if is_connection_error and "onnection" in str(error):
+        log.debug("%s", error)
+        return RunError("a rank was lost; --resume-from auto goes on from the last whole checkpoint, if there is one")
+    with contextlib.suppress(RuntimeError):
+        store.set(_failure_key(world.rank), f"{BAD_INPUT if is_bad_input else FAILED} {error}")
+        # The store ends with rank 0: the others need time to read it.
+        time.sleep(2 * POLL_SECONDS if world.is_main else 0)
+    return error
+
+
+def _watch_other_ranks(world: World, finished: threading.Event) -> None:
+    """End this process when another rank failed and the main thread does not notice, as in a collective on a GPU."""
+    store, launcher = _connect_store(world, False), os.environ.get(LAUNCHER)
+    failure: BaseException | None = None
+    try:
+        while failure is None and not finished.wait(POLL_SECONDS):
+            failure = _read_failure(world, store)
+            if launcher not in (None, str(os.getppid())):
+                failure = RunError("the process that started the ranks is gone")
+    except RuntimeError as error:
+        failure = RunError(f"rank 0 is gone ({error})")
+    if failure is not None and not finished.wait(GRACE_SECONDS):
+        log.error("aam: rank %d ends: %s", world.rank, failure)
+        os._exit(FAILED)

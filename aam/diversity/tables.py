@@ -18,12 +18,11 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from aam.device.deferred_errors import DeferredErrorFile
 from aam.diversity.batch import DEFAULTS, inner, mirror
 from aam.diversity.branches import Counts, Layout, common_branches, make_block, make_layout, on_tree
 from aam.diversity.unifrac import MetricInput, Multiply, UnifracOptions, between, metric_of
 from aam.errors import InputError, Problems, shown
-from aam.files.atomic import atomic_file
+from aam.files.atomic import DeferredErrorFile, atomic_file
 from aam.io.matrices import Matrix, Tile
 from aam.io.phylogeny import Ints, Phylogeny
 

@@ -56,15 +56,29 @@ def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False)
 
     The main rank writes, or with `sharded` each rank its own shards of the tensors.
     """
-    failed = None
-    tensors = state.tensors if sharded else {name: full_tensor(value) for name, value in state.tensors.items()}
+    tensors = state.tensors
+    tensors = local_shards(tensors, world) if sharded else {name: full_tensor(value) for name, value in tensors.items()}
+    folder, failed = b"", None
     try:
-        if sharded:
-            _save_shards(path, state, world)
-        elif world.is_main:
-            with atomic_folder(path) as folder:
-                write_tensors(tensors, folder / TENSORS)
-                _write_description(folder, state, {})
+        with contextlib.ExitStack() as stack:
+            try:
+                if world.is_main:
+                    folder = os.fsencode(stack.enter_context(atomic_folder(path)))
+            except OSError as error:
+                failed = error
+            folder = world.broadcast(folder)
+            try:
+                if folder and (sharded or world.is_main):
+                    name = SHARD.format(world.rank) if sharded else TENSORS
+                    write_tensors(tensors, Path(os.fsdecode(folder)) / name)
+            except OSError as error:
+                failed = error
+            if world.any(failed is not None):
+                raise failed or OSError(f"{path}: another rank could not write")
+            if world.is_main:
+                shapes = {name: list(value.shape) for name, value in state.tensors.items()}
+                layout = {"shards": {"ranks": world.size, "shapes": shapes}} if sharded else {}
+                _write_description(Path(os.fsdecode(folder)), state, layout)
     except OSError as error:
         failed = error
     if world.any(failed is not None):
@@ -78,30 +92,6 @@ def _write_description(folder: Path, state: State, layout: dict[str, Any]) -> No
     facts = {"format": FORMAT, **state.facts, **layout, "texts": [*state.texts]}
     (folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
     write_manifest(folder)
-
-
-def _save_shards(path: Path, state: State, world: World) -> None:
-    """Write one file of each rank to a folder that the main rank makes, and renames when all are written."""
-    shards = local_shards(state.tensors, world)
-    folder = b""
-    failed = None
-    with contextlib.ExitStack() as stack:
-        if world.is_main:
-            try:
-                folder = os.fsencode(stack.enter_context(atomic_folder(path)))
-            except OSError as error:
-                failed = error
-        folder = world.broadcast(folder)
-        try:
-            if folder:
-                write_tensors(shards, Path(os.fsdecode(folder)) / SHARD.format(world.rank))
-        except OSError as error:
-            failed = error
-        if world.any(failed is not None):
-            raise failed or OSError(f"{path}: another rank could not write")
-        if world.is_main:
-            shapes = {name: list(value.shape) for name, value in state.tensors.items()}
-            _write_description(Path(os.fsdecode(folder)), state, {"shards": {"ranks": world.size, "shapes": shapes}})
 
 
 def load(path: Path) -> State:

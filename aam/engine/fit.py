@@ -13,12 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from aam.device.checks import check
 from aam.device.distributed import World
-from aam.device.launch import launch, process_count
+from aam.device.environment import is_rank, rank_of
+from aam.device.launch import launch, process_count, process_group
 from aam.device.platform import prepare_device
-from aam.device.process_group import process_group
-from aam.device.ranks import is_rank, rank_of
 from aam.engine.checkpoint import CheckpointManager, State, load, save
 from aam.engine.logger import RunLogger, Tracking
 from aam.engine.options import RunConfig, TrainingOptions
@@ -29,7 +27,7 @@ from aam.engine.trainer import Trainer, total_steps
 from aam.errors import FINISHED
 from aam.files.atomic import remove, write_text
 from aam.files.output_folder import LIST, MEMORY, RUN
-from aam.options import to_dict
+from aam.options import check, to_dict
 
 log = logging.getLogger("aam")
 

@@ -134,13 +134,18 @@ def _batch_sizes(run: Record) -> tuple[int, int]:
 def check_same(before: Record, now: Record) -> None:
     """Refuse to resume a run whose meaning would change; log changes that may alter its last bits.
 
+    Options that this version does not have are ignored, and logged.
+
     Raises
     ------
     InputError
         Options or inputs differ; the message lists them all.
     """
     problems = []
-    changes = differences(before, now)
+    changes, known = differences(before, now), flatten(now)
+    if removed := [name for name in changes if name.startswith("config.") and name not in known]:
+        log.info("%s of the earlier run: ignored, this version has no such options", ", ".join(removed))
+        changes = {name: values for name, values in changes.items() if name not in removed}
     old_size, old_devices = _batch_sizes(before)
     size, devices = _batch_sizes(now)
     if old_devices != devices:

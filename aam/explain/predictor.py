@@ -12,8 +12,8 @@ from aam.data.batch import Batch
 from aam.data.collate import batch_of_reads, rarefied_rows, rows_read
 from aam.data.study import Row, Rows, Study
 from aam.device.options import RuntimeConfig
+from aam.device.platform import routed
 from aam.device.precision import autocast
-from aam.device.routing import routed
 from aam.explain.variants import Floats, Variants, counts_of
 from aam.predict.blend import NETWORK
 from aam.predict.features import Samples

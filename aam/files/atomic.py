@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import io
 import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from aam.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # Largest JSON file that is read, in bytes.
 MAX_JSON = 64 << 20
@@ -89,7 +95,7 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     Raises
     ------
     InputError
-        The path exists and `overwrite` is false, or its parent is not a folder.
+        The path exists and `overwrite` is false, or its parent is not a folder in which a file can be made.
     """
     if path.exists() and not overwrite:
         raise InputError(f"{path}: exists already; choose another output or pass --overwrite")
@@ -98,8 +104,11 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
         parent = parent.parent
     if not parent.is_dir():
         raise InputError(f"{path}: {parent} is a file, expected a folder")
-    if not os.access(parent, os.W_OK):
-        raise InputError(f"{path}: no permission to write in {parent}")
+    try:
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise InputError(f"{path}: {parent} cannot be written to ({error.strerror}); choose another output") from None
 
 
 @contextlib.contextmanager
@@ -251,3 +260,51 @@ def verify_manifest(folder: Path) -> None:
     damaged = [name for name, expected in entries.items() if not _matches(folder, name, *expected)]
     if damaged:
         raise InputError(*(f"{folder}/{name}: missing or damaged (its checksum differs)" for name in damaged))
+
+
+# --- libraries that a failing write would crash ----------------------------------------------------------------------
+
+
+class DeferredErrorFile(io.FileIO):
+    """A file to write for HDF5 and the like: after an error it writes nothing more, and `close` raises the error."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self.error: OSError | None = None
+
+    def _attempt(self, change: Callable[[Any], int], argument: Any) -> int | None:
+        """Return what `change` returns, or None once a change has failed."""
+        if self.error is None:
+            try:
+                return change(argument)
+            except OSError as error:
+                self.error = error
+        return None
+
+    def write(self, data: Buffer, /) -> int:
+        """Write all of `data`, or keep the error; the length of `data` is returned in both cases."""
+        view = memoryview(data).cast("B")
+        done: int | None = 0
+        while done is not None and done < len(view):
+            written = self._attempt(super().write, view[done:])
+            done = None if written is None else done + written
+        return len(view)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Change the size, or keep the error; the new size is returned in both cases."""
+        size = self.tell() if size is None else size
+        self._attempt(super().truncate, size)
+        return size
+
+    def close(self) -> None:
+        """Close the file, then raise the first error of a write.
+
+        Raises
+        ------
+        OSError
+            A write failed.
+        """
+        super().close()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 import aam
-from aam.device.deferred_errors import DeferredErrorFile
 from aam.errors import InputError, shown
+from aam.files.atomic import DeferredErrorFile
 from aam.io.counts import RawTable, whole_counts
 from aam.io.text import decoded
 

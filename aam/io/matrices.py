@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
-from aam.device.deferred_errors import DeferredErrorFile
 from aam.errors import InputError, Problems, shown
-from aam.files.atomic import atomic_file, write_text
+from aam.files.atomic import DeferredErrorFile, atomic_file, write_text
 from aam.io.qza import read_artifact, write_artifact
 from aam.io.text import decoded, read_bytes
 

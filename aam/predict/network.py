@@ -18,8 +18,8 @@ from aam.data.loader import Loader
 from aam.data.study import EVALUATION, Study
 from aam.device.distributed import World
 from aam.device.options import RuntimeConfig
+from aam.device.platform import routed
 from aam.device.precision import autocast
-from aam.device.routing import routed
 from aam.device.timing import stage
 from aam.model.aam import Aam, Outputs
 

@@ -16,10 +16,8 @@ import torch
 import aam
 from aam.config import ModelConfig
 from aam.device.options import RuntimeConfig
-from aam.device.platform import Facts, device_name, prepare_device
+from aam.device.platform import Facts, cached_verdict, device_name, prepare_device, routed
 from aam.device.precision import autocast, resolve_precision
-from aam.device.routing import routed
-from aam.device.verdicts import cached_verdict
 from aam.model.reference import fixed_batch, fixed_network
 from aam.options import from_dict, to_dict
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aam.config import FineTuneConfig
-from aam.device.checks import option_problems
 from aam.errors import InputError, Problems, shown
-from aam.options import from_dict, names, read_toml, to_dict
+from aam.options import from_dict, names, option_problems, read_toml, to_dict
 
 # Lists are values to choose from; others are numbers between two ends, on a logarithmic scale where log is true.
 DEFAULT_SPACE: dict[str, dict[str, Any]] = {

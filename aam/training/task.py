@@ -17,8 +17,8 @@ from aam.data.loader import Loader
 from aam.data.study import EVALUATION
 from aam.data.targets import Labels
 from aam.device.distributed import SINGLE, World
+from aam.device.platform import routed
 from aam.device.precision import autocast
-from aam.device.routing import routed
 from aam.device.timing import stage
 from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions

@@ -17,7 +17,7 @@ BANDS = ((1.0, 4.0), (4.0, 8.0), (8.0, 13.0), (13.0, 30.0), (30.0, 45.0))
 def spectral_power(x: Tensor) -> Tensor:
     """Return the power ``[..., T // 2 + 1]`` of signals ``[..., T]`` under a Hann window.
 
-    Where the FFT of a device is not to be trusted, `aam.device.routing.routed` runs it elsewhere.
+    Where the FFT of a device is not to be trusted, `aam.device.platform.routed` runs it elsewhere.
     """
     window = torch.hann_window(x.shape[-1], dtype=x.dtype, device=x.device)
     spectrum = torch.fft.rfft(x * window)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import SINGLE, World
+from aam.device.platform import routed
 from aam.device.precision import autocast
 from aam.device.rng import generator
-from aam.device.routing import routed
 from aam.engine.optimizer import unfreeze
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.step import RunningMeans

@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 
-from aam.device.launch import run_ranks
+from aam.device.environment import available_cores, rank_of
+from aam.device.launch import process_group, run_ranks
 from aam.device.memory import peak_memory
 from aam.device.platform import device_name, prepare_device
-from aam.device.process_group import process_group
-from aam.device.processors import available_cores
-from aam.device.ranks import rank_of
 from aam.engine.options import RunConfig
 from aam.engine.trainer import LOG_STEPS, Trainer
 from aam.errors import InputError

@@ -15,7 +15,7 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
 from aam.device.distributed import World
-from aam.device.ranks import rank_of
+from aam.device.environment import rank_of
 from aam.device.sharding import shard_rows
 from aam.engine.checkpoint import load
 from aam.engine.fit import fit_and_save, plan_with_device, run_command

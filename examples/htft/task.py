@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aam.device.distributed import SINGLE, World
-from aam.device.link import Link
+from aam.device.distributed import SINGLE, Link, World
 from aam.device.sharding import local_rows
 from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from aam.device.deferred_errors import DeferredErrorFile
+from aam.files.atomic import DeferredErrorFile
 
 
 def test_the_first_error_is_raised_when_the_file_is_closed(tmp_path):

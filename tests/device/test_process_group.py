@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aam.device.distributed import SINGLE
+from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
+from aam.device.launch import end_rank, process_group
 from aam.device.options import ProcessConfig
-from aam.device.process_group import end_rank, process_group
-from aam.device.ranks import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
 from aam.errors import InputError
 
 

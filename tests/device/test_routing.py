@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from aam.device.options import RuntimeConfig
+from aam.device.platform import OPERATIONS, ROUTE, probe_operation, routed, routed_operations
 from aam.device.precision import autocast
-from aam.device.routing import OPERATIONS, ROUTE, probe_operation, routed, routed_operations
 from aam.errors import InputError
 
 CPU = torch.device("cpu")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aam.device.verdicts import cache_folder, cached_verdict
+from aam.device.environment import cache_folder
+from aam.device.platform import cached_verdict
 
 QUESTION = {"device": "CPU", "width": 8}
 

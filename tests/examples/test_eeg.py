@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.device.routing import RouteToCpu
+from aam.device.platform import RouteToCpu
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.errors import InputError
 from aam.io.metadata import Metadata
