@@ -84,6 +84,11 @@ def write_metadata(
 
     In a categorical column only an empty cell is missing: ``none`` is a class like any other.
     """
+    if unreadable := [name for name in sample_ids if name.startswith("#") or name != name.strip() or not name]:
+        raise InputError(
+            f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: {shown(unreadable)}; QIIME 2 "
+            "takes what begins with # for a comment and drops white space around ids; rename these samples"
+        )
     names = list(columns)
     types = ["categorical" if name in categorical else "numeric" for name in names]
     missing = ["blank" if name in categorical else "" for name in names]

@@ -45,6 +45,12 @@ def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str
         f"value of {shown(targets)}, for {shown(absent, 3)}"
     ]
     table = table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
+    predictions = {**table.values, **table.probabilities}
+    if empty := [name for name in targets if not np.isfinite(predictions[name]).any()]:
+        raise InputError(
+            f"no prediction of {shown(empty)} for any of the {len(ids)} samples with a true value; the predictions' "
+            "column note may say why: take samples that reach the model's depth and have what it reads"
+        )
     return table, warnings if absent else []
 
 
@@ -67,13 +73,15 @@ def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None
     folds: dict[str, set[str]] = {}
     for group, fold in zip(groups, table.folds, strict=True):
         folds.setdefault(str(group), set()).add(fold)
+    warnings = metadata.spelling_warnings(column, "groups; if they are one, intervals are too narrow")
     crossing = sorted(group for group, of_group in folds.items() if len(of_group - {""}) > 1)
     if not crossing:
-        return []
+        return warnings
     return [
+        *warnings,
         f"{len(crossing)} of {len(folds)} groups of {column} lie in several folds ({shown(crossing, 3)}): the models "
         "learned from other samples of the groups that they predicted, and the metrics are too good for a new "
-        f"{column}; train with --group-column {column}"
+        f"{column}; train with --group-column {column}",
     ]
 
 

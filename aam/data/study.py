@@ -69,10 +69,6 @@ class Inputs:
     metadata: Metadata | None = None
 
 
-# Of more pairs of values that are probably one, a warning gives the number.
-MOST_PAIRS = 3
-
-
 @dataclass(frozen=True)
 class MetadataColumns:
     """The metadata columns that a study is asked for.
@@ -430,12 +426,10 @@ def _warn_of_values(
     if metadata is None:
         return
     for name in dict.fromkeys([*classes, *filter(None, (group, fold))]):
-        if pairs := [shown(values) for values in metadata.spellings(name)]:
-            leak = "if they are one, it is in several subsets and leaks"
-            what = f"groups; {leak}" if name == group else f"folds; {leak}" if name == fold else "classes"
-            more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
-            listed = " and ".join(pairs[:MOST_PAIRS])
-            log.warning("warning: %s: %s%s in %r are different %s", metadata.source, listed, more, name, what)
+        leak = "if they are one, it is in several subsets and leaks"
+        what = f"groups; {leak}" if name == group else f"folds; {leak}" if name == fold else "classes"
+        for warning in metadata.spelling_warnings(name, what):
+            log.warning("warning: %s", warning)
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
         if name not in classes and len(numbers) == 2:

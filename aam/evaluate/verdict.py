@@ -44,9 +44,9 @@ def _does(name: str, verb: str) -> str:
     return f"{name[0].upper()}{name[1:]} {verb}{'' if plural else 's'}"
 
 
-def _groups_are(number_of_groups: int) -> str:
-    """Return `1 group is`, `3 groups are`."""
-    return f"{number_of_groups} group{' is' if number_of_groups == 1 else 's are'}"
+def too_few(number_of_groups: int, one: str = "group", several: str = "groups") -> str:
+    """Return `1 group is too few`, `3 groups are too few`."""
+    return f"{number_of_groups} " + (f"{one} is too few" if number_of_groups == 1 else f"{several} are too few")
 
 
 def p_text(comparison: Comparison, tests: int) -> str:
@@ -71,7 +71,7 @@ def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: i
         return f"{_does(name, 'come')} close to the model ({beside}): {share} over {constant.name}."
     beside = f"{TITLES[key]} {' against '.join(reversed(values))}{on}"
     if result == "untested":
-        why = f"{_groups_are(comparison.groups)} too few, {bootstrap.LEAST_GROUPS} are needed"
+        why = f"{too_few(comparison.groups)}, {bootstrap.LEAST_GROUPS} are needed"
         if comparison.groups >= bootstrap.LEAST_GROUPS:
             why = f"there is no {TITLES[key]} of the samples that both predict"
         return f"Whether the model does better than {name} is not tested ({beside}): {why}."
@@ -191,7 +191,7 @@ def verdict(
     groups = complete.group_count
     if groups < bootstrap.LEAST_GROUPS:
         sentences.append(
-            f"{_groups_are(groups)} too few for intervals and tests, {bootstrap.LEAST_GROUPS} are needed: nothing is "
+            f"{too_few(groups)} for intervals and tests, {bootstrap.LEAST_GROUPS} are needed: nothing is "
             "shown to be better than anything."
         )
     elif rests_on := bootstrap.rough(complete):

@@ -79,6 +79,10 @@ def _folded(value: str) -> str:
     return PADDING.sub("", SEPARATOR.sub(" ", text)).strip()
 
 
+# Of more pairs of values that are probably one, a warning gives the number.
+MOST_PAIRS = 3
+
+
 @dataclass(frozen=True)
 class Metadata:
     """A metadata table: sample ids, and values by column as the text that stood in the file.
@@ -130,6 +134,13 @@ class Metadata:
         for value in sorted(set(self.columns[name]) - {""}):
             alike.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
         return [tuple(values) for values in alike.values() if len(values) > 1]
+
+    def spelling_warnings(self, name: str, what: str) -> list[str]:
+        """Return a warning where values of a column are probably one but count as different `what`, or nothing."""
+        pairs = [shown(values) for values in self.spellings(name)]
+        more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
+        listed = " and ".join(pairs[:MOST_PAIRS])
+        return [f"{self.source}: {listed}{more} in {name!r} are different {what}"] if pairs else []
 
     def column(self, name: str) -> tuple[str, ...]:
         """Return all values of a column as text; `InputError` lists the columns there are."""

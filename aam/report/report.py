@@ -17,7 +17,7 @@ from aam.evaluate.error_analysis import WORST_SAMPLES, errors_of, shared_by_wors
 from aam.evaluate.metrics import TITLES, Array
 from aam.evaluate.numbers import number, with_limits
 from aam.evaluate.target_predictions import Subset, TargetPredictions
-from aam.evaluate.verdict import verdict
+from aam.evaluate.verdict import too_few, verdict
 from aam.report.tables import Table, plain_lines, printable
 
 if TYPE_CHECKING:
@@ -148,10 +148,12 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
     rows = [(all_samples, len(complete.truth), result.metrics)]
     for kind, parts in () if brief else (("fold", result.folds), (names.batch, result.batches)):
         rows += [(f"{kind} {level}", count, values) for level, (count, values) in parts.items()]
-    units = "samples" if complete.groups is None else f"values of {names.group}"
+    unit, units = (
+        ("sample", "samples") if complete.groups is None else (f"value of {names.group}", f"values of {names.group}")
+    )
     over = f"with 95 % intervals over {complete.group_count} {units}"
     if complete.group_count < bootstrap.LEAST_GROUPS:
-        over = f"without intervals, {complete.group_count} {units} are too few"
+        over = f"without intervals, {too_few(complete.group_count, unit, units)}"
     ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
     mean = f"{ranking}: weighted mean over folds" if complete.cross_validated and not brief else ""
     none = Interval(math.nan)

@@ -127,6 +127,8 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         small.fit(frame, [1, 2, 3])
     with pytest.raises(InputError, match="10 of 60 samples are not in its index"):
         small.fit(frame, metadata["ph"].iloc[10:])
+    with pytest.raises(InputError, match="2 of 60 sample ids cannot stand in metadata: '#a', 'b '"):
+        small.fit(frame.set_axis(["#a", "b ", *frame.index[2:]]), metadata["ph"].to_list())
     with pytest.raises(InputError, match="is fractional"):
         small.fit(frame * 0.5 + 0.5, metadata["ph"])
     with pytest.raises(InputError, match="'epochs' is 'many', expected int"):

@@ -220,6 +220,24 @@ def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp
         assert ("groups of subject lie in several folds" in report) == (not whole)
 
 
+def test_predictions_without_a_number_are_refused(simulated, tmp_path, capsys):
+    rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
+    lines = ["sample-id\tph\tnote", *(f"{name}\t\t20 reads, below the model's depth" for name, _ in rows)]
+    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
+    assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 2
+    assert "no prediction of 'ph' for any of the 40 samples with a true value" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
+
+
+def test_groups_in_two_spellings_are_warned_of(simulated, tmp_path):
+    rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
+    lines = [f"{name}\t{ph}\t{subject.upper() if at == 0 else subject}" for at, (name, ph, subject) in enumerate(rows)]
+    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tph\tsubject", *lines]) + "\n")
+    text = f"evaluate --predictions {predictions_of(simulated, tmp_path / 'p.tsv')} --metadata {tmp_path}/m.tsv"
+    assert main([*text.split(), "--group-column", "subject", "--output-dir", str(tmp_path / "e")]) == 0
+    assert "are different groups; if they are one, intervals are too narrow" in (tmp_path / "e/report.html").read_text()
+
+
 def hash_of(group: str) -> int:
     """One of two folds for each group."""
     return int(group.rpartition("-")[2]) % 2
