@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +18,9 @@ from aam.evaluate.numbers import number
 from aam.files.atomic import remove, seen_from_here, write_text
 from aam.files.output_folder import LIST, RUN, share_folder
 from aam.options import given, to_dict, to_toml
-from aam.report.search import SearchResult, TrialResult, write_search
+from aam.report.search import ERROR, write_search
 from aam.training.inputs import Prepared, check_targets, load_inputs
-from aam.training.search_space import Searched, search_space, value_of
-from aam.training.trials import fold_errors, inner_folds, without_test
+from aam.training.search import Space, inner_folds, search_space, start_values, suggest, trial_error
 
 log = logging.getLogger("aam")
 
@@ -35,11 +31,11 @@ OUTPUTS = [
     "figures/*.svg", "figures/*.png",
 ]  # fmt: skip
 
-# Options that choose the split, which the file of the split replaces.
-OF_SPLIT = ("split", "split_column", "test_fold", "test_size", "stratify")
+# Options that choose the split, which the file of the split replaces, and those of the folder of the search.
+OF_SEARCH = ("split", "split_column", "test_fold", "test_size", "stratify", "output_dir", "overwrite", "resume_from")
 
-# The place of a trial in the search, which decides what it draws; a trial that was killed is repeated at its place.
-PLACE = "place"
+# Why the options of a trial failed; a trial that failed without was interrupted, and does not count.
+PROBLEM = "problem"
 
 # Trials that draw at random before the others learn from them, and before any is pruned.
 RANDOM_TRIALS = 10
@@ -59,42 +55,19 @@ def tune(config: TuneConfig) -> None:
     training = config.training()
     if not config.runtime.dry_run:
         import_extra("optuna", "tune", "aam tune")
-    options = search_space(training, config.search.search_space)
+    space = search_space(training, config.search.search_space)
     prepared = load_inputs(training)
     (split,) = prepared.splits
-    inner = dataclasses.replace(without_test(prepared), config=_inner_options(training, prepared))
-    folds = inner_folds(inner, config.search.inner_folds)
-    check_targets(dataclasses.replace(inner, splits=folds))
+    folds = inner_folds(prepared, config.search.inner_folds)
+    check_targets(dataclasses.replace(prepared, splits=folds))
     if not split.ids("test"):
         log.warning("warning: no test samples are left out, so nothing can vouch for the options that are found")
     if config.runtime.dry_run:
-        print(_dry_run(options, split, folds), end="")
+        sizes = ", ".join(str(len(fold.ids("test"))) for fold in folds)
+        print(f"# {len(split.ids('test'))} test samples are left out; the parts of the others hold {sizes} samples.")
+        print(f"# A trial trains {len(folds)} models.\n\n{to_toml(space)}", end="")
         return
     folder = given(config.runtime.output_dir).resolve()
-    with _shared_study(folder, config, training, options, prepared) as study:
-        _run_trials(study, config.search.trials, inner, options, folds, folder)
-        _write_results(study, options, training, prepared.study.depth, folder)
-
-
-def _inner_options(training: FineTuneConfig, prepared: Prepared) -> FineTuneConfig:
-    """Return the options over which those of a trial are laid: as asked for, with the sizes that the inputs decide."""
-    model = dataclasses.replace(training.model, max_bp=prepared.config.model.max_bp)
-    if training.train.pretrained_encoder is not None:
-        model = prepared.config.model
-    return dataclasses.replace(training, model=model)
-
-
-@contextlib.contextmanager
-def _shared_study(
-    folder: Path, config: TuneConfig, training: FineTuneConfig, options: Sequence[Searched], prepared: Prepared
-) -> Iterator[Any]:
-    """Yield the study of Optuna in the folder of the search, which is made, or checked to be of this search.
-
-    Raises
-    ------
-    InputError
-        The folder holds other results, or the search of other options or inputs.
-    """
     _, files = options_and_files("tune", training)
     files |= {} if config.search.search_space is None else {"search_space": config.search.search_space}
     # More trials may be asked for later.
@@ -108,210 +81,112 @@ def _shared_study(
     def prepare() -> None:
         if not resumes:
             output.begin(about)
-            write_split(folder / SPLIT, prepared.splits[0])
+            write_split(folder / SPLIT, split)
+            _open_study(folder, config).enqueue_trial(start_values(training, space))
         check_same(read_record(folder / RUN), about)
         remove(folder / TRIALS)
-        _repeat_killed(_open_study(folder, config, options))
+        _end_killed(_open_study(folder, config))
 
     folder.mkdir(parents=True, exist_ok=True)
     with share_folder(folder, prepare):
         check_same(read_record(folder / RUN), about)
-        yield _open_study(folder, config, options)
+        study = _open_study(folder, config)
+        # The options of a trial are laid over those asked for, with the sizes of the inputs or of the encoder.
+        base = dataclasses.replace(training, model=prepared.config.model)
+        _run_trials(study, config, dataclasses.replace(prepared, config=base), space, folds)
+        _write_results(study, training, space, prepared.study.depth, folder)
 
 
-def _optuna() -> Any:
-    optuna: Any = import_extra("optuna", "tune", "aam tune")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
-
-
-def _repeat_killed(study: Any) -> None:
-    """Let trials whose process was killed be repeated; no other process may be at work."""
-    states = _optuna().trial.TrialState
-    for trial in study.get_trials(states=(states.RUNNING,)):
-        study.tell(trial.number, state=states.FAIL)
-        study.enqueue_trial({}, user_attrs={PLACE: _place(study, trial)})
-        log.info("trial %d was interrupted and is repeated", _place(study, trial) + 1)
-
-
-def _place(study: Any, trial: Any) -> int:
-    """Return the place of a trial: its number without the repetitions before it."""
-    repeated = sum(PLACE in other.user_attrs for other in study.get_trials(deepcopy=False)[: trial.number])
-    return int(trial.user_attrs.get(PLACE, trial.number - repeated))
-
-
-def _open_study(folder: Path, config: TuneConfig, options: Sequence[Searched]) -> Any:
+def _open_study(folder: Path, config: TuneConfig) -> Any:
     """Return the study of Optuna in the folder, new or of earlier calls."""
-    optuna = _optuna()
-    seed = config.runtime.seed
-    asked = {one.name: (one, value_of(config, one)) for one in options}
-    start = {name: one.label(value) for name, (one, value) in asked.items() if value in one}
+    import optuna
 
-    base: Any = optuna.samplers.BaseSampler
-
-    class Sampler(base):  # type: ignore[misc]
-        """TPE (Bergstra et al. 2011) whose draws depend on seed, place and finished trials, and on nothing else.
-
-        So a search that was interrupted goes on as if it had not been. The first trial takes the options as they are.
-        """
-
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(self, study: Any, trial: Any, search_space: dict[str, Any]) -> dict[str, Any]:
-            return {}
-
-        def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-            place = _place(study, trial)
-            if place == 0 and name in start:
-                return start[name]
-            number = int(generator(seed, "tune", place, name).integers(2**31))
-            sampler = optuna.samplers.TPESampler(
-                n_startup_trials=RANDOM_TRIALS, seed=number, multivariate=False, constant_liar=False
-            )
-            return sampler.sample_independent(study, trial, name, distribution)
-
-    pruner = optuna.pruners.MedianPruner(RANDOM_TRIALS) if config.search.prune else optuna.pruners.NopPruner()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = f"sqlite:///{folder / STORAGE}"
     storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 300}})
-    return optuna.create_study(
-        storage=storage, study_name="aam tune", sampler=Sampler(), pruner=pruner, load_if_exists=True
-    )
+    pruner = optuna.pruners.MedianPruner(RANDOM_TRIALS) if config.search.prune else optuna.pruners.NopPruner()
+    return optuna.create_study(storage=storage, study_name="aam tune", pruner=pruner, load_if_exists=True)
 
 
-def _run_trials(
-    study: Any, trials: int, inner: Prepared, options: Sequence[Searched], folds: Sequence[Split], folder: Path
-) -> None:
+def _end_killed(study: Any) -> None:
+    """Mark trials whose process was killed as failed, and let their options be tried again; no process is at work."""
+    for trial in study.get_trials():
+        if trial.state.name == "RUNNING":
+            study.tell(trial.number, state=type(trial.state).FAIL)
+            study.enqueue_trial(trial.params)
+            log.info("trial %d was interrupted; its options are tried again", trial.number + 1)
+
+
+def _run_trials(study: Any, config: TuneConfig, prepared: Prepared, space: Space, folds: Sequence[Split]) -> None:
     """Run trials until there are so many in all; one whose options fail counts, and is logged."""
-    states = _optuna().trial.TrialState
-    while True:
-        present = study.get_trials(deepcopy=False)
-        waiting = any(trial.state == states.WAITING for trial in present)
-        if not waiting and len(present) - sum(PLACE in trial.user_attrs for trial in present) >= trials:
-            return
-        trial = study.ask()
-        values = {one.name: one.suggest(trial) for one in options}
-        place, title = folder / TRIALS / str(trial.number), f"trial {_place(study, trial) + 1} of {trials}"
-        if (earlier := _same_options(study, trial)) is not None:
-            trial.set_user_attr("seconds", 0.0)
-            study.tell(trial, earlier.value)
-            log.info("%s has the options of trial %d: not trained again", title, _place(study, earlier) + 1)
-            continue
-        started = time.perf_counter()
+    import optuna
+
+    def error_of(trial: Any) -> float:
+        values = suggest(trial, space)
+        folder = given(config.runtime.output_dir).resolve() / TRIALS / str(trial.number)
+        level = log.level
+        # What each training says of itself.
+        log.setLevel(logging.WARNING)
         try:
-            with _quiet():
-                error, parts = _mean_error(trial, fold_errors(inner, values, folds, place))
+            return trial_error(trial, prepared, values, folds, folder)
         except (InputError, RunError) as problem:
-            log.warning("%s failed: %s", title, problem)
-            study.tell(trial, state=states.FAIL)
-            continue
+            trial.set_user_attr(PROBLEM, str(problem))
+            raise
         finally:
-            remove(place)
-        trial.set_user_attr("seconds", round(time.perf_counter() - started, 1))
-        if parts < len(folds):
-            study.tell(trial, state=states.PRUNED)
-        else:
-            study.tell(trial, error)
-        ended = f"ended after {parts} of {len(folds)} parts" if parts < len(folds) else "done"
-        shown = ", ".join(f"{name} {value}" for name, value in values.items())
-        log.info("%s %s: relative error %s; %s", title, ended, number(error), shown)
+            log.setLevel(level)
+            remove(folder)
+
+    def log_trial(_: Any, trial: Any) -> None:
+        result = trial.user_attrs.get(PROBLEM) or f"relative error {number(trial.value)}"
+        options = ", ".join(f"{name} {value}" for name, value in trial.params.items())
+        log.info("trial %d of %d %s: %s; %s", trial.number + 1, asked, trial.state.name.lower(), result, options)
+
+    def begun() -> int:
+        trials, states = study.get_trials(deepcopy=False), ("RUNNING", "COMPLETE", "PRUNED")
+        return sum(trial.state.name in states or PROBLEM in trial.user_attrs for trial in trials)
+
+    asked = config.search.trials
+    while begun() < asked:
+        # A seed for each trial, so that a search that goes on, or in another process, does not draw the same again.
+        seed = int(generator(config.runtime.seed, "tune", len(study.get_trials(deepcopy=False))).integers(2**31))
+        study.sampler = optuna.samplers.TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed)
+        study.optimize(error_of, n_trials=1, catch=(InputError, RunError), callbacks=[log_trial])
 
 
-def _same_options(study: Any, trial: Any) -> Any:
-    """Return the first complete trial with the options of this one, whose error would be the same; else None."""
-    complete = study.get_trials(states=(_optuna().trial.TrialState.COMPLETE,))
-    return next((one for one in complete if one.params == trial.params), None)
-
-
-def _mean_error(trial: Any, errors: Iterator[float]) -> tuple[float, int]:
-    """Return the mean of the errors of the folds, and how many there were until the trial was pruned.
-
-    Raises
-    ------
-    InputError
-        No fold has an error, as where each holds one class.
-    """
-    parts: list[float] = []
-    for step, error in enumerate(errors):
-        parts.append(error)
-        defined = [part for part in parts if math.isfinite(part)]
-        if defined:
-            trial.report(sum(defined) / len(defined), step)
-            if trial.should_prune():
-                break
-    if not defined:
-        raise InputError("no inner fold holds two classes; lower --inner-folds")
-    return sum(defined) / len(defined), len(parts)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out what each training says of itself."""
-    level = log.level
-    log.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
-def _dry_run(options: Sequence[Searched], split: Split, folds: Sequence[Split]) -> str:
-    """Return the search space as TOML, which --search-space reads, below what is tried on which samples."""
-    sections: dict[str, dict[str, Any]] = {}
-    for one in options:
-        values: Any = list(one.choices) or {"low": one.low, "high": one.high, "log": one.log}
-        sections.setdefault(one.section, {})[one.option] = values
-    sizes = ", ".join(str(len(fold.ids("test"))) for fold in folds)
-    return (
-        f"# {len(split.ids('test'))} test samples are left out; the parts of the others hold {sizes} samples.\n"
-        f"# A trial trains {len(folds)} models.\n\n{to_toml(sections)}"
-    )
-
-
-def _write_results(study: Any, options: Sequence[Searched], training: FineTuneConfig, depth: int, folder: Path) -> None:
+def _write_results(study: Any, training: FineTuneConfig, space: Space, depth: int, folder: Path) -> None:
     """Write what the search has found; where other processes still have trials, the last one writes it again."""
-    states = _optuna().trial.TrialState
-    trials = study.get_trials(states=(states.COMPLETE, states.PRUNED))
-    complete = [trial for trial in trials if trial.state == states.COMPLETE]
-    if not complete:
+    import optuna
+
+    trials = [
+        {
+            "trial": trial.number + 1, "state": trial.state.name.lower(), ERROR: trial.value,
+            "seconds": round(trial.duration.total_seconds(), 1), **trial.params,
+        }
+        for trial in study.get_trials() if trial.state.name in ("COMPLETE", "PRUNED")
+    ]  # fmt: skip
+    errors = [trial[ERROR] for trial in trials if trial["state"] == "complete"]
+    if not errors:
         raise RunError("no trial came to its end; the messages above say why")
-    results = tuple(
-        TrialResult(
-            _place(study, trial) + 1, trial.state == states.COMPLETE, trial.value, trial.user_attrs["seconds"],
-            {one.name: str(trial.params[one.name]) for one in options},
-        )
-        for trial in trials
-    )  # fmt: skip
-    found = SearchResult(training.targets.metadata_column, results, _importance(study, complete))
-    values = {one.name: one.value(study.best_trial.params[one.name]) for one in options}
-    write_text(folder / BEST, f"# {found.sentence()}\n\n{to_toml(_best_options(values, training, depth, folder))}")
-    write_search(folder, found)
-    for line in found.lines():
-        log.info("%s", line)
+    importance: dict[str, float] = {}
+    if len(errors) >= LEAST_TRIALS and len(set(errors)) > 1:
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+        importance = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    best, first = study.best_trial, study.trials[0]
+    as_given = f", {number(first.value)} with the options as given" if first.state.name == "COMPLETE" else ""
+    columns = ", ".join(training.targets.metadata_column)
+    sentence = f"{columns}: relative error {number(best.value)} in trial {best.number + 1}{as_given}"
+    options = _best_options(suggest(best, space), training, depth, folder)
+    write_text(folder / BEST, f"# {sentence}\n\n{to_toml(options)}")
+    write_search(folder, sentence, trials, importance)
+    log.info("%s", sentence)
     log.info("aam train --config %s --output-dir RUN trains with the best options", seen_from_here(folder / BEST))
 
 
-def _importance(study: Any, complete: Sequence[Any]) -> dict[str, float]:
-    """Return the share of each option in the variance of the error over the trials (fANOVA, Hutter et al. 2014)."""
-    if len(complete) < LEAST_TRIALS or len({trial.value for trial in complete}) < 2:
-        return {}
-    importance = _optuna().importance
-    return dict(importance.get_param_importances(study, evaluator=importance.FanovaImportanceEvaluator(seed=0)))
-
-
-def _best_options(
-    values: dict[str, Any], training: FineTuneConfig, depth: int, folder: Path
-) -> dict[str, dict[str, Any]]:
+def _best_options(values: Space, training: FineTuneConfig, depth: int, folder: Path) -> Space:
     """Return what `aam train --config` needs: what was asked for, the best values, and the split of the search."""
-    usual = to_dict(FineTuneConfig())
-    sections = {
-        section: {name: value for name, value in options.items() if value != usual[section][name]}
-        for section, options in to_dict(training).items()
-    }
-    for section, names in (("data", OF_SPLIT), ("runtime", ("output_dir", "overwrite", "resume_from"))):
-        sections[section] = {name: value for name, value in sections[section].items() if name not in names}
-    sections["data"] |= {"split": str(folder / SPLIT), "rarefy_depth": depth}
-    for name, value in values.items():
-        section, _, option = name.partition(".")
-        sections[section][option] = value
-    return sections
+    best: Space = {}
+    for (section, options), usual in zip(to_dict(training).items(), to_dict(FineTuneConfig()).values(), strict=True):
+        changed = {name: value for name, value in options.items() if value != usual[name] and name not in OF_SEARCH}
+        best[section] = changed | values.get(section, {})
+    best["data"] |= {"split": str(folder / SPLIT), "rarefy_depth": depth}
+    return best

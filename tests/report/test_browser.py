@@ -13,7 +13,7 @@ import pytest
 from aam.explain.page import explanation_html, importances_html
 from aam.report.report import ReportData, Table
 from aam.report.report_html import report_html, with_importances
-from aam.report.search import SearchResult, TrialResult, write_search
+from aam.report.search import ERROR, write_search
 from aam.report.training_figures import ordination_figures
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
@@ -42,8 +42,12 @@ FLAGS = (
 
 def search_page(folder: Path) -> str:
     """Return the page of a search with a pruned trial."""
-    trials = tuple(TrialResult(at + 1, at != 3, 0.5 + at / 50, 9.5, {"train.lr": f"{1e-4 * at}"}) for at in range(6))
-    write_search(folder, SearchResult(("age",), trials, {"train.lr": 1.0}))
+    states = ("complete", "complete", "complete", "pruned", "complete", "complete")
+    trials = [
+        {"trial": at + 1, "state": state, ERROR: 0.5 + at / 50, "seconds": 9.5, "train.lr": 1e-4 * at}
+        for at, state in enumerate(states)
+    ]
+    write_search(folder, "age: relative error 0.500 in trial 1", trials, {"train.lr": 1.0})
     return (folder / "tune.html").read_text()
 
 
