@@ -12,9 +12,10 @@ import numpy as np
 from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, read_split
-from aam.data.study import Study
+from aam.data.study import Study, warn_of_values
 from aam.engine.run import describe
 from aam.errors import InputError, shown
+from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import file_digest
@@ -45,6 +46,11 @@ def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str
         f"value of {shown(targets)}, for {shown(absent, 3)}"
     ]
     table = table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
+    if not any(has_prediction(values).any() for values in (*table.values.values(), *table.probabilities.values())):
+        raise InputError(
+            f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a prediction: all are "
+            "empty or nan; give the file that predicts these samples"
+        )
     return table, warnings if absent else []
 
 
@@ -186,6 +192,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         )
     table, left_out = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
     columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))
+    warn_of_values(metadata, (), (), columns.group, None)
     warnings += left_out + _check_groups(table, metadata, columns.group, split)
     if seen := table.subsets.count("train"):
         what_helps = "--split RUN/split.tsv leaves the test samples only"

@@ -352,7 +352,7 @@ def make_study(
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
     classes = _classes(metadata, columns, aligned.sample_ids)
-    _warn_of_values(metadata, columns.targets, classes, config.group_column, fold_column(config))
+    warn_of_values(metadata, columns.targets, classes, config.group_column, fold_column(config))
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -420,7 +420,7 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
     return tuple(parts)
 
 
-def _warn_of_values(
+def warn_of_values(
     metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None, fold: str | None
 ) -> None:
     """Warn of values that are probably meant to be one, and of targets `columns` of two numbers that are no `classes`.

@@ -12,7 +12,7 @@ from aam.evaluate.baselines import DEPTH, DEPTH_AND_RICHNESS, RICHNESS
 from aam.evaluate.batches import batch_sentences
 from aam.evaluate.comparison import SIGNIFICANT, Comparison, headline, outcome, share_of_gain, tests_corrected_for
 from aam.evaluate.metrics import TITLES
-from aam.evaluate.numbers import number
+from aam.evaluate.numbers import number, too_few
 from aam.evaluate.paired_test import smallest_p
 from aam.evaluate.target_predictions import UNKNOWN_CLASS, Subset, TargetPredictions
 
@@ -44,11 +44,6 @@ def _does(name: str, verb: str) -> str:
     return f"{name[0].upper()}{name[1:]} {verb}{'' if plural else 's'}"
 
 
-def _groups_are(number_of_groups: int) -> str:
-    """Return `1 group is`, `3 groups are`."""
-    return f"{number_of_groups} group{' is' if number_of_groups == 1 else 's are'}"
-
-
 def p_text(comparison: Comparison, tests: int) -> str:
     """Return p as it is read, and for how many baselines it was corrected, or that it is one-sided."""
     p = comparison.corrected_p
@@ -71,7 +66,7 @@ def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: i
         return f"{_does(name, 'come')} close to the model ({beside}): {share} over {constant.name}."
     beside = f"{TITLES[key]} {' against '.join(reversed(values))}{on}"
     if result == "untested":
-        why = f"{_groups_are(comparison.groups)} too few, {bootstrap.LEAST_GROUPS} are needed"
+        why = f"{too_few(comparison.groups)}, {bootstrap.LEAST_GROUPS} are needed"
         if comparison.groups >= bootstrap.LEAST_GROUPS:
             why = f"there is no {TITLES[key]} of the samples that both predict"
         return f"Whether the model does better than {name} is not tested ({beside}): {why}."
@@ -191,7 +186,7 @@ def verdict(
     groups = complete.group_count
     if groups < bootstrap.LEAST_GROUPS:
         sentences.append(
-            f"{_groups_are(groups)} too few for intervals and tests, {bootstrap.LEAST_GROUPS} are needed: nothing is "
+            f"{too_few(groups)} for intervals and tests, {bootstrap.LEAST_GROUPS} are needed: nothing is "
             "shown to be better than anything."
         )
     elif rests_on := bootstrap.rough(complete):

@@ -9,7 +9,7 @@ import numpy as np
 from aam.evaluate import bootstrap
 from aam.evaluate.comparison import Comparison, headline, outcome
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
-from aam.evaluate.numbers import with_limits
+from aam.evaluate.numbers import too_few, with_limits
 from aam.evaluate.verdict import p_text
 from aam.report.report import ReportData, TargetResult
 
@@ -75,7 +75,7 @@ def _distrust(result: TargetResult, transductive: bool) -> list[str]:
     if complete.groups is None:
         reasons.append("no group column was named, so that several samples of one subject would count as independent")
     if complete.group_count < bootstrap.LEAST_GROUPS:
-        reasons.append(f"{complete.group_count} groups are too few for intervals")
+        reasons.append(f"{too_few(complete.group_count)} for intervals")
     elif rests_on := bootstrap.rough(complete):
         reasons.append(f"intervals rest on {rests_on}")
     if result.comparisons and all(one.trivial for one in result.comparisons):

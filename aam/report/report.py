@@ -15,7 +15,7 @@ from aam.evaluate.bootstrap import Interval
 from aam.evaluate.comparison import Comparison, compare_with_baselines, headline, tests_corrected_for
 from aam.evaluate.error_analysis import WORST_SAMPLES, errors_of, shared_by_worst, worst_rows
 from aam.evaluate.metrics import TITLES, Array
-from aam.evaluate.numbers import number, with_limits
+from aam.evaluate.numbers import number, too_few, with_limits
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.evaluate.verdict import verdict
 from aam.report.tables import Table, plain_lines, printable
@@ -148,10 +148,10 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
     rows = [(all_samples, len(complete.truth), result.metrics)]
     for kind, parts in () if brief else (("fold", result.folds), (names.batch, result.batches)):
         rows += [(f"{kind} {level}", count, values) for level, (count, values) in parts.items()]
-    units = "samples" if complete.groups is None else f"values of {names.group}"
-    over = f"with 95 % intervals over {complete.group_count} {units}"
+    unit, of = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
+    over = f"with 95 % intervals over {complete.group_count} {unit}s{of}"
     if complete.group_count < bootstrap.LEAST_GROUPS:
-        over = f"without intervals, {complete.group_count} {units} are too few"
+        over = f"without intervals, {too_few(complete.group_count, unit, of)}"
     ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
     mean = f"{ranking}: weighted mean over folds" if complete.cross_validated and not brief else ""
     none = Interval(math.nan)

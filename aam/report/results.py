@@ -21,6 +21,7 @@ from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.conformal import LEAST_GROUPS, LEAST_GROUPS_IN_PART, LEVEL, Conformal
 from aam.evaluate.metrics import Array
+from aam.evaluate.numbers import too_few
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.files.atomic import write_text
@@ -82,9 +83,10 @@ def with_intervals(
         fit = Conformal.fit(complete, bounds=bounds)
         limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), bounds)
         if limits is None or fit is None:
+            few = too_few(complete.group_count, "held-out group")
             log.warning(
-                "%s: no %.0f %% intervals, %d held-out groups are too few: %d are needed, and %d outside of each fold",
-                spec.name, 100 * LEVEL, complete.group_count, LEAST_GROUPS, LEAST_GROUPS_IN_PART,
+                "%s: no %.0f %% intervals, %s: %d are needed, and %d outside of each fold",
+                spec.name, 100 * LEVEL, few, LEAST_GROUPS, LEAST_GROUPS_IN_PART,
             )  # fmt: skip
             continue
         log.info(

@@ -16,7 +16,7 @@ from aam.evaluate.baselines import Baseline
 from aam.evaluate.bootstrap import Interval
 from aam.evaluate.comparison import SIGNIFICANT, Comparison, compare_with_baselines, headline
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
-from aam.evaluate.numbers import number, with_limits
+from aam.evaluate.numbers import number, too_few, with_limits
 from aam.evaluate.paired_test import holm
 from aam.evaluate.predictions import PredictionTable, read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
@@ -159,7 +159,7 @@ def _sentence(first: str, one: Comparison, key: str, tests: int) -> str:
     beside = f"{TITLES[key]} {number(one.model[key])} against {number(one.metrics[key].value)} on {one.samples} samples"
     corrected = f", corrected for {tests} comparisons (Holm)" if tests > 1 else ""
     if math.isnan(one.corrected_p):
-        return f"Whether {first} or {one.name} does better is not tested ({beside}): {one.groups} groups are too few."
+        return f"Whether {first} or {one.name} does better is not tested ({beside}): {too_few(one.groups)}."
     if one.corrected_p > SIGNIFICANT:
         return f"{first} and {one.name} are not shown to differ ({beside}; p {number(one.corrected_p)}{corrected})."
     better = (one.difference.value < 0) == (key in LOWER_IS_BETTER)

@@ -315,7 +315,7 @@ def comparison_figures(result: TargetResult) -> list[Figure]:
             "differences", f"Paired differences of {title}", f"Model minus baseline: {listed(paired)}.",
             interval_chart(paired, f"{title} of the model minus that of the baseline", 0.0, legend[1:]),
             f"{'Left' if lower else 'Right'} of the line the model is better. Bars are paired 95 % intervals: both are "
-            f"resampled together; a bar that crosses the line shows no difference.{few}",
+            f"resampled together; where a bar crosses the line, no difference is shown.{few}",
         ),
     ]  # fmt: skip
 

@@ -179,6 +179,7 @@ def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
         assert one.name in values.svg
         assert f"{number(one.difference.value)} ({number(one.difference.low)} to " in differences.svg
     assert "Left of the line the model is better." in differences.caption
+    assert "where a bar crosses the line, no difference is shown." in differences.caption
     assert comparison_figures(replace(result, comparisons=())) == []
 
 
