@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aam.evaluate.bootstrap import FEW_GROUPS, LEAST_GROUPS
-from aam.evaluate.numbers import too_few
+from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, too_few
 from aam.explain.asvs import Asvs, raised
 from aam.explain.effects import TargetEffects
 from aam.explain.importance import FALSE_DISCOVERIES, Importance, importance_of

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aam.evaluate.baselines import DEPTH, DEPTH_AND_RICHNESS, Baseline
-from aam.evaluate.comparison import compare_with_baselines
-from aam.evaluate.numbers import number, too_few
+from aam.evaluate.comparison import DEPTH, DEPTH_AND_RICHNESS, Baseline, compare_with_baselines
+from aam.evaluate.intervals import number, too_few
 from aam.evaluate.target_predictions import UNKNOWN_CLASS, TargetPredictions
 from aam.evaluate.verdict import verdict
 from tests.evaluate.simulated import majority, median, numeric, two_classes
