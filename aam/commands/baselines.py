@@ -25,10 +25,9 @@ from aam.data.splits import (
 from aam.data.study import MetadataColumns, Study, load_study
 from aam.data.targets import TargetSpec, fit_targets
 from aam.errors import InputError, shown
-from aam.evaluate.baselines import Baseline
-from aam.evaluate.bootstrap import metrics_with_intervals
+from aam.evaluate.comparison import Baseline
+from aam.evaluate.intervals import metrics_with_intervals, with_limits
 from aam.evaluate.metrics import TITLES
-from aam.evaluate.numbers import with_limits
 from aam.evaluate.predictions import write_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import file_digest, write_text

@@ -12,9 +12,10 @@ import numpy as np
 from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, read_split
-from aam.data.study import Study
+from aam.data.study import Study, warn_of_values
 from aam.engine.run import describe
 from aam.errors import InputError, shown
+from aam.evaluate.metrics import has_prediction
 from aam.evaluate.predictions import HIGH, LOW, PredictionTable, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import file_digest
@@ -45,11 +46,10 @@ def _with_truth(table: PredictionTable, metadata: Metadata, wanted: Sequence[str
         f"value of {shown(targets)}, for {shown(absent, 3)}"
     ]
     table = table.with_rows(ids, dict(zip(table.sample_ids, table.notes, strict=True)))
-    predictions = {**table.values, **table.probabilities}
-    if empty := [name for name in targets if not np.isfinite(predictions[name]).any()]:
+    if not any(has_prediction(values).any() for values in (*table.values.values(), *table.probabilities.values())):
         raise InputError(
-            f"no prediction of {shown(empty)} for any of the {len(ids)} samples with a true value; the predictions' "
-            "column note may say why: take samples that reach the model's depth and have what it reads"
+            f"--predictions: none of {len(ids)} samples with a value of {shown(targets)} has a prediction: all are "
+            "empty or nan; give the file that predicts these samples"
         )
     return table, warnings if absent else []
 
@@ -73,15 +73,13 @@ def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None
     folds: dict[str, set[str]] = {}
     for group, fold in zip(groups, table.folds, strict=True):
         folds.setdefault(str(group), set()).add(fold)
-    warnings = metadata.spelling_warnings(column, "groups; if they are one, intervals are too narrow")
     crossing = sorted(group for group, of_group in folds.items() if len(of_group - {""}) > 1)
     if not crossing:
-        return warnings
+        return []
     return [
-        *warnings,
         f"{len(crossing)} of {len(folds)} groups of {column} lie in several folds ({shown(crossing, 3)}): the models "
         "learned from other samples of the groups that they predicted, and the metrics are too good for a new "
-        f"{column}; train with --group-column {column}",
+        f"{column}; train with --group-column {column}"
     ]
 
 
@@ -194,6 +192,7 @@ def evaluate_table(config: EvaluateConfig) -> None:
         )
     table, left_out = _with_truth(table, metadata, table.sample_ids if split is None else split.held_out)
     columns = replace(columns, group=_group_column(config, models, metadata, table.sample_ids))
+    warn_of_values(metadata, (), (), columns.group, None)
     warnings += left_out + _check_groups(table, metadata, columns.group, split)
     if seen := table.subsets.count("train"):
         what_helps = "--split RUN/split.tsv leaves the test samples only"

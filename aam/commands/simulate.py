@@ -8,7 +8,7 @@ from typing import Any
 
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
-from aam.evaluate.numbers import number
+from aam.evaluate.intervals import number
 
 MEASURES = ("median_richness", "seen_in_one_sample", "ph_r2", "biome_accuracy", "biome_chance")
 

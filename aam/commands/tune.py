@@ -14,7 +14,7 @@ from aam.data.splits import Split, write_split
 from aam.device.rng import generator
 from aam.engine.run import check_same, describe, output_folder, read_record
 from aam.errors import InputError, RunError, import_extra
-from aam.evaluate.numbers import number
+from aam.evaluate.intervals import number
 from aam.files.atomic import remove, seen_from_here, write_text
 from aam.files.output_folder import LIST, RUN, share_folder
 from aam.options import given, to_dict, to_toml

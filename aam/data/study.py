@@ -69,6 +69,10 @@ class Inputs:
     metadata: Metadata | None = None
 
 
+# Of more pairs of values that are probably one, a warning gives the number.
+MOST_PAIRS = 3
+
+
 @dataclass(frozen=True)
 class MetadataColumns:
     """The metadata columns that a study is asked for.
@@ -348,7 +352,7 @@ def make_study(
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
     classes = _classes(metadata, columns, aligned.sample_ids)
-    _warn_of_values(metadata, columns.targets, classes, config.group_column, fold_column(config))
+    warn_of_values(metadata, columns.targets, classes, config.group_column, fold_column(config))
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -416,7 +420,7 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
     return tuple(parts)
 
 
-def _warn_of_values(
+def warn_of_values(
     metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None, fold: str | None
 ) -> None:
     """Warn of values that are probably meant to be one, and of targets `columns` of two numbers that are no `classes`.
@@ -426,10 +430,12 @@ def _warn_of_values(
     if metadata is None:
         return
     for name in dict.fromkeys([*classes, *filter(None, (group, fold))]):
-        leak = "if they are one, it is in several subsets and leaks"
-        what = f"groups; {leak}" if name == group else f"folds; {leak}" if name == fold else "classes"
-        for warning in metadata.spelling_warnings(name, what):
-            log.warning("warning: %s", warning)
+        if pairs := [shown(values) for values in metadata.spellings(name)]:
+            leak = "if they are one, it is in several subsets and leaks"
+            what = f"groups; {leak}" if name == group else f"folds; {leak}" if name == fold else "classes"
+            more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
+            listed = " and ".join(pairs[:MOST_PAIRS])
+            log.warning("warning: %s: %s%s in %r are different %s", metadata.source, listed, more, name, what)
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
         if name not in classes and len(numbers) == 2:

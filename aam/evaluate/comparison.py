@@ -1,4 +1,4 @@
-"""The model beside baselines: metrics on the samples that both predict, and the corrected paired test."""
+"""The model beside baselines: metrics on the samples that both predict, and the tests of their difference."""
 
 from __future__ import annotations
 
@@ -9,12 +9,218 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+from scipy.stats import rankdata
 
-from aam.evaluate import bootstrap, chance, metrics, paired_test
-from aam.evaluate.baselines import Baseline
-from aam.evaluate.bootstrap import Interval
+from aam.device.rng import generator
+from aam.evaluate import intervals, metrics
+from aam.evaluate.intervals import LEAST_GROUPS, WEIGHTS_AT_ONCE, Interval, inflation_of_difference
 from aam.evaluate.metrics import Array
 from aam.evaluate.target_predictions import TargetPredictions
+
+MEDIAN = "the training median"
+
+MAJORITY = "the majority class"
+
+DEPTH = "depth alone"
+
+RICHNESS = "richness alone"
+
+DEPTH_AND_RICHNESS = "depth and richness alone"
+
+COVARIATES = "covariates alone"
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """Held-out predictions of a baseline: float [N] or [N, K], NaN where it has none."""
+
+    name: str
+    predicted: Array
+    trivial: bool = True
+
+    @property
+    def constant(self) -> bool:
+        """Whether it knows nothing of a sample."""
+        return self.name in (MEDIAN, MAJORITY)
+
+
+# Up to so many groups all swaps are tried; above, so many random ones.
+EXACT_GROUPS = 12
+RANDOM_SWAPS = 1999
+
+# With so many groups the smallest exact p is far below what random swaps can give.
+FLOORED_GROUPS = 60
+
+# Differences closer than this share of the largest are equal but for rounding.
+ROUNDING = 1e-10
+
+
+def smallest_p(groups: int, inflation: float = 1.0) -> float:
+    """Return the smallest two-sided p that the test of so many groups can give; NaN below `LEAST_GROUPS`.
+
+    With an `inflation` of the difference by folds, that of as many groups of one difference, and others of none, as
+    give the smallest.
+    """
+    if groups < LEAST_GROUPS:
+        return float("nan")
+    exact = min(
+        # Of m equal differences so many may be swapped while their sum stays at least m / inflation.
+        math.ldexp(sum(math.comb(m, swapped) for swapped in range(int(m * (1 - 1 / inflation) / 2) + 1)), 1 - m)
+        for m in range(LEAST_GROUPS, min(groups, FLOORED_GROUPS) + 1)
+    )
+    return exact if groups <= EXACT_GROUPS else max(exact, 1 / (RANDOM_SWAPS + 1))
+
+
+def _signs(groups: int, seed: int) -> Array:
+    """Return +1 (as it is) or -1 (swapped) for each group, [R, groups]; the first row swaps nothing."""
+    if groups <= EXACT_GROUPS:
+        # The mirror image of each pattern gives the opposite difference, so that half of them suffice.
+        codes = np.arange(2 ** (groups - 1))[:, None] >> np.arange(groups)
+        return 1.0 - 2.0 * (codes & 1)
+    random = generator(seed, "paired test").integers(2, size=(RANDOM_SWAPS, groups))
+    return np.concatenate([np.ones((1, groups)), 1.0 - 2.0 * random])
+
+
+def _additive_differences(predictions: TargetPredictions, other: Array, group: Array, signs: Array) -> Array:
+    """Return the difference of MAE or accuracy under each row of signs, [R]."""
+    truth = predictions.truth
+    if predictions.labels:
+        score = [(p.argmax(axis=1) == truth).astype(np.float64) for p in (predictions.predicted, other)]
+    else:
+        score = [np.abs(p - truth) for p in (predictions.predicted, other)]
+    by_group = np.bincount(group, weights=score[0] - score[1], minlength=signs.shape[1])
+    return np.asarray(signs @ by_group / len(truth))
+
+
+def _ranks(score: Array, fold: Array, group: Array) -> Array:
+    """Return ranks of scores [N] inside their fold, as shares of it, so that two predictions have one scale.
+
+    Each group counts as one in these shares: by samples, the rank of a group that has half of all samples depends
+    most on itself, and its swap is no longer that of equals.
+    """
+    ranks, weight = np.empty(len(score)), (1 / np.bincount(group))[group]
+    for level in np.unique(fold):
+        part = fold == level
+        _, place = np.unique(score[part], return_inverse=True)
+        held = np.bincount(place, weight[part])
+        ranks[part] = ((np.cumsum(held) - held / 2) / held.sum())[place]
+    return ranks
+
+
+def _auroc_differences(predictions: TargetPredictions, other: Array, group: Array, signs: Array) -> Array:
+    """Return the difference of AUROC under each row of signs, [R], after ranking (Venkatraman and Begg 1996)."""
+    truth = predictions.truth
+    fold = np.zeros(len(truth)) if predictions.fold is None else predictions.fold
+    scores = np.concatenate([_ranks(values[:, 1], fold, group) for values in (predictions.predicted, other)])
+    measure = metrics.by_fold(metrics.weighted_auroc, np.tile(fold, 2), pooled=False)
+    both = np.tile(truth == 1, 2)
+    differences = []
+    at_once = max(1, WEIGHTS_AT_ONCE // (2 * len(truth)))
+    for start in range(0, len(signs), at_once):
+        kept = (signs[start : start + at_once, group] + 1) / 2
+        model, baseline = (
+            measure(both, scores, np.concatenate(weights, axis=1))["auroc"]
+            for weights in ((kept, 1 - kept), (1 - kept, kept))
+        )
+        differences.append(model - baseline)
+    return np.concatenate(differences)
+
+
+def paired_p(predictions: TargetPredictions, other: Array, key: str, seed: int) -> float:
+    """Return the two-sided p of the difference between two predictions of the same samples in one metric.
+
+    If they are equally good, swapping model and baseline in any of the groups gives as likely a difference. All swaps
+    are tried up to `EXACT_GROUPS` groups, else `RANDOM_SWAPS` random ones. A swap whose metric is undefined counts
+    as one at least as large as what was seen. Under cross-validation what was seen counts for less, because the models
+    of the folds share samples (`intervals.FOLD_INFLATION`). NaN below `LEAST_GROUPS` groups.
+
+    Parameters
+    ----------
+    predictions : TargetPredictions
+        Samples that all have a truth and a prediction.
+    other : float [N] or [N, K]
+        The other prediction of them.
+    key : {"mae", "accuracy", "auroc"}
+    """
+    _, group = np.unique(predictions.resampling_units, return_inverse=True)
+    groups = int(group.max(initial=-1)) + 1
+    if groups < LEAST_GROUPS:
+        return float("nan")
+    differences_of = _auroc_differences if key == "auroc" else _additive_differences
+    differences = np.abs(differences_of(predictions, other, group, _signs(groups, seed)))
+    if np.isnan(differences[0]):
+        return float("nan")
+    seen = differences[0] / inflation_of_difference(predictions)
+    least = seen - ROUNDING * np.nanmax(differences, initial=0.0)
+    return float(np.mean(np.isnan(differences) | (differences >= least)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p corrected for all tests of the list (Holm 1979), in its order; NaN stays and does not count."""
+    p = np.array(p_values, np.float64)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    corrected = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    p[order] = np.minimum(corrected, 1.0)
+    return [float(value) for value in p]
+
+
+PERMUTATIONS = 1999
+
+# Sums closer than this are equal but for rounding.
+ROUNDING = 1e-10
+
+
+def _exchangeable(truth: Array, fold: Array, group: Array) -> tuple[Array, Array, Array]:
+    """Return the unit [N] of each sample, and label and block [U] of the units, which exchange labels inside a block.
+
+    A group of one label, in its fold, is a unit that exchanges it with other such groups; samples of a group of
+    several labels exchange them with each other.
+    """
+    cell = np.unique(fold * (group.max() + 1) + group, return_inverse=True)[1]
+    positives, sizes = np.bincount(cell, truth), np.bincount(cell)
+    mixed = ((positives > 0) & (positives < sizes))[cell]
+    block = np.where(mixed, fold.max() + 1 + cell, fold)
+    member = np.where(mixed, np.arange(len(truth)), len(truth) + cell)
+    pairs = np.stack([block, member], axis=1)
+    units, first, unit = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    return unit.ravel(), truth[first], units[:, 0]
+
+
+def permutation_p(predictions: TargetPredictions, seed: int, permutations: int = PERMUTATIONS) -> float:
+    """Return the one-sided p that positives rank no higher inside the folds than by chance.
+
+    The statistic is the sum over folds of the ranks of the positives as shares of the fold, which weighs the AUROC of
+    each fold by how sure it is (van Elteren 1960). Labels are permuted (Ojala and Garriga 2010, test 1), always inside
+    the folds: those of whole groups where a group has one label, else inside the groups. Under cross-validation the
+    models of two folds have each learned from the labels of the other, and permuting beside predictions that stay
+    as they are gives sums too close to each other: what was seen then counts for less (`intervals.FOLD_INFLATION`).
+    NaN below `LEAST_GROUPS` groups.
+
+    Parameters
+    ----------
+    predictions : TargetPredictions
+        Samples of two classes that all have a truth and a prediction.
+    """
+    if predictions.group_count < LEAST_GROUPS:
+        return math.nan
+    size, truth = len(predictions.truth), (predictions.truth == 1).astype(np.float64)
+    folds = np.zeros(size) if predictions.fold is None else predictions.fold
+    fold, group = (np.unique(of, return_inverse=True)[1] for of in (folds, predictions.resampling_units))
+    score = np.empty(size)
+    for level in range(fold.max() + 1):
+        part = fold == level
+        score[part] = rankdata(predictions.predicted[part, 1]) / (part.sum() + 1) - 0.5
+    unit, label, block = _exchangeable(truth, fold, group)
+    of_unit = np.bincount(unit, score)
+    random, sums, at_once = generator(seed, "chance"), [], max(1, WEIGHTS_AT_ONCE // size)
+    for start in range(0, permutations, at_once):
+        keys = block + random.random((min(at_once, permutations - start), len(block)))
+        sums.append(label[np.argsort(keys, axis=1)] @ of_unit)
+    drawn = np.concatenate(sums)
+    seen = (float(label @ of_unit) - drawn.mean()) / inflation_of_difference(predictions)
+    return float((1 + np.sum(drawn - drawn.mean() >= seen - ROUNDING)) / (1 + permutations))
+
 
 # A baseline with this share of the model's gain over the constant is close to it, however small the p.
 CLOSE_SHARE = 0.9
@@ -60,8 +266,8 @@ def _p_of_gain(part: TargetPredictions, other: Array, gain: float, seed: int) ->
     if math.isnan(gain):
         return gain
     if key == "auroc":
-        return chance.permutation_p(part, seed)
-    half = paired_test.paired_p(part, other, key, seed) / 2
+        return permutation_p(part, seed)
+    half = paired_p(part, other, key, seed) / 2
     return half if gain > 0 else 1 - half
 
 
@@ -77,7 +283,7 @@ def _compare(
     if not in_both.any():
         return None
     part, other = predictions.at(in_both), baseline.predicted[in_both]
-    resample = partial(bootstrap.resample_metrics, part.measure, part.truth)
+    resample = partial(intervals.resample_metrics, part.measure, part.truth)
     units = part.resampling_units
     if (samples := in_both.tobytes()) not in known:
         known[samples] = resample(part.predicted, units, seed, repeats)
@@ -87,25 +293,25 @@ def _compare(
         flat = resample(np.full_like(other, 1 / len(predictions.labels)), units, seed, repeats)
         of_baseline |= {name: values for name, values in flat.items() if name.startswith(("auroc", "auprc"))}
     difference = of_model[key] - of_baseline[key]
-    paired = bootstrap.interval(difference, part.group_count, bootstrap.inflation_of_difference(part))
-    intervals = bootstrap.intervals(part, of_baseline)
+    paired = intervals.interval(difference, part.group_count, intervals.inflation_of_difference(part))
+    with_limits = intervals.intervals(part, of_baseline)
     if baseline.constant:
         gain = -paired.value if key in metrics.LOWER_IS_BETTER else paired.value
         p = _p_of_gain(part, other, gain, seed)
     else:
-        p = paired_test.paired_p(part, other, key, seed)
+        p = paired_p(part, other, key, seed)
     if baseline.constant and key == "auroc":
         # A constant's AUROC is known, so that the difference is as sure as the model's AUROC.
-        of_key = bootstrap.intervals(part, {key: of_model[key]})[key]
-        intervals[key] = Interval(intervals[key].value)
-        paired = Interval(paired.value, *(limit - intervals[key].value for limit in (of_key.low, of_key.high)))
+        of_key = intervals.intervals(part, {key: of_model[key]})[key]
+        with_limits[key] = Interval(with_limits[key].value)
+        paired = Interval(paired.value, *(limit - with_limits[key].value for limit in (of_key.low, of_key.high)))
     return Comparison(
         name=baseline.name,
         trivial=baseline.trivial,
         constant=baseline.constant,
         samples=int(in_both.sum()),
         groups=part.group_count,
-        metrics=intervals,
+        metrics=with_limits,
         model={name: float(values[0]) for name, values in of_model.items()},
         difference=paired,
         p=p,
@@ -122,7 +328,7 @@ def compare_with_baselines(
     known: dict[bytes, dict[str, Array]] = {}
     compared = [_compare(predictions, baseline, seed, repeats, known) for baseline in baselines]
     comparisons = [comparison for comparison in compared if comparison is not None]
-    corrected = paired_test.holm([math.nan if one.constant else one.p for one in comparisons])
+    corrected = holm([math.nan if one.constant else one.p for one in comparisons])
     return tuple(
         replace(one, corrected_p=one.p if one.constant else p) for one, p in zip(comparisons, corrected, strict=True)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aam.evaluate.bootstrap import Interval
+from aam.evaluate.intervals import Interval
 from aam.evaluate.metrics import Array
 from aam.evaluate.target_predictions import TargetPredictions
 

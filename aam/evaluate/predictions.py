@@ -338,7 +338,7 @@ def _cells(path: Path) -> dict[str, list[str]]:
         if len(row) != len(header) and len(problems.messages) < MOST_LINES:
             problems.add(f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header")
     for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
-        if twice := [name for name, times in Counter(names).items() if times > 1]:
+        if twice := [f"{name} ({times} times)" for name, times in Counter(names).items() if times > 1]:
             problems.add(f"{path}: {what} occur more than once: {shown(twice)}; leave each in once")
     if not body:
         problems.add(f"{path}: no sample below the header; expected {COLUMNS}")

@@ -10,8 +10,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from aam.evaluate.bootstrap import Interval
-from aam.evaluate.numbers import number
+from aam.evaluate.intervals import Interval, number
 from aam.explain.asvs import HIGHER, LONGEST_LABEL, LOWER, raised
 from aam.explain.effects import Matrix
 from aam.explain.importance import Ints

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aam.evaluate.bootstrap import Interval
+from aam.evaluate.intervals import Interval
 from aam.explain.asvs import Asvs, raised
 from aam.explain.effects import TargetEffects
 from aam.explain.importance import Importance, Ints

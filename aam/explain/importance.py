@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.special import stdtr
 
 from aam.device.rng import generator
-from aam.evaluate.bootstrap import LEAST_GROUPS, Interval, interval
+from aam.evaluate.intervals import LEAST_GROUPS, Interval, interval
 from aam.explain.effects import Matrix, TargetEffects
 from aam.explain.predictor import BLEND
 from aam.explain.variants import Floats

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aam.evaluate.bootstrap import LEAST_GROUPS
-from aam.evaluate.numbers import number, with_limits
+from aam.evaluate.intervals import LEAST_GROUPS, number, with_limits
 from aam.explain.asvs import raised
 from aam.explain.figures import explanation_figures
 from aam.explain.results import Explanation, SetsExplained

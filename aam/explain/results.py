@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aam.evaluate.bootstrap import FEW_GROUPS, LEAST_GROUPS
+from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, too_few
 from aam.explain.asvs import Asvs, raised
 from aam.explain.effects import TargetEffects
 from aam.explain.importance import FALSE_DISCOVERIES, Importance, importance_of
@@ -63,18 +63,20 @@ class Explanation:
         with_truth = int(np.isfinite(self.effects.truth).sum())
         if 0 < with_truth < samples:
             of_what += f", {with_truth} of them with a truth"
-        units = f"{self.groups} values of {self.group_column}" if self.group_column else f"{self.groups} samples"
+        unit, of = ("value", f" of {self.group_column}") if self.group_column else ("sample", "")
         if not self.has_truth:
             return f"effects on the predictions of {of_what}; no truth, so no importance"
         if self.subset == TRAINING:
             return f"{of_what}; the models have learned from them, so nothing is tested or said to stand out"
         if self.groups < LEAST_GROUPS:
-            return f"{of_what}; {units} are too few for intervals or tests, so nothing is said to stand out"
+            return (
+                f"{of_what}; {too_few(self.groups, unit, of)} for intervals or tests, so nothing is said to stand out"
+            )
         tested, number = int(np.isfinite(self.importance.p).sum()), int(self.importance.stands_out.sum())
         rough = ", which are few, so this is rough" if self.groups < FEW_GROUPS else ""
         return (
             f"{number} of {tested} tested ASVs stand out in {of_what} (share of false discoveries at most "
-            f"{FALSE_DISCOVERIES:g}, over {units}{rough})"
+            f"{FALSE_DISCOVERIES:g}, over {self.groups} {unit}s{of}{rough})"
         )
 
 

@@ -42,8 +42,9 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
 
-# A blank, or what is written for one, and zeros before a whole number inside a name.
+# A blank, or what is written for one; that between a letter and a number; zeros before a whole number inside a name.
 SEPARATOR = re.compile(r"[\s_-]+")
+BEFORE_NUMBER = re.compile(r"(?<=[^\W\d]) (?=\d)")
 PADDING = re.compile(r"(?<![\d.,])0+(?=\d)")
 
 log = logging.getLogger(__name__)
@@ -74,13 +75,9 @@ def _with_point(value: str) -> str:
 
 
 def _folded(value: str) -> str:
-    """Return text as it is compared: composed, in lower case, without padding zeros, one blank for a separator."""
+    """Return text as it is compared: composed, in lower case, without padding zeros, at most a blank as separator."""
     text = unicodedata.normalize("NFKC", value).casefold().replace("\u200b", "")
-    return PADDING.sub("", SEPARATOR.sub(" ", text)).strip()
-
-
-# Of more pairs of values that are probably one, a warning gives the number.
-MOST_PAIRS = 3
+    return PADDING.sub("", BEFORE_NUMBER.sub("", SEPARATOR.sub(" ", text))).strip()
 
 
 @dataclass(frozen=True)
@@ -129,18 +126,11 @@ class Metadata:
         return commas[0] if commas and all(is_number(_with_point(cell)) for cell in cells) else ""
 
     def spellings(self, name: str) -> list[tuple[str, ...]]:
-        """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A-2; two forms of é."""
+        """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2; two forms of é."""
         alike: dict[object, list[str]] = {}
         for value in sorted(set(self.columns[name]) - {""}):
             alike.setdefault(float(value) if is_number(value) else _folded(value), []).append(value)
         return [tuple(values) for values in alike.values() if len(values) > 1]
-
-    def spelling_warnings(self, name: str, what: str) -> list[str]:
-        """Return a warning where values of a column are probably one but count as different `what`, or nothing."""
-        pairs = [shown(values) for values in self.spellings(name)]
-        more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
-        listed = " and ".join(pairs[:MOST_PAIRS])
-        return [f"{self.source}: {listed}{more} in {name!r} are different {what}"] if pairs else []
 
     def column(self, name: str) -> tuple[str, ...]:
         """Return all values of a column as text; `InputError` lists the columns there are."""

@@ -12,7 +12,7 @@ import numpy as np
 from aam.data.splits import Split
 from aam.data.targets import TargetSpec
 from aam.errors import InputError, shown
-from aam.evaluate.baselines import Baseline
+from aam.evaluate.comparison import Baseline
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import read_json
 from aam.predict.baselines import LEARNED, rows_for

@@ -19,7 +19,7 @@ from aam.data.collate import rarefied_table
 from aam.data.splits import Split
 from aam.data.study import EVALUATION, Study
 from aam.data.targets import TargetSpec
-from aam.evaluate.baselines import COVARIATES, DEPTH, DEPTH_AND_RICHNESS, MAJORITY, MEDIAN, RICHNESS, Baseline
+from aam.evaluate.comparison import COVARIATES, DEPTH, DEPTH_AND_RICHNESS, MAJORITY, MEDIAN, RICHNESS, Baseline
 from aam.evaluate.metrics import Array, auroc
 from aam.evaluate.target_predictions import UNKNOWN_CLASS
 from aam.io.metadata import Metadata

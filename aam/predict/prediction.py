@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from aam.data.study import EVALUATION, Study
 from aam.device.options import RuntimeConfig
-from aam.evaluate.conformal import Conformal
+from aam.evaluate.intervals import Conformal
 from aam.evaluate.predictions import PredictionTable, joined
 from aam.predict.blend import NETWORK
 from aam.predict.features import Samples

@@ -14,8 +14,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from aam.evaluate.bootstrap import Interval
-from aam.evaluate.numbers import number, with_limits
+from aam.evaluate.intervals import Interval, number, with_limits
 from aam.files.atomic import atomic_file, write_text
 from aam.report.tables import middle_cut, printable
 

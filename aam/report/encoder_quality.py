@@ -22,8 +22,7 @@ from aam.data.study import EVALUATION, Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig
 from aam.diversity.dissimilarity import jaccard
-from aam.evaluate.distances import mantel, neighbours_recovered, partial_mantel
-from aam.evaluate.metrics import Array, pearson, regression_metrics
+from aam.evaluate.metrics import Array, mantel, neighbours_recovered, partial_mantel, pearson, regression_metrics
 from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, DistanceHead, TaxaHead

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from aam.evaluate import bootstrap
+from aam.evaluate import intervals
 from aam.evaluate.comparison import Comparison, headline, outcome
+from aam.evaluate.intervals import too_few, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
-from aam.evaluate.numbers import with_limits
-from aam.evaluate.verdict import p_text, too_few
+from aam.evaluate.verdict import p_text
 from aam.report.report import ReportData, TargetResult
 
 # The share of samples called one class from which on the report says so, of at least so many samples.
@@ -74,9 +74,9 @@ def _distrust(result: TargetResult, transductive: bool) -> list[str]:
         reasons.append("these samples were not held out")
     if complete.groups is None:
         reasons.append("no group column was named, so that several samples of one subject would count as independent")
-    if complete.group_count < bootstrap.LEAST_GROUPS:
+    if complete.group_count < intervals.LEAST_GROUPS:
         reasons.append(f"{too_few(complete.group_count)} for intervals")
-    elif rests_on := bootstrap.rough(complete):
+    elif rests_on := intervals.rough(complete):
         reasons.append(f"intervals rest on {rests_on}")
     if result.comparisons and all(one.trivial for one in result.comparisons):
         reasons.append("no learned baseline, such as a forest, stands beside it")

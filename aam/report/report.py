@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aam.evaluate import bootstrap, conformal, coverage, metrics
-from aam.evaluate.baselines import Baseline
-from aam.evaluate.bootstrap import Interval
-from aam.evaluate.comparison import Comparison, compare_with_baselines, headline, tests_corrected_for
+from aam.evaluate import intervals, metrics
+from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines, headline, tests_corrected_for
 from aam.evaluate.error_analysis import WORST_SAMPLES, errors_of, shared_by_worst, worst_rows
+from aam.evaluate.intervals import Interval, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, Array
-from aam.evaluate.numbers import number, with_limits
 from aam.evaluate.target_predictions import Subset, TargetPredictions
-from aam.evaluate.verdict import too_few, verdict
+from aam.evaluate.verdict import verdict
 from aam.report.tables import Table, plain_lines, printable
 
 if TYPE_CHECKING:
@@ -113,28 +111,28 @@ def target_result(
     """
 
     def by(levels: Array | None) -> Mapping[str, tuple[int, Metrics]]:
-        return {} if levels is None else bootstrap.metrics_by_level(predictions, levels, seed, repeats)
+        return {} if levels is None else intervals.metrics_by_level(predictions, levels, seed, repeats)
 
     compared = () if subset == "training" else baselines
     comparisons = compare_with_baselines(predictions, compared, seed, repeats)
-    intervals = coverage.conformal_coverage(predictions, seed, repeats)
-    quantiles = coverage.quantile_coverage(predictions, seed, repeats)
+    coverage = intervals.conformal_coverage(predictions, seed, repeats)
+    quantiles = intervals.quantile_coverage(predictions, seed, repeats)
     sentences = (
         *verdict(predictions, comparisons, names.batch, subset),
-        *coverage.conformal_sentences(predictions, intervals),
-        *coverage.quantile_sentences(predictions, quantiles, bool(intervals)),
+        *intervals.conformal_sentences(predictions, coverage),
+        *intervals.quantile_sentences(predictions, quantiles, bool(coverage)),
     )
     return TargetResult(
         names=names,
         predictions=predictions,
-        metrics=bootstrap.metrics_with_intervals(predictions, seed, repeats),
+        metrics=intervals.metrics_with_intervals(predictions, seed, repeats),
         folds=by(predictions.fold),
         batches=by(predictions.batch),
         comparisons=comparisons,
         sentences=sentences,
         dropped=dropped or {},
         parts={name: by(levels) for name, levels in (parts or {}).items()},
-        coverage=intervals,
+        coverage=coverage,
         quantiles=quantiles,
         subset=subset,
         levels=parts or {},
@@ -148,12 +146,10 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
     rows = [(all_samples, len(complete.truth), result.metrics)]
     for kind, parts in () if brief else (("fold", result.folds), (names.batch, result.batches)):
         rows += [(f"{kind} {level}", count, values) for level, (count, values) in parts.items()]
-    unit, units = (
-        ("sample", "samples") if complete.groups is None else (f"value of {names.group}", f"values of {names.group}")
-    )
-    over = f"with 95 % intervals over {complete.group_count} {units}"
-    if complete.group_count < bootstrap.LEAST_GROUPS:
-        over = f"without intervals, {too_few(complete.group_count, unit, units)}"
+    unit, of = ("sample", "") if complete.groups is None else ("value", f" of {names.group}")
+    over = f"with 95 % intervals over {complete.group_count} {unit}s{of}"
+    if complete.group_count < intervals.LEAST_GROUPS:
+        over = f"without intervals, {too_few(complete.group_count, unit, of)}"
     ranking = "; AUROC, AUPRC" if complete.labels else "; Pearson, Spearman"
     mean = f"{ranking}: weighted mean over folds" if complete.cross_validated and not brief else ""
     none = Interval(math.nan)
@@ -201,13 +197,13 @@ def _coverage_tables(result: TargetResult) -> list[Table]:
         return []
     bounded, names = result.predictions.with_limits(), result.names
     columns = {"fold": bounded.fold, names.batch: bounded.batch, names.group: bounded.groups}
-    kinds = {"tenth of the target": coverage.tenths(bounded.truth)}
+    kinds = {"tenth of the target": intervals.tenths(bounded.truth)}
     kinds |= {name: levels for name, levels in columns.items() if levels is not None}
     values = (with_limits(result.coverage[name]) for name in ("coverage", "width"))
-    title, header = f"{100 * conformal.LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
+    title, header = f"{100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
     tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),))]
     for kind, levels in kinds.items():
-        tables.append(_plain_table(f"Intervals by {kind}", kind, coverage.coverage_by(bounded, levels)))
+        tables.append(_plain_table(f"Intervals by {kind}", kind, intervals.coverage_by(bounded, levels)))
     return tables
 
 

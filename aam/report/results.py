@@ -17,9 +17,8 @@ from aam.config_commands import ForestConfig
 from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
-from aam.evaluate.baselines import Baseline
-from aam.evaluate.bootstrap import Interval
-from aam.evaluate.conformal import LEAST_GROUPS, LEAST_GROUPS_IN_PART, LEVEL, Conformal
+from aam.evaluate.comparison import Baseline
+from aam.evaluate.intervals import CONFORMAL_GROUPS, CONFORMAL_LEVEL, LEAST_GROUPS_IN_PART, Conformal, Interval, too_few
 from aam.evaluate.metrics import Array
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
@@ -69,7 +68,7 @@ def with_intervals(
 
     All of these samples were held out of training and of early stopping. The interval of each comes from samples of
     other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. There
-    are none, which is logged, below `LEAST_GROUPS` groups, or where the other folds hold fewer than
+    are none, which is logged, below `CONFORMAL_GROUPS` groups, or where the other folds hold fewer than
     `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target.
     """
     fitted = {}
@@ -82,14 +81,15 @@ def with_intervals(
         fit = Conformal.fit(complete, bounds=bounds)
         limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), bounds)
         if limits is None or fit is None:
+            few = too_few(complete.group_count, "held-out group")
             log.warning(
-                "%s: no %.0f %% intervals, %d held-out groups are too few: %d are needed, and %d outside of each fold",
-                spec.name, 100 * LEVEL, complete.group_count, LEAST_GROUPS, LEAST_GROUPS_IN_PART,
+                "%s: no %.0f %% intervals, %s: %d are needed, and %d outside of each fold",
+                spec.name, 100 * CONFORMAL_LEVEL, few, CONFORMAL_GROUPS, LEAST_GROUPS_IN_PART,
             )  # fmt: skip
             continue
         log.info(
             "%s: %.0f %% intervals from %d groups; of a group left out of the fit they hold %.1f %% on average",
-            spec.name, 100 * LEVEL, fit.groups, 100 * fit.held,
+            spec.name, 100 * CONFORMAL_LEVEL, fit.groups, 100 * fit.held,
         )  # fmt: skip
         of_all = np.full((len(table.sample_ids), 2), math.nan)
         of_all[predictions.has_both] = limits

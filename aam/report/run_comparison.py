@@ -12,15 +12,11 @@ import numpy as np
 
 from aam.engine.run import Record, flatten, read_record
 from aam.errors import InputError, shown
-from aam.evaluate.baselines import Baseline
-from aam.evaluate.bootstrap import Interval
-from aam.evaluate.comparison import SIGNIFICANT, Comparison, compare_with_baselines, headline
+from aam.evaluate.comparison import SIGNIFICANT, Baseline, Comparison, compare_with_baselines, headline, holm
+from aam.evaluate.intervals import Interval, number, too_few, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array
-from aam.evaluate.numbers import number, with_limits
-from aam.evaluate.paired_test import holm
 from aam.evaluate.predictions import PredictionTable, read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.evaluate.verdict import too_few
 from aam.files.atomic import read_json
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from aam.evaluate.numbers import number
+from aam.evaluate.intervals import number
 from aam.files.atomic import write_text
 from aam.report.charts import HEIGHT, WIDTH, Figure, data, levels, lines, x_axis, y_axis
 from aam.report.report_html import page_frame, templates

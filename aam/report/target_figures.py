@@ -9,12 +9,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from aam.evaluate import conformal, metrics
+from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import Comparison, headline
-from aam.evaluate.coverage import tenths
 from aam.evaluate.error_analysis import errors_by_level
+from aam.evaluate.intervals import number, tenths
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
-from aam.evaluate.numbers import number
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.charts import (
     HEIGHT,
@@ -93,7 +92,7 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
     )
     caption = "On the dashed line a prediction is right."
     if len(bounded):
-        caption += f" Vertical lines are {100 * conformal.LEVEL:.0f} % conformal intervals."
+        caption += f" Vertical lines are {100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals."
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
     ends = [f"{number(float(v.min()))} to {number(float(v.max()))}" for v in (complete.truth, complete.predicted)]

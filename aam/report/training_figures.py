@@ -11,9 +11,8 @@ import altair as alt
 import numpy as np
 
 from aam.engine.run import METRICS
-from aam.evaluate.distances import mantel, upper_triangle
-from aam.evaluate.metrics import Array
-from aam.evaluate.numbers import number
+from aam.evaluate.intervals import number
+from aam.evaluate.metrics import Array, mantel, upper_triangle
 from aam.report.charts import HEIGHT, LIGHT, SQUARE, WIDTH, Figure, data, diagonal, levels, x_axis, y_axis
 from aam.report.target_figures import drawn_rows
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 
 from aam.cli.main import main
-from aam.evaluate.conformal import Conformal
+from aam.evaluate.intervals import Conformal
 from aam.evaluate.predictions import read_predictions
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import read_metadata

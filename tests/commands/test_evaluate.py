@@ -174,6 +174,29 @@ def test_point_5_samples_without_a_group_are_refused(simulated, tmp_path, capsys
     assert not (tmp_path / "e").exists()
 
 
+@pytest.mark.parametrize("pair", [("P1", "p1"), ("P 1", "P1"), ("1", "1.0")])
+def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys, pair):
+    rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
+    groups = [*pair, *(row[2] for row in rows[2:])]
+    lines = ["\t".join([name, ph, group]) for (name, ph, _), group in zip(rows, groups, strict=True)]
+    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tph\tsubject", *lines]) + "\n")
+    predictions = predictions_of(simulated, tmp_path / "p.tsv")
+    text = f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
+    assert main([*text.split(), "--output-dir", str(tmp_path / "e")]) == 0
+    assert "in 'subject' are different groups; if they are one," in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cell", ["", "nan"])
+def test_a_file_without_a_prediction_is_refused(simulated, tmp_path, capsys, cell):
+    predictions = predictions_of(simulated, tmp_path / "p.tsv")
+    header, *lines = predictions.read_text().splitlines()
+    predictions.write_text("\n".join([header, *(f"{line.split()[0]}\t{cell}\t" for line in lines)]) + "\n")
+    assert evaluate(simulated, predictions, tmp_path / "e") == 2
+    message = "--predictions: none of 40 samples with a value of 'ph' has a prediction: all are empty or nan"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
+
+
 def test_point_5_files_of_sample_ids_may_not_part_a_group(simulated, tmp_path, capsys):
     ids = [name for (name,) in columns(simulated / "metadata.tsv", "sample-id")]
     (tmp_path / "train.txt").write_text("\n".join(ids[::2]))
@@ -218,24 +241,6 @@ def test_groups_in_several_folds_of_the_predictions_are_warned_of(simulated, tmp
         assert evaluate(simulated, tmp_path / f"{name}.tsv", tmp_path / name, more) == 0
         report = (tmp_path / name / "report.html").read_text()
         assert ("groups of subject lie in several folds" in report) == (not whole)
-
-
-def test_predictions_without_a_number_are_refused(simulated, tmp_path, capsys):
-    rows = columns(simulated / "metadata.tsv", "sample-id", "ph")
-    lines = ["sample-id\tph\tnote", *(f"{name}\t\t20 reads, below the model's depth" for name, _ in rows)]
-    (tmp_path / "p.tsv").write_text("\n".join(lines) + "\n")
-    assert evaluate(simulated, tmp_path / "p.tsv", tmp_path / "e") == 2
-    assert "no prediction of 'ph' for any of the 40 samples with a true value" in capsys.readouterr().err
-    assert not (tmp_path / "e").exists()
-
-
-def test_groups_in_two_spellings_are_warned_of(simulated, tmp_path):
-    rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
-    lines = [f"{name}\t{ph}\t{subject.upper() if at == 0 else subject}" for at, (name, ph, subject) in enumerate(rows)]
-    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tph\tsubject", *lines]) + "\n")
-    text = f"evaluate --predictions {predictions_of(simulated, tmp_path / 'p.tsv')} --metadata {tmp_path}/m.tsv"
-    assert main([*text.split(), "--group-column", "subject", "--output-dir", str(tmp_path / "e")]) == 0
-    assert "are different groups; if they are one, intervals are too narrow" in (tmp_path / "e/report.html").read_text()
 
 
 def hash_of(group: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aam.evaluate.baselines import MAJORITY, MEDIAN, Baseline
+from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.target_predictions import TargetPredictions
 
 

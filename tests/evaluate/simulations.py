@@ -26,9 +26,8 @@ from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate
 from aam.data.splits import kfold
 from aam.data.study import Study, load_study
-from aam.evaluate import bootstrap, chance, conformal, metrics
-from aam.evaluate.comparison import SIGNIFICANT, compare_with_baselines, headline, outcome
-from aam.evaluate.paired_test import paired_p
+from aam.evaluate import comparison, intervals, metrics
+from aam.evaluate.comparison import SIGNIFICANT, compare_with_baselines, headline, outcome, paired_p
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.predict.baselines import Fold, Task, trivial_baselines
 from aam.predict.features import Inputs, Samples, fit_features
@@ -88,7 +87,7 @@ def null_ranking(studies: int, classes: int, samples: int, groups: int, folds: i
     name = "auroc" if classes else "pearson"
     areas = []
     for seed in range(studies):
-        values = bootstrap.metrics_with_intervals(null_target(seed, classes, samples, groups, folds)[0], seed)
+        values = intervals.metrics_with_intervals(null_target(seed, classes, samples, groups, folds)[0], seed)
         areas.append((values[name], values[name + "_pooled"].value))
     defined = [(one, pooled) for one, pooled in areas if not np.isnan(one.low)]
     mean = np.array([one.value for one, _ in defined])
@@ -152,11 +151,11 @@ def edge_coverage(studies: int, key: str, value: float, samples: int, positives:
     draw, limits = np.random.default_rng([samples, positives]), []
     for study in range(studies):
         given = edge_study(draw, key, value, samples, positives)
-        found = bootstrap.resample_metrics(
+        found = intervals.resample_metrics(
             given.measure if key == "accuracy" else ranked_auroc, given.truth, given.predicted, given.resampling_units,
             study, 500,
         )  # fmt: skip
-        one = bootstrap.intervals(given, {key: found[key]})[key]
+        one = intervals.intervals(given, {key: found[key]})[key]
         limits.append((one.low, one.high))
     low, high = np.transpose(limits)
     return {
@@ -208,7 +207,7 @@ def called_better(studies: int, samples: int, positives: int, groups: int | None
             score[test] = inputs[test] @ (centre @ inputs[~test])
         probability = norm.cdf(score / score.std())
         given = replace(given, predicted=np.stack([1 - probability, probability], axis=1))
-        called += chance.permutation_p(given, study, 499) <= SIGNIFICANT
+        called += comparison.permutation_p(given, study, 499) <= SIGNIFICANT
     return called / studies
 
 
@@ -274,7 +273,7 @@ def conformal_coverage(studies: int, groups: int, dominant: bool) -> dict[str, f
     """Return what share of new groups the intervals of so many groups hold, and how far studies differ in it."""
     draw, held = np.random.default_rng(groups + dominant), []
     for _ in range(studies):
-        fit = conformal.Conformal.fit(study_with_errors(draw, groups, dominant))
+        fit = intervals.Conformal.fit(study_with_errors(draw, groups, dominant))
         new = study_with_errors(draw, 100, dominant=False)
         limits = fit.limits(new.predicted)
         inside = (limits[:, 0] <= new.truth) & (new.truth <= limits[:, 1])

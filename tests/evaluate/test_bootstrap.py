@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from aam.evaluate import bootstrap, metrics
+from aam.evaluate import intervals, metrics
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import two_classes
@@ -26,7 +26,7 @@ def test_metrics_by_level_are_those_of_its_samples():
     truth, predicted = numeric(0)
     level = np.array(["10", "9", "x", "-1.5"])[np.arange(len(truth)) % 4]
     predictions = TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted)
-    by_level = bootstrap.metrics_by_level(predictions, level, seed=0, repeats=5)
+    by_level = intervals.metrics_by_level(predictions, level, seed=0, repeats=5)
     assert list(by_level) == ["-1.5", "9", "10", "x"]
     for name, (samples, values) in by_level.items():
         rows = level == name
@@ -42,10 +42,10 @@ def mean_only(truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> 
     return {"mean": weights @ (predicted - truth) / weights.sum(axis=1)}
 
 
-def resampled_intervals(measure, truth, predicted, groups, seed=0, repeats=1000) -> dict[str, bootstrap.Interval]:
-    drawn = bootstrap.resample_metrics(measure, truth, predicted, groups, seed, repeats)
+def resampled_intervals(measure, truth, predicted, groups, seed=0, repeats=1000) -> dict[str, intervals.Interval]:
+    drawn = intervals.resample_metrics(measure, truth, predicted, groups, seed, repeats)
     groups = len(np.unique(groups))
-    return {name: bootstrap.interval(values, groups) for name, values in drawn.items()}
+    return {name: intervals.interval(values, groups) for name, values in drawn.items()}
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal():
@@ -100,12 +100,12 @@ def test_one_group_has_no_interval():
 def test_a_metric_missing_from_most_resamples_has_no_interval():
     truth = np.array([1] + [0] * 9)
     probabilities = np.full((10, 2), 0.5)
-    intervals = resampled_intervals(
+    values = resampled_intervals(
         metrics.weighted_classification_metrics, truth, probabilities, np.arange(10), seed=0, repeats=200
     )
-    assert intervals["auroc"].value == 0.5
-    assert math.isfinite(intervals["accuracy"].low)
-    rare = bootstrap.interval(np.array([1.0, math.nan, math.nan, 1.0]), 20)
+    assert values["auroc"].value == 0.5
+    assert math.isfinite(values["accuracy"].low)
+    rare = intervals.interval(np.array([1.0, math.nan, math.nan, 1.0]), 20)
     assert rare.value == 1.0
     assert math.isnan(rare.low)
     assert math.isnan(rare.high)
@@ -113,9 +113,9 @@ def test_a_metric_missing_from_most_resamples_has_no_interval():
 
 def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch):
     truth, predicted = numeric(0)
-    whole = bootstrap.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
-    monkeypatch.setattr(bootstrap, "WEIGHTS_AT_ONCE", 7 * 200)
-    parts = bootstrap.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
+    whole = intervals.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
+    monkeypatch.setattr(intervals, "WEIGHTS_AT_ONCE", 7 * 200)
+    parts = intervals.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
     for name, values in whole.items():
         np.testing.assert_allclose(parts[name], values, rtol=1e-12)
 
@@ -145,7 +145,7 @@ def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_c
 ):
     """200 null targets: the pooled metric lies below chance, the mean over folds does not."""
     intervals_of_studies = [
-        bootstrap.metrics_with_intervals(null_study(seed, numeric), seed, repeats=300) for seed in range(200)
+        intervals.metrics_with_intervals(null_study(seed, numeric), seed, repeats=300) for seed in range(200)
     ]
     values = np.array([metrics[key].value for metrics in intervals_of_studies])
     pooled = np.array([metrics[f"{key}_pooled"].value for metrics in intervals_of_studies])
@@ -158,12 +158,12 @@ def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_c
 def test_point_4_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metric_stands_beside_it():
     given = null_study(0, numeric=False)
     given = given.at(np.flatnonzero((given.fold != 0) | (np.arange(100) < 40)))
-    intervals = bootstrap.metrics_with_intervals(given, 0, repeats=20)
+    values = intervals.metrics_with_intervals(given, 0, repeats=20)
     parts = [given.fold == fold for fold in range(5)]
     areas = [metrics.auroc(given.truth[part] == 1, given.predicted[part, 1]) for part in parts]
-    assert intervals["auroc"].value == pytest.approx(np.average(areas, weights=[part.sum() for part in parts]))
-    assert intervals["auroc_pooled"].value == pytest.approx(metrics.auroc(given.truth == 1, given.predicted[:, 1]))
-    assert "auroc_pooled" not in bootstrap.metrics_with_intervals(given.at(parts[1]), 0, repeats=20)
+    assert values["auroc"].value == pytest.approx(np.average(areas, weights=[part.sum() for part in parts]))
+    assert values["auroc_pooled"].value == pytest.approx(metrics.auroc(given.truth == 1, given.predicted[:, 1]))
+    assert "auroc_pooled" not in intervals.metrics_with_intervals(given.at(parts[1]), 0, repeats=20)
 
 
 def test_point_7_below_six_groups_there_is_no_interval():
@@ -181,7 +181,7 @@ def test_a_draw_without_one_of_the_classes_has_no_balanced_accuracy():
     predictions = TargetPredictions(
         tuple(map(str, range(100))), truth, np.tile([0.8, 0.1, 0.1], (100, 1)), tuple("abc")
     )
-    interval = bootstrap.metrics_with_intervals(predictions, 0, repeats=200)["balanced_accuracy"]
+    interval = intervals.metrics_with_intervals(predictions, 0, repeats=200)["balanced_accuracy"]
     assert interval.value == pytest.approx(1 / 3)
     assert 0 < interval.low < 1 / 3 < interval.high < 0.5
 
@@ -194,7 +194,7 @@ def test_the_interval_of_an_accuracy_of_single_samples_is_the_exact_one_of_a_bin
     truth = np.zeros(samples, np.int64)
     predicted = np.eye(2)[(np.arange(samples) >= right).astype(int)]
     given = TargetPredictions(tuple(map(str, range(samples))), truth, predicted, ("a", "b"))
-    found = bootstrap.metrics_with_intervals(given, 0, repeats=20000)["accuracy"]
+    found = intervals.metrics_with_intervals(given, 0, repeats=20000)["accuracy"]
     exact = binomtest(right, samples).proportion_ci()
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=0.005)
 
@@ -208,7 +208,7 @@ def test_the_interval_of_a_share_counts_groups_where_their_samples_are_alike_and
         given = TargetPredictions(
             tuple(map(str, range(400))), np.zeros(400, np.int64), predicted, ("a", "b"), groups=unit
         )
-        found = bootstrap.metrics_with_intervals(given, 0)["accuracy"]
+        found = intervals.metrics_with_intervals(given, 0)["accuracy"]
         widths[kind] = found.high - found.low
     exact = {n: binomtest(round(0.8 * n), n).proportion_ci() for n in (40, 400)}
     assert widths["groups"] == pytest.approx(exact[40].high - exact[40].low, rel=0.1)
@@ -220,11 +220,11 @@ def test_no_interval_is_without_width():
     """A run printed `AUROC 1.00 (1.00, 1.00)` for four positives, which could well be 0.8 of new ones."""
     truth = (np.arange(40) < 4).astype(np.int64)
     given = TargetPredictions(tuple(map(str, range(40))), truth, np.eye(2)[truth] * 0.8 + 0.1, ("a", "b"))
-    found = bootstrap.metrics_with_intervals(given, 0)
+    found = intervals.metrics_with_intervals(given, 0)
     assert found["auroc"].value == found["auroc"].high == 1
     assert 0.6 < found["auroc"].low < 0.85
     assert all(math.isnan(one.low) or one.low < one.high for one in found.values())
-    exact = bootstrap.metrics_with_intervals(TargetPredictions(given.sample_ids, truth * 1.0, truth * 1.0), 0)
+    exact = intervals.metrics_with_intervals(TargetPredictions(given.sample_ids, truth * 1.0, truth * 1.0), 0)
     assert math.isnan(exact["mae"].low)
 
 
@@ -236,7 +236,7 @@ def test_no_interval_is_without_width():
 ])  # fmt: skip
 def test_what_makes_intervals_rough_is_said(columns: dict[str, np.ndarray], words: str):
     given = two_classes(1.0, 100)
-    assert bootstrap.rough(replace(given, **columns)) == words
+    assert intervals.rough(replace(given, **columns)) == words
 
 
 @pytest.mark.parametrize("cell", EDGES[::4], ids=str)

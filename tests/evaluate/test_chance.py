@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu, norm
 
-from aam.evaluate import chance
-from aam.evaluate.chance import permutation_p
+from aam.evaluate import comparison
+from aam.evaluate.comparison import permutation_p
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import two_classes
 from tests.evaluate.simulations import CHANCE_STUDIES, called_better
@@ -60,7 +60,7 @@ def test_below_six_groups_there_is_no_p_and_draws_do_not_depend_on_how_many_are_
     given = two_classes(0.2)
     assert math.isnan(permutation_p(replace(given, groups=np.arange(200) % 5), 0))
     whole = permutation_p(given, 3)
-    monkeypatch.setattr(chance, "WEIGHTS_AT_ONCE", 1000)
+    monkeypatch.setattr(comparison, "WEIGHTS_AT_ONCE", 1000)
     assert permutation_p(given, 3) == whole
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.evaluate import bootstrap, chance, metrics, paired_test
-from aam.evaluate.baselines import MAJORITY, Baseline
-from aam.evaluate.comparison import compare_with_baselines, outcome
+from aam.evaluate import intervals, metrics
+from aam.evaluate.comparison import MAJORITY, Baseline, compare_with_baselines, holm, outcome, paired_p, permutation_p
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import majority, median, numeric, two_classes
 
@@ -26,21 +25,21 @@ def test_a_comparison_holds_what_bootstrap_and_paired_test_say():
     other = Baseline("other", numeric(0.7, seed=7).predicted)
     (comparison,) = compare_with_baselines(given, [other], seed=5, repeats=50)
     model, baseline = (
-        bootstrap.resample_metrics(metrics.weighted_regression_metrics, given.truth, predicted, given.groups, 5, 50)
+        intervals.resample_metrics(metrics.weighted_regression_metrics, given.truth, predicted, given.groups, 5, 50)
         for predicted in (given.predicted, other.predicted)
     )
-    assert comparison.metrics == bootstrap.intervals(given, baseline)
-    assert comparison.difference == bootstrap.interval(model["mae"] - baseline["mae"], 50)
+    assert comparison.metrics == intervals.intervals(given, baseline)
+    assert comparison.difference == intervals.interval(model["mae"] - baseline["mae"], 50)
     assert comparison.model == metrics.regression_metrics(given.truth, given.predicted)
     assert (comparison.samples, comparison.groups) == (200, 50)
-    assert comparison.p == comparison.corrected_p == paired_test.paired_p(given, other.predicted, "mae", 5)
+    assert comparison.p == comparison.corrected_p == paired_p(given, other.predicted, "mae", 5)
 
 
 def test_point_7_p_is_corrected_for_all_baselines():
     given = numeric(0.5)
     others = [Baseline(str(error), numeric(error, seed=7).predicted) for error in (0.52, 0.55, 0.6)]
     comparisons = compare_with_baselines(given, others, seed=0, repeats=20)
-    assert [one.corrected_p for one in comparisons] == paired_test.holm([one.p for one in comparisons])
+    assert [one.corrected_p for one in comparisons] == holm([one.p for one in comparisons])
 
 
 def test_baselines_are_compared_on_the_samples_that_both_predict():
@@ -66,8 +65,8 @@ def test_a_constant_ranks_nothing_though_folds_differ_in_majority():
     assert sklearn.metrics.roc_auc_score(truth, flipped[:, 1]) < 0.4
     assert comparison.metrics["auroc"].value == 0.5
     assert math.isnan(comparison.metrics["auroc"].low)
-    model = bootstrap.metrics_with_intervals(given, 0, 20)["auroc"]
-    assert comparison.difference == bootstrap.Interval(model.value - 0.5, model.low - 0.5, model.high - 0.5)
+    model = intervals.metrics_with_intervals(given, 0, 20)["auroc"]
+    assert comparison.difference == intervals.Interval(model.value - 0.5, model.low - 0.5, model.high - 0.5)
     assert comparison.metrics["auprc"].value == pytest.approx(truth.mean())
     assert comparison.metrics["accuracy"].value == (truth != fold).mean()
 
@@ -88,13 +87,13 @@ def test_the_test_against_the_constant_is_one_sided_and_not_corrected_with_the_o
     """AUROC .889 with 15 positives in five folds "could not be told from chance": two-sided, and times two."""
     given, alike = numeric(1.0), Baseline("alike", numeric(1.0, seed=5).predicted)
     constant, other = compare_with_baselines(given, [median(given), alike], seed=0, repeats=20)
-    assert constant.p == constant.corrected_p == paired_test.paired_p(given, median(given).predicted, "mae", 0) / 2
+    assert constant.p == constant.corrected_p == paired_p(given, median(given).predicted, "mae", 0) / 2
     assert other.corrected_p == other.p
     assert outcomes(numeric(5.0), median(given)) == ["worse"]
     rare = two_classes(2.0, 300)
     rare = replace(rare, truth=np.where(np.arange(300) % 20, 0, rare.truth), fold=np.arange(300) % 5)
     (constant,) = compare_with_baselines(rare, [majority(rare)], seed=0, repeats=20)
-    assert constant.p == constant.corrected_p == chance.permutation_p(rare, 0)
+    assert constant.p == constant.corrected_p == permutation_p(rare, 0)
     flipped = replace(two_classes(2.0), predicted=two_classes(2.0).predicted[:, ::-1])
     assert outcomes(flipped, majority(flipped), key="auroc") == ["worse"]
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aam.evaluate import paired_test
-from aam.evaluate.bootstrap import FOLD_INFLATION
-from aam.evaluate.paired_test import holm, paired_p, smallest_p
+from aam.evaluate import comparison
+from aam.evaluate.comparison import holm, paired_p, smallest_p
+from aam.evaluate.intervals import FOLD_INFLATION
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulations import learners_false_positives, paired_false_positives
 
@@ -58,7 +58,7 @@ def test_point_7_an_undefined_swap_is_no_evidence(monkeypatch: pytest.MonkeyPatc
     differences = np.full(128, 0.01)
     differences[0] = 0.2
     differences[1:65] = math.nan
-    monkeypatch.setattr(paired_test, "_auroc_differences", lambda *_: differences)
+    monkeypatch.setattr(comparison, "_auroc_differences", lambda *_: differences)
     assert paired_p(given, other, "auroc", 0) == pytest.approx(65 / 128)
 
 
@@ -73,7 +73,7 @@ def test_point_7_several_baselines_are_corrected():
 @pytest.mark.parametrize("groups", [6, 10, 20, 40])
 def test_point_7_false_positives_stay_at_the_level(monkeypatch: pytest.MonkeyPatch, groups: int, key: str):
     """Two predictions that are equally good, of unequal groups that share an error: at most 6 % differ."""
-    monkeypatch.setattr(paired_test, "RANDOM_SWAPS", 199)
+    monkeypatch.setattr(comparison, "RANDOM_SWAPS", 199)
     draw = np.random.default_rng(groups)
     studies, called = 1000 if key == "mae" else 300, 0
     for study in range(studies):
@@ -142,7 +142,7 @@ def test_a_group_with_half_of_all_samples_does_not_tell_equal_predictions_apart(
     monkeypatch: pytest.MonkeyPatch, studies: int
 ):
     """Ranked by samples, 15 to 20 % were: the rank of the large group depends most on itself."""
-    monkeypatch.setattr(paired_test, "RANDOM_SWAPS", 399)
+    monkeypatch.setattr(comparison, "RANDOM_SWAPS", 399)
     assert paired_false_positives(studies, "auroc", 20, dominant=True)["told apart"] <= (
         0.08 if studies < 500 else 0.06
     )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from aam.evaluate import bootstrap
+from aam.evaluate import intervals
 from aam.evaluate.target_predictions import TargetPredictions
 
 
@@ -17,7 +17,7 @@ def test_samples_without_truth_or_prediction_are_left_out():
     predictions = TargetPredictions(("a", "b", "c", "d"), truth, predicted, fold=np.array([0, 0, 1, 1]))
     assert predictions.complete().sample_ids == ("a", "d")
     assert predictions.complete().fold.tolist() == [0, 1]
-    assert bootstrap.metrics_with_intervals(predictions, seed=0, repeats=5)["mae"].value == 0.5
+    assert intervals.metrics_with_intervals(predictions, seed=0, repeats=5)["mae"].value == 0.5
     probabilities = np.array([[0.2, 0.8], [0.6, 0.4], [math.nan, math.nan]])
     named = TargetPredictions(("a", "b", "c"), np.array([1, -1, 0]), probabilities, labels=("no", "yes"))
     assert named.complete().sample_ids == ("a",)

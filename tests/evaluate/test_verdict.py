@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aam.evaluate.baselines import DEPTH, DEPTH_AND_RICHNESS, Baseline
-from aam.evaluate.comparison import compare_with_baselines
-from aam.evaluate.numbers import number
+from aam.evaluate.comparison import DEPTH, DEPTH_AND_RICHNESS, Baseline, compare_with_baselines
+from aam.evaluate.intervals import number, too_few
 from aam.evaluate.target_predictions import UNKNOWN_CLASS, TargetPredictions
 from aam.evaluate.verdict import verdict
 from tests.evaluate.simulated import majority, median, numeric, two_classes
@@ -91,6 +90,14 @@ def test_few_groups_and_part_of_the_samples_are_said():
     text = said(given, median(given), Baseline("the subject's median", part))
     assert any(" on 150 of 200 samples" in one for one in text)
     assert text[-1] == "Intervals and tests rest on 8 groups only: read them as rough."
+
+
+def test_a_single_group_or_sample_is_too_few():
+    alone = said(numeric(0.3, groups=np.zeros(200)), median(numeric(0.3)))
+    assert alone[-1].startswith("1 group is too few for intervals and tests, 6 are needed")
+    assert (too_few(1, "sample"), too_few(3, "value", " of child")) == (
+        "1 sample is too few", "3 values of child are too few"
+    )  # fmt: skip
 
 
 def test_point_7_few_groups_are_not_tested_and_the_correction_is_said():

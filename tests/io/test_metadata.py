@@ -138,13 +138,13 @@ def test_spellings_of_one_value(read):
     assert (metadata.spellings("a"), metadata.spellings("b")) == ([("Yes", "yes")], [("1", "1.0")])
 
 
-@pytest.mark.parametrize("pair", ["P1 P01", "P_1 P-1", "caf\u00e9 cafe\u0301", "P1 P1\u200b", "S-1 s_01"])
+@pytest.mark.parametrize("pair", ["P1 P01", "P_1 P-1", "P_1 P1", "caf\u00e9 cafe\u0301", "P1 P1\u200b", "S-1 s_01"])
 def test_names_that_are_probably_one_subject(read, pair):
     one, two = pair.split(" ")
     assert read(f"id\ta\ts\ns1\t{one}\t1\ns2\t{two}\t2\n").spellings("a") == [tuple(sorted((one, two)))]
 
 
-@pytest.mark.parametrize("pair", ["P1 P10", "P1 P100", "1-1 11", "P1.05 P1.5", "a b"])
+@pytest.mark.parametrize("pair", ["P1 P10", "P1 P100", "1-1 11", "1-a 1a", "P1.05 P1.5", "a b"])
 def test_names_that_are_two_subjects(read, pair):
     one, two = pair.split(" ")
     assert read(f"id\ta\ns1\t{one}\ns2\t{two}\n").spellings("a") == []

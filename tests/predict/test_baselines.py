@@ -11,7 +11,7 @@ import pytest
 import sklearn.metrics
 
 from aam.data.table import read_table, select_samples
-from aam.evaluate.baselines import Baseline
+from aam.evaluate.comparison import Baseline
 from aam.predict import baselines
 from aam.predict.baselines import Fold, Task
 

@@ -15,7 +15,7 @@ from aam.data.study import EVALUATION
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N, encode
 from aam.device.options import RuntimeConfig
-from aam.evaluate.distances import mantel
+from aam.evaluate.metrics import mantel
 from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.saved_model import SavedModel
 from aam.report import encoder_quality

@@ -15,11 +15,10 @@ import scipy.linalg
 import skbio
 import sklearn.metrics
 
-from aam.evaluate.baselines import DEPTH, MEDIAN, Baseline
-from aam.evaluate.bootstrap import Interval
-from aam.evaluate.distances import mantel
+from aam.evaluate.comparison import DEPTH, MEDIAN, Baseline
 from aam.evaluate.error_analysis import errors_by_level, errors_of, shared_by_worst, worst_rows
-from aam.evaluate.numbers import number
+from aam.evaluate.intervals import Interval, number
+from aam.evaluate.metrics import mantel
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.charts import Figure, IntervalRow, interval_chart
 from aam.report.opening import opening
@@ -179,6 +178,7 @@ def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
         assert one.name in values.svg
         assert f"{number(one.difference.value)} ({number(one.difference.low)} to " in differences.svg
     assert "Left of the line the model is better." in differences.caption
+    assert "where a bar crosses the line, no difference is shown." in differences.caption
     assert comparison_figures(replace(result, comparisons=())) == []
 
 

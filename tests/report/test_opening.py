@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aam.evaluate.baselines import Baseline
+from aam.evaluate.comparison import Baseline
 from aam.report.opening import opening_of_target
 from aam.report.report import Names, target_result
 from tests.evaluate.simulated import majority, median, numeric, two_classes

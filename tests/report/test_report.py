@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.evaluate.baselines import MAJORITY, MEDIAN, Baseline
+from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
+from aam.evaluate.intervals import number
 from aam.evaluate.metrics import regression_metrics
-from aam.evaluate.numbers import number
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.report import Names, ReportData, Table, TargetResult, summary_lines, target_result
 from aam.report.report_html import report_html

@@ -17,7 +17,7 @@ from aam.config import DataConfig
 from aam.data.splits import Split, make_splits
 from aam.data.study import MetadataColumns, Selection, load_study
 from aam.data.targets import TargetSpec, fit_targets
-from aam.evaluate.baselines import MAJORITY, MEDIAN
+from aam.evaluate.comparison import MAJORITY, MEDIAN
 from aam.evaluate.predictions import PredictionTable
 from aam.io.metadata import Metadata
 from aam.predict.baselines import Columns, baselines_of

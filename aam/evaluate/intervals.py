@@ -1,0 +1,452 @@
+"""Intervals: of metrics by resampling groups, and conformal ones of predictions; their coverage, and their text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv, ndtr, stdtrit
+
+from aam.device.rng import generator
+from aam.evaluate import metrics
+from aam.evaluate.metrics import CLASS_MEANS, POOLED, RANKING, Array, WeightedMetrics, sorted_levels
+from aam.evaluate.target_predictions import TargetPredictions
+
+# Weights held at once: 16 MiB stay near the processor.
+WEIGHTS_AT_ONCE = 1 << 21
+
+# Below this many groups there is no interval, no test, and nothing is said to be better.
+LEAST_GROUPS = 6
+
+# Below this many groups, intervals and tests are given and called rough; conformal intervals are not given.
+FEW_GROUPS = 20
+
+# The same of the groups that hold samples of the rarest class, and of the share of all samples that one group has.
+FEW_IN_A_CLASS = 10
+LARGEST_SHARE = 1 / 3
+
+# Cross-validation: the models that predict folds k and l have learned from each other's samples, so that each pair of
+# folds counts twice. Without signal the variance of a ranking metric's mean over folds is twice that of fixed
+# predictions; that of the difference between two learners was 1.5 to 1.9 times as large in simulations, with and
+# without signal. Nadeau and Bengio 2003 give 1 + 1 / (1 - 1 / K) of it, 2.25 for five folds, as an upper bound.
+FOLD_INFLATION = math.sqrt(2)
+
+LEVEL = 0.95
+
+# Metrics between 0 and 1 that are shares, or means of shares: of samples, or of pairs of samples.
+SHARES = ("accuracy", "coverage", "balanced_accuracy", "macro_f1", "auroc", "auprc")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A metric, or a difference of two, with 95 % limits; NaN = none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+def _lacks_a_class(truth: Array, weights: Array) -> Array:
+    """Return which rows of weights [R, N] leave out a class that the truth, int [N], has; none for numbers."""
+    if not np.issubdtype(truth.dtype, np.integer):
+        return np.zeros(len(weights), bool)
+    members = weights @ (truth[:, None] == np.unique(truth)).astype(np.float64)
+    return np.asarray((members == 0).any(axis=1))
+
+
+def resample_metrics(
+    measure: WeightedMetrics, truth: Array, predicted: Array, groups: Array, seed: int, repeats: int = 1000
+) -> dict[str, Array]:
+    """Return metrics [1 + repeats]: of the samples as they are, then of as many groups drawn with replacement.
+
+    The draws depend on the groups and the seed only, so that those of two predictions are paired. With fewer
+    than `LEAST_GROUPS` groups nothing is drawn. A draw without one of the classes has no `CLASS_MEANS`.
+    """
+    _, group = np.unique(groups, return_inverse=True)
+    count = int(group.max(initial=-1)) + 1
+    parts = [measure(truth, predicted, np.ones((1, len(truth))))]
+    random = generator(seed, "bootstrap")
+    at_once = max(1, WEIGHTS_AT_ONCE // max(len(group), 1))
+    for start in range(0, repeats if count >= LEAST_GROUPS else 0, at_once):
+        rows = min(at_once, repeats - start)
+        drawn = random.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
+        weights = times[:, group].astype(np.float64)
+        values = measure(truth, predicted, weights)
+        absent = _lacks_a_class(truth, weights)
+        parts.append({name: np.where(absent, math.nan, v) if name in CLASS_MEANS else v for name, v in values.items()})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def interval(values: Array, groups: int, inflation: float = 1.0) -> Interval:
+    """Return the first of the resampled `values` with expanded percentile limits over so many groups.
+
+    Few groups make plain percentiles too narrow; they are widened as Student's t is beside the normal (Hesterberg
+    2015, section 5.3). Limits then stand `inflation` times as far from the value. There are none where
+    fewer than half of the resamples have the metric, where all of them are equal, or below `LEAST_GROUPS` groups.
+    """
+    value, drawn = float(values[0]), _defined(values)
+    if groups < LEAST_GROUPS or not len(drawn):
+        return Interval(value)
+    tail = (1 - LEVEL) / 2
+    expanded = ndtr(stdtrit(groups - 1, tail) * math.sqrt(groups / (groups - 1)))
+    limits = np.percentile(drawn, [100 * expanded, 100 * (1 - expanded)])
+    low, high = value + inflation * (limits - value)
+    return Interval(value, float(low), float(high)) if low < high else Interval(value)
+
+
+def _defined(values: Array) -> Array:
+    """Return the resamples, all but the first of `values`, that are defined; nothing where fewer than half are."""
+    defined = values[1:][~np.isnan(values[1:])]
+    return defined if 2 * len(defined) >= len(values) - 1 else defined[:0]
+
+
+def effective_groups(groups: Array) -> float:
+    """Return how many groups of one size say as much as these, where samples of a group are alike (Kish 1965)."""
+    sizes = np.unique(groups, return_counts=True)[1].astype(np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum()) if len(sizes) else 0.0
+
+
+def effective_units(name: str, truth: Array, groups: Array) -> float:
+    """Return the number of right-or-wrong trials that say as much as the groups do of a metric that is a share.
+
+    For accuracy and coverage that is the number of groups. Means over K classes, and AUROC near 1 (Newcombe 2006,
+    whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of each class, K^2 / sum(1 / n_k);
+    AUPRC rests on the rarest class.
+    """
+    name = name.removesuffix(POOLED)
+    if name not in (*CLASS_MEANS, "auroc", "auprc"):
+        return effective_groups(groups)
+    of_classes = np.array([effective_groups(groups[truth == level]) for level in np.unique(truth)])
+    if not len(of_classes):
+        return 0.0
+    return float(of_classes.min() if name == "auprc" else len(of_classes) ** 2 / (1 / of_classes).sum())
+
+
+def share_interval(values: Array, units: float, samples: int, inflation: float = 1.0) -> Interval:
+    """Return the first of the resampled `values` of a share with limits that hold near 0 and 1 too.
+
+    The exact interval of a binomial share (Clopper and Pearson 1934) for the effective number of samples, which is
+    share (1 - share) / variance (Korn and Graubard 1998), with the variance of the resamples. Where all are right, the
+    resamples do not vary: one right and one wrong trial are added to share and variance (Wilson 1927, Agresti and
+    Coull 1998) as if there were `units` of them, so that without errors the effective number is `units`. Few units
+    count for less, as Student's t does beside that of the `samples`.
+    """
+    share, drawn, tail = float(values[0]), _defined(values), (1 - LEVEL) / 2
+    if not len(drawn) or math.isnan(share):
+        return Interval(share)
+    middle = (units * share + 1) / (units + 2)
+    added = units * (share - middle) ** 2 + middle**2 + (1 - middle) ** 2
+    variance = (units**2 * float(np.var(drawn)) + added) / (units + 2) ** 2
+    size = float(np.clip(middle * (1 - middle) / variance - 2, 1, samples)) / inflation**2
+    if samples > 1:
+        size *= float(stdtrit(samples - 1, tail) / stdtrit(max(units - 1, 1), tail)) ** 2
+    right, wrong = share * size, (1 - share) * size
+    low = float(betaincinv(right, wrong + 1, tail)) if right > 0 else 0.0
+    return Interval(share, low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0)
+
+
+def inflation_of(name: str, predictions: TargetPredictions) -> float:
+    """Return by how much the interval of a metric is widened for what folds share."""
+    return inflation_of_difference(predictions) if name.removesuffix(POOLED) in RANKING else 1.0
+
+
+def inflation_of_difference(predictions: TargetPredictions) -> float:
+    """Return by how much a difference between two predictions, of any metric, is less sure for what folds share."""
+    return FOLD_INFLATION if predictions.cross_validated else 1.0
+
+
+def rough(predictions: TargetPredictions) -> str:
+    """Return on how little intervals and tests rest, as `5 groups of the class 'case' only`; nothing if on enough."""
+    units = predictions.resampling_units
+    if (count := predictions.group_count) < FEW_GROUPS:
+        return f"{count} groups only"
+    if predictions.labels:
+        by_class = {level: len(np.unique(units[predictions.truth == level])) for level in np.unique(predictions.truth)}
+        rarest = min(by_class, key=lambda level: by_class[level])
+        if by_class[rarest] < FEW_IN_A_CLASS:
+            are = "group" if by_class[rarest] == 1 else "groups"
+            return f"{by_class[rarest]} {are} of the class {predictions.labels[rarest]!r} only"
+    largest = np.unique(units, return_counts=True)[1].max() / len(units)
+    return f"one group above all, which has {100 * largest:.0f} % of the samples" if largest > LARGEST_SHARE else ""
+
+
+def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> dict[str, Interval]:
+    """Return each of the `resampled` metrics with its limits: exact ones of shares, percentiles of all others."""
+    truth, units = predictions.truth, predictions.resampling_units
+    result = {}
+    for name, values in resampled.items():
+        inflation = inflation_of(name, predictions)
+        if name.removesuffix(POOLED) in SHARES:
+            result[name] = share_interval(values, effective_units(name, truth, units), len(truth), inflation)
+            continue
+        limits = interval(values, predictions.group_count, inflation)
+        if name.removesuffix(POOLED) in RANKING:
+            limits = Interval(limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist())
+        result[name] = limits
+    return result
+
+
+def metrics_with_intervals(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> dict[str, Interval]:
+    """Return the metrics of all samples that have a truth and a prediction, with intervals."""
+    complete = predictions.complete()
+    units = complete.resampling_units
+    resampled = resample_metrics(complete.measure, complete.truth, complete.predicted, units, seed, repeats)
+    return intervals(complete, resampled)
+
+
+def metrics_by_level(
+    predictions: TargetPredictions, levels: Array, seed: int, repeats: int = 1000
+) -> dict[str, tuple[int, dict[str, Interval]]]:
+    """Return number of samples and metrics at each level of `levels` [N]: fold, batch, category, true class."""
+    parts = {str(level): predictions.at(levels == level).complete() for level in sorted_levels(levels)}
+    return {level: (len(part.truth), metrics_with_intervals(part, seed, repeats)) for level, part in parts.items()}
+
+
+def number(value: float) -> str:
+    """Return three significant digits, and up to nine that stand before the point; a dash for NaN."""
+    if math.isnan(value):
+        return "-"
+    if abs(value) >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+
+
+def too_few(count: int, unit: str = "group", of: str = "") -> str:
+    """Return `1 group is too few`, `3 values of subject are too few`."""
+    return f"{count} {unit}{of} is too few" if count == 1 else f"{count} {unit}s{of} are too few"
+
+
+def with_limits(value: Interval) -> str:
+    """Return a metric with its limits if it has any."""
+    limits = "" if math.isnan(value.low) else f" ({number(value.low)} to {number(value.high)})"
+    return number(value.value) + limits
+
+
+# Share of new samples, each of a new group, that a conformal interval is to hold.
+CONFORMAL_LEVEL = 0.9
+
+# The scale of an interval is that of so many quantiles of the prediction.
+SCALES = 5
+
+# The least number of held-out groups for intervals of new samples; README and messages give this number.
+CONFORMAL_GROUPS = FEW_GROUPS
+
+# With fewer groups no residual is large enough to hold `CONFORMAL_LEVEL` of new groups.
+LEAST_GROUPS_IN_PART = 10
+
+# No part of the predictions counts as this much surer than all of them.
+SMALLEST_SCALE = 0.25
+
+# Of more groups several are left out at once: one by one, 9,000 groups of 45,000 samples take a quarter of an hour.
+LEFT_OUT_PARTS = 500
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Conformal:
+    """An interval's half width: `quantile` times a scale that goes through `scales` at the predictions `knots`.
+
+    It was fitted on so many `samples` and `groups`, and each of these groups, left out of the fit, had `held` of its
+    samples inside on average. `bounds` are the values that a bounded model can predict; limits are cut there.
+    """
+
+    knots: tuple[float, ...]
+    scales: tuple[float, ...]
+    quantile: float
+    samples: int
+    groups: int
+    held: float = math.nan
+    bounds: tuple[float, float] | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        predictions: TargetPredictions,
+        scales: int = SCALES,
+        least: int = CONFORMAL_GROUPS,
+        bounds: tuple[float, float] | None = None,
+    ) -> Conformal | None:
+        """Fit residuals of samples held out of training and early stopping; none below `least` groups.
+
+        Each group counts alike, however many samples it has (Lee, Barber and Willett 2023). Scales are mean
+        absolute residuals in so many quantiles of the prediction (Lei et al. 2018, section 5.2). The quantile is the
+        smallest that would have held `CONFORMAL_LEVEL` of the samples of each group had it been left out of the fit,
+        scales included: the finite-sample correction. For groups of one sample and one scale it is the rank
+        ceil((G + 1) CONFORMAL_LEVEL) of split conformal prediction, or the next.
+        """
+        units, group = np.unique(predictions.resampling_units, return_inverse=True)
+        if len(units) < least:
+            return None
+        residual = np.abs(predictions.truth - predictions.predicted)
+        weight = (1 / np.bincount(group))[group] / len(units)
+        for knots in dict.fromkeys((scales, 1)):
+            share, held = _share_needed(predictions.predicted, residual, group, weight, knots)
+            fitted = _with_scales(predictions.predicted, residual, weight, knots)
+            score = residual / fitted.half_width(predictions.predicted)
+            order = np.argsort(score, kind="stable")
+            place = int(np.searchsorted(np.cumsum(weight[order]), share - ROUNDING))
+            # Few groups may need more than the largest residual; one scale for all needs less.
+            if place < len(order):
+                quantile = float(score[order[place]])
+                return replace(fitted, quantile=quantile, groups=len(units), held=held, bounds=bounds)
+        return None
+
+    @classmethod
+    def from_json(cls, value: Any) -> Conformal:
+        """Return the fit from what `dataclasses.asdict` gave and JSON kept."""
+        bounds = value.get("bounds")
+        lists = {"knots": tuple(value["knots"]), "scales": tuple(value["scales"])}
+        return cls(**{**value, **lists, "bounds": None if bounds is None else (bounds[0], bounds[1])})
+
+    def half_width(self, predicted: Array) -> Array:
+        """Return half of the interval's width [N] for predictions [N], before it is cut at the bounds."""
+        return np.asarray(self.quantile * np.interp(predicted, self.knots, self.scales))
+
+    def limits(self, predicted: Array) -> Array:
+        """Return lower and upper limit [N, 2]."""
+        half = self.half_width(predicted)
+        limits = np.stack([predicted - half, predicted + half], axis=1)
+        return limits if self.bounds is None else np.clip(limits, *self.bounds)
+
+
+def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -> Conformal:
+    """Return the scales of residuals in `count` weighted quantiles of the prediction, and 1 for the quantile."""
+    order = np.argsort(predicted, kind="stable")
+    running = np.cumsum(weight[order]) / weight.sum()
+    part = np.minimum((count * (running - ROUNDING)).astype(np.int64), count - 1)
+    number, place = np.unique(part, return_inverse=True)
+    total = np.bincount(place, weights=weight[order])
+    knots = np.bincount(place, weights=(weight * predicted)[order]) / total
+    means = np.bincount(place, weights=(weight * residual)[order]) / total
+    least = SMALLEST_SCALE * float(np.average(residual, weights=weight)) or 1.0
+    scales = np.maximum(means, least)
+    return Conformal(tuple(knots.tolist()), tuple(scales.tolist()), 1.0, len(residual), len(number))
+
+
+def _share_needed(predicted: Array, residual: Array, group: Array, weight: Array, count: int) -> tuple[float, float]:
+    """Return which share of the residuals the quantile must hold, and what share of the left-out groups it held.
+
+    The share is that among the other groups which holds `CONFORMAL_LEVEL` of each group, left out, on average. Of more
+    than `LEFT_OUT_PARTS` groups every `LEFT_OUT_PARTS`-th is left out together.
+    """
+    needed, part = np.empty(len(residual)), group % LEFT_OUT_PARTS
+    for left_out in np.unique(part):
+        inside = part == left_out
+        others = ~inside
+        fitted = _with_scales(predicted[others], residual[others], weight[others], count)
+        score = residual / fitted.half_width(predicted)
+        order = np.argsort(score[others], kind="stable")
+        running = np.cumsum(weight[others][order]) / weight[others].sum()
+        place = np.searchsorted(score[others][order], score[inside])
+        needed[inside] = np.append(running, math.inf)[place]
+    order = np.argsort(needed, kind="stable")
+    held = np.cumsum(weight[order])
+    share = float(needed[order[np.searchsorted(held, CONFORMAL_LEVEL - ROUNDING)]])
+    return share, float(weight[needed <= share].sum())
+
+
+Metrics = dict[str, Interval]
+
+# Quantiles whose coverage differs by more than this from what was asked for are warned of.
+QUANTILE_TOLERANCE = 0.05
+
+
+def _interval_metrics(truth: Array, limits: Array, groups: Array, seed: int, repeats: int) -> Metrics:
+    """Return coverage and mean width of limits [N, 2], with intervals over groups."""
+    resampled = resample_metrics(metrics.weighted_interval_metrics, truth, limits, groups, seed, repeats)
+    units = effective_groups(groups)
+    return {
+        "coverage": share_interval(resampled["coverage"], units, len(truth)),
+        "width": interval(resampled["width"], len(np.unique(groups))),
+    }
+
+
+def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
+    """Return coverage and width of the conformal intervals, and of one width for all; nothing without intervals."""
+    bounded = predictions.with_limits()
+    if bounded.limits is None or not len(bounded.truth):
+        return {}
+    values = _interval_metrics(bounded.truth, bounded.limits, bounded.resampling_units, seed, repeats)
+    same = Conformal.fit(bounded, scales=1)
+    width = math.nan if same is None else 2 * same.quantile * same.scales[0]
+    return {**values, "one_width": Interval(width)}
+
+
+def quantile_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
+    """Return what share of the truths lies between the outermost predicted quantiles, and below each of them.
+
+    Keys are ``coverage`` and ``width`` of the interval from the first to the last quantile, and ``below LEVEL`` for
+    each level; nothing where no quantiles were predicted.
+    """
+    complete = predictions.complete()
+    if complete.quantiles is None or not len(complete.truth):
+        return {}
+    rows = np.isfinite(complete.quantiles).all(axis=1)
+    truth, quantiles, groups = complete.truth[rows], complete.quantiles[rows], complete.resampling_units[rows]
+    if not len(truth):
+        return {}
+    values = _interval_metrics(truth, quantiles[:, [0, -1]], groups, seed, repeats)
+    for column, level in enumerate(complete.levels):
+        below = np.stack([np.full(len(truth), truth.min()), quantiles[:, column]], axis=1)
+        values[f"below {level:g}"] = _interval_metrics(truth, below, groups, seed, repeats)["coverage"]
+    return values
+
+
+def tenths(truth: Array) -> Array:
+    """Return in which tenth of the values each lies, equal values in one, [N] of text."""
+    edges = np.unique(np.quantile(truth, np.arange(1, 10) / 10))
+    tenth = np.searchsorted(edges, truth, side="right")
+    ends = {part: f"{number(truth[tenth == part].min())} to {number(truth[tenth == part].max())}" for part in tenth}
+    return np.array([ends[part] for part in tenth], dtype=object)
+
+
+def coverage_by(bounded: TargetPredictions, levels: Array) -> dict[str, tuple[int, dict[str, float]]]:
+    """Return samples, coverage and mean width at each level, in the order of their truths."""
+    names = levels.astype(str)
+    result = {}
+    for level in sorted(np.unique(names), key=lambda level: float(np.median(bounded.truth[names == level]))):
+        truth, limits = bounded.truth[names == level], np.asarray(bounded.limits)[names == level]
+        values = metrics.unweighted_metrics(metrics.weighted_interval_metrics, truth, limits)
+        result[str(level)] = (len(truth), values)
+    return result
+
+
+def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> list[str]:
+    """Return how many of the truths the intervals hold, over all and in the tenths of the target."""
+    if not coverage:
+        return []
+    bounded = predictions.with_limits()
+    shares = [values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()]
+    width, same = coverage["width"].value, coverage["one_width"].value
+    beside = f"; one width for all samples would be {number(same)}" if same > 0 else ""
+    return [
+        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals hold {with_limits(coverage['coverage'])} of the values, "
+        f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {number(width)} wide on average"
+        f"{beside}."
+    ]
+
+
+def quantile_sentences(predictions: TargetPredictions, coverage: Metrics, conformal_interval: bool) -> list[str]:
+    """Return how many of the truths lie between the outermost quantiles, beside how many should.
+
+    With `conformal_interval` there is one of `CONFORMAL_LEVEL` to use instead of quantiles that do not hold theirs.
+    """
+    if not coverage or len(predictions.levels) < 2:
+        return []
+    lowest, highest = predictions.levels[0], predictions.levels[-1]
+    expected, held = highest - lowest, coverage["coverage"]
+    sentence = (
+        f"The quantiles {lowest:g} to {highest:g} hold {with_limits(held)} of the values; they should hold "
+        f"{number(expected)}"
+    )
+    if abs(held.value - expected) <= QUANTILE_TOLERANCE:
+        return [f"{sentence}."]
+    width = "narrow" if held.value < expected else "wide"
+    if not (held.high < expected or held.low > expected):
+        return [f"{sentence}. They may be too {width}; these samples do not tell."]
+    instead = "; use the conformal interval instead" if conformal_interval and expected >= CONFORMAL_LEVEL - 0.1 else ""
+    return [f"{sentence}. They are too {width}{instead}."]
