@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +94,7 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     Raises
     ------
     InputError
-        The path exists and `overwrite` is false, or its parent is not a folder in which a file can be made.
+        The path exists and `overwrite` is false, or its parent is not a folder.
     """
     if path.exists() and not overwrite:
         raise InputError(f"{path}: exists already; choose another output or pass --overwrite")
@@ -104,11 +103,8 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
         parent = parent.parent
     if not parent.is_dir():
         raise InputError(f"{path}: {parent} is a file, expected a folder")
-    try:
-        with tempfile.TemporaryFile(dir=parent):
-            pass
-    except OSError as error:
-        raise InputError(f"{path}: {parent} cannot be written to ({error.strerror}); choose another output") from None
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"{path}: no permission to write in {parent}")
 
 
 @contextlib.contextmanager

@@ -160,7 +160,11 @@ class OutputFolder:
             Results may not be written there; the message says everything that stands against it.
         """
         folder = self.folder
-        check_writable(folder / RUN, overwrite=True)
+        check_writable(folder, overwrite=True)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file, expected a folder")
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            raise InputError(f"{folder}: no permission to write there")
         if is_free(folder):
             return []
         listed = _listed(folder)
