@@ -16,6 +16,7 @@ from aam.config_commands import RfBaselineConfig
 from aam.data.splits import (
     Split,
     check_groups,
+    complete_groups,
     duplicates_across_subsets,
     make_splits,
     read_subsets,
@@ -24,7 +25,7 @@ from aam.data.splits import (
 )
 from aam.data.study import MetadataColumns, Study, load_study
 from aam.data.targets import TargetSpec, fit_targets
-from aam.errors import InputError, shown
+from aam.errors import InputError
 from aam.evaluate.comparison import Baseline
 from aam.evaluate.intervals import metrics_with_intervals, with_limits
 from aam.evaluate.metrics import TITLES
@@ -59,13 +60,7 @@ def _split_of_files(study: Study, files: tuple[Path, Path], group_column: str | 
         log.warning("%d of %d samples named are not in the table at this depth", absent, len(named.sample_ids))
     split = restricted(named, present)
     if group_column is not None and study.metadata is not None:
-        groups = study.metadata.values(group_column, present)
-        if missing := [name for name, group in zip(present, groups, strict=True) if group is None]:
-            raise InputError(
-                f"split: {len(missing)} samples have no value in --group-column: {shown(missing)}; fill them in, or "
-                "leave these samples out with --missing drop"
-            )
-        check_groups(split, dict(zip(present, groups, strict=True)))
+        check_groups(split, dict(zip(present, complete_groups(study.metadata, group_column, present), strict=True)))
     return split
 
 

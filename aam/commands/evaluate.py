@@ -11,7 +11,7 @@ import numpy as np
 
 from aam.commands.apply import load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
-from aam.data.splits import Split, check_groups, read_split
+from aam.data.splits import Split, check_groups, complete_groups, read_split
 from aam.data.study import Study, warn_of_values
 from aam.engine.run import describe
 from aam.errors import InputError, shown
@@ -61,18 +61,12 @@ def _check_groups(table: PredictionTable, metadata: Metadata, column: str | None
     """
     if column is None:
         return []
-    groups = metadata.values(column, table.sample_ids)
-    missing = [name for name, group in zip(table.sample_ids, groups, strict=True) if group is None]
-    if missing:
-        raise InputError(
-            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in --group-column {column}: "
-            f"{shown(missing)}; fill them in, or leave these samples out of --predictions or --split"
-        )
+    groups = complete_groups(metadata, column, table.sample_ids)
     if split is not None:
-        check_groups(split, {name: metadata.values(column, [name])[0] for name in metadata.ids})
+        check_groups(split, dict(zip(metadata.ids, metadata.values(column, metadata.ids), strict=True)))
     folds: dict[str, set[str]] = {}
     for group, fold in zip(groups, table.folds, strict=True):
-        folds.setdefault(str(group), set()).add(fold)
+        folds.setdefault(group, set()).add(fold)
     crossing = sorted(group for group, of_group in folds.items() if len(of_group - {""}) > 1)
     if not crossing:
         return []

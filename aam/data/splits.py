@@ -269,6 +269,18 @@ def kfold(
     return [_make_split(samples, test, folds, validation_size, seed) for test in tests]
 
 
+def complete_groups(metadata: Metadata, column: str, ids: Sequence[str]) -> list[str]:
+    """Return the group of each sample; `InputError` for samples without one, which would all count as one group."""
+    groups = metadata.values(column, ids)
+    missing = [name for name, group in zip(ids, groups, strict=True) if group is None]
+    if missing:
+        raise InputError(
+            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in --group-column {column}: "
+            f"{shown(missing)}; fill them in, leave these samples out, or name another column"
+        )
+    return [str(group) for group in groups]
+
+
 def check_groups(split: Split, groups: Mapping[str, str | None]) -> None:
     """Refuse a split that has samples of one group in two subsets; `groups` maps sample id to group."""
     subsets: dict[str, set[str]] = {}

@@ -116,7 +116,6 @@ def effective_units(name: str, truth: Array, groups: Array) -> float:
     whose variance is that of 4 m n / (m + n + 2) trials), rest on the groups n_k of each class, K^2 / sum(1 / n_k);
     AUPRC rests on the rarest class.
     """
-    name = name.removesuffix(POOLED)
     if name not in (*CLASS_MEANS, "auroc", "auprc"):
         return effective_groups(groups)
     of_classes = np.array([effective_groups(groups[truth == level]) for level in np.unique(truth)])
@@ -148,11 +147,6 @@ def share_interval(values: Array, units: float, samples: int, inflation: float =
     return Interval(share, low, float(betaincinv(right + 1, wrong, 1 - tail)) if wrong > 0 else 1.0)
 
 
-def inflation_of(name: str, predictions: TargetPredictions) -> float:
-    """Return by how much the interval of a metric is widened for what folds share."""
-    return inflation_of_difference(predictions) if name.removesuffix(POOLED) in RANKING else 1.0
-
-
 def inflation_of_difference(predictions: TargetPredictions) -> float:
     """Return by how much a difference between two predictions, of any metric, is less sure for what folds share."""
     return FOLD_INFLATION if predictions.cross_validated else 1.0
@@ -178,14 +172,14 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> di
     truth, units = predictions.truth, predictions.resampling_units
     result = {}
     for name, values in resampled.items():
-        inflation = inflation_of(name, predictions)
-        if name.removesuffix(POOLED) in SHARES:
-            result[name] = share_interval(values, effective_units(name, truth, units), len(truth), inflation)
+        kind = name.removesuffix(POOLED)
+        inflation = inflation_of_difference(predictions) if kind in RANKING else 1.0
+        if kind in SHARES:
+            result[name] = share_interval(values, effective_units(kind, truth, units), len(truth), inflation)
             continue
-        limits = interval(values, predictions.group_count, inflation)
-        if name.removesuffix(POOLED) in RANKING:
-            limits = Interval(limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist())
-        result[name] = limits
+        result[name] = limits = interval(values, predictions.group_count, inflation)
+        if kind in RANKING:
+            result[name] = Interval(limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist())
     return result
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -114,8 +114,8 @@ def _union_of_bounds(versions: Sequence[TargetSpec]) -> tuple[float, float] | No
     return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
 
 
-def _of_same_labels(tables: Sequence[PredictionTable]) -> tuple[tuple[TargetSpec, ...], list[dict[str, Array]]]:
-    """Return targets and probabilities of each table over the labels of all; a label that one never saw gets 0."""
+def _with_same_labels(tables: Sequence[PredictionTable]) -> list[PredictionTable]:
+    """Return tables whose targets have the labels of all; a label that one never saw gets probability 0."""
     specs, probabilities = [], [dict[str, Array]() for _ in tables]
     for column, versions in enumerate(zip(*(table.specs for table in tables), strict=True)):
         union = {label for version in versions for label in version.labels}
@@ -126,30 +126,22 @@ def _of_same_labels(tables: Sequence[PredictionTable]) -> tuple[tuple[TargetSpec
                 of_table[spec.name] = np.zeros((len(table.sample_ids), len(spec.labels)))
                 places = [spec.labels.index(label) for label in table.specs[column].labels]
                 of_table[spec.name][:, places] = table.probabilities[spec.name]
-    return tuple(specs), probabilities
+    return [
+        replace(table, specs=tuple(specs), probabilities=of) for table, of in zip(tables, probabilities, strict=True)
+    ]
 
 
 def joined(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """Return the tables one below the other."""
-    specs, probabilities = _of_same_labels(tables)
-
-    def below(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def texts(part: str) -> tuple[str, ...]:
-        return tuple(text for table in tables for text in getattr(table, part) or ("",) * len(table.sample_ids))
-
-    return PredictionTable(
-        texts("sample_ids"),
-        specs,
-        below([table.values for table in tables]),
-        below([table.deviations for table in tables]),
-        below(probabilities),
-        texts("notes"),
-        texts("folds"),
-        quantiles=below([table.quantiles for table in tables]),
-        subsets=texts("subsets"),
-    )
+    """Return the tables one below the other, without derived columns."""
+    tables = [replace(table, derived={}) for table in _with_same_labels(tables)]
+    parts: dict[str, Any] = {
+        part: tuple(text for table in tables for text in getattr(table, part) or ("",) * len(table.sample_ids))
+        for part in ("sample_ids", "notes", "folds", "subsets")
+    }
+    for part in NUMBERS:
+        names = getattr(tables[0], part)
+        parts[part] = {name: np.concatenate([getattr(table, part)[name] for table in tables]) for name in names}
+    return replace(tables[0], **parts)
 
 
 def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
@@ -159,33 +151,23 @@ def combined(tables: Sequence[PredictionTable]) -> PredictionTable:
     """
     if len(tables) == 1:
         return tables[0]
-    specs, probabilities = _of_same_labels(tables)
+    tables = _with_same_labels(tables)
 
-    def mean(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-        shared = [name for name in parts[0] if all(name in part for part in parts)]
-        return {name: np.mean([part[name] for part in parts], axis=0) for name in shared}
+    def mean(part: str, power: int = 1) -> dict[str, Array]:
+        shared = [name for name in getattr(tables[0], part) if all(name in getattr(table, part) for table in tables)]
+        return {name: np.mean([getattr(table, part)[name] ** power for table in tables], axis=0) for name in shared}
 
-    variances = mean([{name: deviation**2 for name, deviation in table.deviations.items()} for table in tables])
     between = {
         f"{name}.{MEMBERS}": np.std([table.values[name] for table in tables], axis=0) for name in tables[0].values
     }
     return replace(
         tables[0],
-        specs=specs,
-        values=mean([table.values for table in tables]),
-        deviations={name: np.sqrt(variance) for name, variance in variances.items()},
-        probabilities=mean(probabilities),
-        derived={**between, **mean([table.derived for table in tables])},
-        quantiles=mean([table.quantiles for table in tables]),
+        values=mean("values"),
+        probabilities=mean("probabilities"),
+        quantiles=mean("quantiles"),
+        deviations={name: np.sqrt(variance) for name, variance in mean("deviations", 2).items()},
+        derived={**between, **mean("derived")},
     )
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.7g}"
-
-
-def _derived_name(name: str, targets: Collection[str]) -> str:
-    return f"{name}{MARK}" if name in targets else name
 
 
 def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[str, Array | list[str]]]:
@@ -194,8 +176,7 @@ def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[
     if spec.kind == "class":
         probabilities = table.probabilities[name]
         yield name, ["" if np.isnan(row).any() else spec.labels[int(row.argmax())] for row in probabilities]
-        for column, label in enumerate(spec.labels):
-            yield f"{name}={label}", probabilities[:, column]
+        yield from ((f"{name}={label}", column) for label, column in zip(spec.labels, probabilities.T, strict=True))
         return
     yield name, table.values[name]
     derived = {}
@@ -205,8 +186,7 @@ def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[
         derived[f"{name}.sd"] = table.deviations[name]
     suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
     derived |= {column: table.derived[column] for column in suffixed if column in table.derived}
-    for derived_name, values in derived.items():
-        yield _derived_name(derived_name, targets), values
+    yield from ((f"{column}{MARK}" if column in targets else column, values) for column, values in derived.items())
 
 
 def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
@@ -252,7 +232,10 @@ def write_predictions(path: Path, table: PredictionTable) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, dialect="excel-tab", lineterminator="\n")
     writer.writerow([name for name, _ in columns])
-    cells = [values if isinstance(values, list) else list(map(_number, values)) for _, values in columns]
+    cells = [
+        values if isinstance(values, list) else ["" if math.isnan(value) else f"{value:.7g}" for value in values]
+        for _, values in columns
+    ]
     writer.writerows(zip(*cells, strict=True))
     write_text(path, text.getvalue())
 
@@ -356,12 +339,6 @@ def _numbers(path: Path, name: str, cells: Sequence[str]) -> Array:
         ) from None
 
 
-def _spec(name: str, labels: Sequence[str] | None, levels: Sequence[str]) -> TargetSpec:
-    """Return the target of a column, given its labels if it is of classes, and the levels of its quantiles."""
-    kind: Literal["numeric", "class"] = "numeric" if labels is None else "class"
-    return TargetSpec(name, kind, tuple(labels or ()), quantiles=tuple(map(float, levels)))
-
-
 def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTable:
     """Read what `write_predictions` wrote.
 
@@ -386,44 +363,32 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
         classes = {name.partition("=")[0] for name in header if "=" in name}
         hint = f" (is {shown(sorted(classes))} missing?)" if classes else ""
         raise InputError(f"{path}: no target column beside {shown(header)}{hint}; expected {COLUMNS}")
-    numbers = {name: _numbers(path, name, columns[name]) for name in header if name in {*derived, *probabilities}}
-    numbers |= {name: _numbers(path, name, columns[name]) for name in names if name not in labels}
-    # Derived columns by their target and the name they have without a mark.
-    of_target: dict[str, dict[str, Array]] = {name: {} for name in names}
-    for column, target in derived.items():
-        of_target.get(target, {})[column.removesuffix(MARK)] = numbers[column]
-    levels = {name: [level for column in of_target[name] if (level := _level(column, name))] for name in names}
-    specs = [_spec(name, labels.get(name), levels[name]) for name in names]
-    empty = [""] * len(columns["sample-id"])
+    as_text = {*RESERVED, *(labels.keys() - derived.keys())}
+    numbers = {name: _numbers(path, name, columns[name]) for name in header if name not in as_text}
+    # Derived columns by the name that they have without a mark.
+    parts = {column.removesuffix(MARK): numbers[column] for column in derived}
+    levels = {name: [level for column in parts if (level := _level(column, name))] for name in names}
+    empty = ("",) * len(columns["sample-id"])
     table = PredictionTable(
         tuple(columns["sample-id"]),
-        tuple(specs),
+        tuple(
+            TargetSpec(
+                name, "class" if name in labels else "numeric", tuple(labels.get(name, ())),
+                quantiles=tuple(map(float, levels[name])),
+            )
+            for name in names
+        ),
         {name: numbers[name] for name in names if name not in labels},
-        {name: parts[f"{name}.sd"] for name, parts in of_target.items() if f"{name}.sd" in parts},
+        {name: parts[f"{name}.sd"] for name in names if f"{name}.sd" in parts},
         {name: np.stack([numbers[f"{name}={label}"] for label in of], 1) for name, of in labels.items()},
         tuple(columns.get("note", empty)),
         tuple(columns.get("fold", empty)),
-        {
-            column: values
-            for name, parts in of_target.items()
-            for column, values in parts.items()
-            if column.removeprefix(f"{name}.") in (MEMBERS, LOW, HIGH)
-        },
-        {
-            name: np.stack([of_target[name][f"{name}_q{level}"] for level in levels[name]], axis=1)
-            for name in names
-            if levels[name]
-        },
+        {column: values for column, values in parts.items() if column.rpartition(".")[2] in (MEMBERS, LOW, HIGH)},
+        {name: np.stack([parts[f"{name}_q{level}"] for level in levels[name]], 1) for name in names if levels[name]},
         tuple(columns.get("subset", ())),
-    )
+    )  # fmt: skip
     check_predictions(path, table, columns)
     return table
-
-
-def _samples(table: PredictionTable, wrong: npt.NDArray[np.bool_]) -> str:
-    """Return how many samples are wrong, and the first of them."""
-    names = [table.sample_ids[row] for row in np.flatnonzero(wrong)]
-    return f"{len(names)} of {len(wrong)} samples ({shown(names, 3)})"
 
 
 def _probability_problems(
@@ -469,5 +434,8 @@ def check_predictions(path: Path, table: PredictionTable, cells: Mapping[str, Se
                 wrong["a lower limit above the upper one"] = limits[:, 0] > limits[:, 1]
         for what, rows in wrong.items():
             if rows.any():
-                problems.add(f"{path}: {_samples(table, rows)} have {what} in {spec.name!r}; correct them")
+                ids = shown([table.sample_ids[row] for row in np.flatnonzero(rows)], 3)
+                problems.add(
+                    f"{path}: {rows.sum()} of {len(rows)} samples ({ids}) have {what} in {spec.name!r}; correct them"
+                )
     problems.raise_if_any()

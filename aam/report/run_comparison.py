@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from aam.data.splits import complete_groups
 from aam.engine.run import Record, flatten, read_record
 from aam.errors import InputError, shown
 from aam.evaluate.comparison import SIGNIFICANT, Baseline, Comparison, compare_with_baselines, headline, holm
@@ -20,7 +21,7 @@ from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import read_json
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata
-from aam.predict.baselines import column_values, rows_for, truth_of
+from aam.predict.baselines import rows_for, truth_of
 from aam.report.charts import Figure, IntervalRow, interval_chart, listed
 from aam.report.report_html import facts_table, page
 from aam.report.tables import Table
@@ -122,12 +123,7 @@ def _paired(
     ids = [name for name in table.sample_ids if name in metadata]
     table = table.with_rows(ids, {})
     values = table.values[target] if spec.kind == "numeric" else table.probabilities[target]
-    groups = column_values(metadata, group, ids)
-    if groups is not None and (missing := [name for name, value in zip(ids, groups, strict=True) if not value]):
-        raise InputError(
-            f"{metadata.source}: {len(missing)} of {len(ids)} samples have no value in --group-column {group}: "
-            f"{shown(missing)}; fill them in, or name another column"
-        )
+    groups = None if group is None else np.array(complete_groups(metadata, group, ids))
     predictions = TargetPredictions(tuple(ids), truth_of(metadata, spec, ids), values, spec.labels, groups=groups)
     comparisons: list[Comparison] = []
     for run in runs[1:]:
