@@ -157,12 +157,13 @@ def _write_results(study: Any, training: FineTuneConfig, space: Space, depth: in
     """Write what the search has found; where other processes still have trials, the last one writes it again."""
     import optuna
 
+    found = study.get_trials()
     trials = [
         {
             "trial": trial.number + 1, "state": trial.state.name.lower(), ERROR: trial.value,
             "seconds": round(trial.duration.total_seconds(), 1), **trial.params,
         }
-        for trial in study.get_trials() if trial.state.name in ("COMPLETE", "PRUNED")
+        for trial in found if trial.state.name in ("COMPLETE", "PRUNED")
     ]  # fmt: skip
     errors = [trial[ERROR] for trial in trials if trial["state"] == "complete"]
     if not errors:
@@ -171,13 +172,17 @@ def _write_results(study: Any, training: FineTuneConfig, space: Space, depth: in
     if len(errors) >= LEAST_TRIALS and len(set(errors)) > 1:
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
         importance = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    best, first = study.best_trial, study.trials[0]
+    best, first = study.best_trial, found[0]
     as_given = f", {number(first.value)} with the options as given" if first.state.name == "COMPLETE" else ""
     columns = ", ".join(training.targets.metadata_column)
     sentence = f"{columns}: relative error {number(best.value)} in trial {best.number + 1}{as_given}"
     options = _best_options(suggest(best, space), training, depth, folder)
     write_text(folder / BEST, f"# {sentence}\n\n{to_toml(options)}")
     write_search(folder, sentence, trials, importance)
+    if [trial.state for trial in study.get_trials()] != [trial.state for trial in found]:
+        # Another process has ended a trial meanwhile, and may have written its results before these.
+        _write_results(study, training, space, depth, folder)
+        return
     log.info("%s", sentence)
     log.info("aam train --config %s --output-dir RUN trains with the best options", seen_from_here(folder / BEST))
 
