@@ -11,7 +11,7 @@
 # COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
 # SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), number of nodes, HH:MM:SS, account
 # IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container
-# SUBMIT       0: only print the script
+# SUBMIT       0: only print the script, or what a build of an image would run, need and fetch
 # ARGS         more options of the tool that a target calls
 
 PYTHON ?= python3
@@ -31,11 +31,12 @@ AAM := $(ENV) -m aam
 HTFT := $(ENV) -m examples.htft
 EEG := $(ENV) -m examples.eeg
 BUILD := $(PYTHON) containers/build
-WHEEL := dist/attention_all_microbes-$(subst ",,$(lastword $(file <aam/__init__.py)))-py3-none-any.whl
+SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/*)
 SLURM := $(PYTHON) slurm/generate
 
-STUDY := --table demo/study/table.biom --metadata demo/study/metadata.tsv --rarefy-depth 1000
-HELD_OUT := --split-column fold --test-fold 0 --group-column subject
+# Beside this file, wherever `make` is called.
+EXAMPLE := $(dir $(lastword $(MAKEFILE_LIST)))examples/infant-age
+STUDY := --table $(EXAMPLE)/table.biom --metadata $(EXAMPLE)/metadata.tsv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -53,13 +54,12 @@ setup: .venv/.installed ## install what containers/lock/cpu.txt holds, and aam, 
 	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . --torch "$(TORCH)" --index "$(TORCH_INDEX)"
 	touch $@
 
-demo: setup ## simulate a study, then pretrain, train, predict and evaluate on it (a few minutes)
+demo: setup ## infants' age from a real study: train, predict, name the microbes, in a few minutes
 	rm -rf demo
-	$(AAM) simulate --output-dir demo/study --samples 300 --seed 0
-	$(AAM) pretrain $(STUDY) --tree demo/study/tree.nwk $(HELD_OUT) --output-dir demo/pre
-	$(AAM) train $(STUDY) --metadata-column ph biome null --pretrained-encoder demo/pre/model $(HELD_OUT) --output-dir demo/tune
-	$(AAM) predict --model demo/tune/model --table demo/study/table.biom --output demo/predictions.tsv
-	$(AAM) evaluate --model demo/tune/model --table demo/study/table.biom --metadata demo/study/metadata.tsv --split demo/tune/split.tsv --group-column subject --output-dir demo/evaluate
+	$(AAM) train $(STUDY) --tree $(EXAMPLE)/tree.nwk --metadata-column month --group-column host_subject_id --rarefy-depth 1000 --output-dir demo/run
+	$(AAM) predict --model demo/run/model --table $(EXAMPLE)/table.biom --output demo/predictions.tsv
+	$(AAM) explain --model demo/run $(STUDY) --taxonomy $(EXAMPLE)/taxonomy.tsv
+	@echo "Open demo/run/report.html in a browser."
 
 example-eeg: setup ## simulate EEG, learn age and sex of held-out subjects, also of shuffled labels (2 minutes)
 	$(ENV) -m pip install --quiet --editable ".[eeg]"
@@ -110,15 +110,19 @@ stage: ## submit a copy of TABLE, TREE and METADATA to shared storage: OUT
 pretrain-single pretrain-node pretrain-multi train predict unifrac stage:
 	@$(SLURM) $(subst -,_,$@) --make
 
+.PHONY: shell-node jobs
+shell-node: ## open a shell in the image on a node of the site now: SITE, TIME, IMAGE
+	@$(SLURM) shell --make
+
+jobs: ## list your jobs of the last 30 days with state, time and memory (sacct)
+	@$(SLURM) jobs
+
 container-rocm: containers/aam-rocm.sif ## image for AMD GPUs: ROCm 6.3, PyTorch 2.7.1
 container-cuda: containers/aam-cuda.sif ## image for NVIDIA GPUs: CUDA 12.6, PyTorch 2.7.1
 container-cpu: containers/aam-cpu.sif ## image without GPU, from the same definitions with other arguments
 
-containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(WHEEL)
-	$(BUILD) $* --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
-
-$(WHEEL): pyproject.toml setup.py MANIFEST.in README.md LICENSE $(wildcard aam/*.py aam/*/*.py aam/*/*/*)
-	$(BUILD) wheel
+containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(SOURCES)
+	$(BUILD) $* --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
 
 verify-rocm: ## check an image against its sidecar, its lock and its contents (also verify-cuda, verify-cpu)
 verify-rocm verify-cuda verify-cpu:
@@ -126,7 +130,7 @@ verify-rocm verify-cuda verify-cpu:
 
 oci-rocm: ## the same image as an OCI archive, with Buildah or Podman (also oci-cuda, oci-cpu)
 oci-rocm oci-cuda oci-cpu:
-	$(BUILD) oci $(@:oci-%=%) --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)"
+	$(BUILD) oci $(@:oci-%=%) --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)"
 
 release: setup ## check version, changelog and metadata, build wheel and sdist, run the demo from the wheel (ARGS=--draft)
 	$(ENV) -c "import twine" 2>/dev/null || $(ENV) -m pip install -q -e ".[release]"

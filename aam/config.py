@@ -6,12 +6,15 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from aam.encoders import shipped_encoders
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.errors import InputError, shown
-from aam.options import broken, names, option, pairs, rare, section, spelled
+from aam.options import IN_MEMORY, broken, names, option, pairs, rare, section, spelled
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 UnifracMetric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
 Metric = Literal[UnifracMetric, "faith_pd"]
@@ -31,8 +34,21 @@ RESERVED = ("sample-id", "fold", "subset", "note")
 # Losses by which only the network learns.
 UNBLENDED_LOSSES = {"quantile", "asymmetric"}
 
+# What learns from several studies for another one.
+STUDY_MEMBERS: tuple[Member, ...] = ("presence", "forest")
+
 # In the place of a tree.
 NO_TREE = "none"
+
+# Options of targets and of covariates that serve the network alone.
+NETWORK_TARGETS = (
+    "loss_type", "loss_config", "quantiles", "over_penalty", "under_penalty", "target_penalty", "out_dim",
+    "count_prediction", "freeze_base", "best_metric",
+)  # fmt: skip
+NETWORK_COVARIATES = (
+    "categorical_embed_dim", "categorical_fusion", "cross_attn_heads", "perceiver_num_latents", "perceiver_num_layers",
+    "conditional_output_scaling", "categorical_lr",
+)  # fmt: skip
 
 # Nucleotides of the most common reads, 2 x 150 trimmed to their forward half.
 COMMON_LENGTH = 150
@@ -119,6 +135,13 @@ class StudyConfig(TreeConfig, MetadataFormat):
         "COLUMN",
         of="command",
     )
+    study_column: str | None = option(
+        None,
+        "Metadata column of studies, for a model that is to hold in a study never seen: whole studies are held out, "
+        "and samples are read relative to the mean of their study.",
+        "COLUMN",
+        of="command",
+    )
     batch_column: str | None = option(
         None,
         "Metadata column (study, run, plate) whose metrics are reported beside the pooled ones.",
@@ -163,6 +186,18 @@ class StudyConfig(TreeConfig, MetadataFormat):
     def has_tree(self) -> bool:
         """Whether a tree is named."""
         return self.tree is not None
+
+    def divided_by_study(self) -> Self:
+        """Return the options with what --study-column decides: groups and batches are the studies, and folds too.
+
+        Each stays what it is where it is asked for, as does any other choice of the test samples.
+        """
+        study, chosen = self.study_column, (self.cv, self.split, self.split_column, self.test_size)
+        if study is None:
+            return self
+        folds = study if all(option is None for option in chosen) else self.cv
+        group, batch = self.group_column or study, self.batch_column or study
+        return replace(self, cv=folds, group_column=group, batch_column=batch)
 
 
 @dataclass(frozen=True)
@@ -225,7 +260,7 @@ class DataConfig(StudyConfig):
     def problems(self) -> list[str]:
         """Return contradictions of the split, and columns that are asked for without metadata."""
         folds = None if self.cv is None or self.cv.isdigit() else self.cv
-        columns = (self.split_column, folds, self.group_column, self.batch_column, self.stratify)
+        columns = (self.split_column, folds, self.group_column, self.study_column, self.batch_column, self.stratify)
         asked = shown(dict.fromkeys(column for column in columns if column is not None))
         rule = {f"--metadata: not given, but columns {asked} are asked for": self.metadata is None and asked != ""}
         return [*super().problems(), *broken(rule)]
@@ -340,7 +375,7 @@ class TargetConfig:
         of="command",
     )
     classifier: bool = option(False, "Treat a numeric column as classes.", of="command")
-    class_weights: tuple[str, ...] = option(
+    class_weights: tuple[str, ...] = rare(
         (), "Weights of the classes in the loss: balanced, or one for each in the order of their names.", "W ..."
     )
     target_transform: Transform = option(
@@ -378,7 +413,9 @@ class TargetConfig:
     members: tuple[Member, ...] = option(
         (),
         "What predicts together: the network (deep), linear models of which ASVs are present (presence) and of their "
-        "sequences too (kernel), extra trees (forest); unset: all, or deep where a loss or class weights ask for it.",
+        "sequences too (kernel), extra trees (forest); unset: the last three (presence and forest by --study-column), "
+        "with deep where an encoder or another option of the network is given, and deep alone where a loss or class "
+        "weights ask for it.",
     )
     ensemble: bool = option(
         False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.", of="command"
@@ -391,22 +428,12 @@ class TargetConfig:
     )
 
     @property
-    def network_predicts(self) -> bool:
-        """Whether the network is one of the members; where it is not, it is neither trained nor run."""
-        return not self.members or "deep" in self.members
-
-    @property
     def losses(self) -> set[str]:
         """The losses that the numeric columns are asked to have."""
         try:
             return {self.loss_type, *pairs(self.loss_config, "--loss-config").values()}
         except InputError:
             return {self.loss_type}
-
-    @property
-    def default_members(self) -> tuple[Member, ...]:
-        """What predicts together unless ``--members`` says it: all, or the network alone where only it can."""
-        return ("deep",) if UNBLENDED_LOSSES & self.losses or self.class_weights else get_args(Member)
 
     def problems(self) -> list[str]:
         """Return which options of the targets others, or they themselves, leave without meaning."""
@@ -523,7 +550,7 @@ class CovariateConfig:
 class PretrainConfig:
     """Pretrain an encoder on one table or several and their trees, without labels."""
 
-    data: DataConfig = section(DataConfig(), required=("tables",), omitted=("table", "tree"))
+    data: DataConfig = section(DataConfig(), required=("tables",), omitted=("table", "tree", "study_column"))
     model: ModelConfig = section(ModelConfig())
     train: TrainConfig = section(TrainConfig(), omitted=("momentum",))
     runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("memory_snapshot",))
@@ -558,9 +585,11 @@ class PretrainConfig:
         unused = [spelled(name) for name in of_one if getattr(data, name) is not None]
         twice = [path for path, times in Counter(path.resolve() for path in tables).items() if times > 1]
         unnamed = [name for name in data.study_names if not name.strip() or len(name.splitlines()) > 1]
-        missing_trees = [tree for tree in trees if tree != NO_TREE and not Path(tree).is_file()]
+        not_files = (NO_TREE, str(IN_MEMORY))
+        missing_trees = [tree for tree in trees if tree not in not_files and not Path(tree).is_file()]
         rules = {
-            f"--trees: {shown(missing_trees)}: no such file, and not {NO_TREE}": missing_trees != [],
+            f"--tree: {shown(missing_trees)}: no such file; leave it out to learn without UniFrac"
+            + f", or write {NO_TREE} for a study without a tree" * several: missing_trees != [],
             f"--trees: {len(trees)} for {len(tables)} tables; give one for each, or {NO_TREE} in its place": (
                 len(trees) not in (0, len(tables))
             ),
@@ -675,6 +704,47 @@ class FineTuneConfig:
             *(head_problems(self.model.embedding_dim, heads, "--cross-attn-heads") if attends else []),
         ]
 
+    @property
+    def trains_network(self) -> bool:
+        """Whether there is a network to train: an encoder, or one among the members that predict targets."""
+        return not self.targets.metadata_column or "deep" in (self.targets.members or self.default_members)
+
+    @property
+    def network_options(self) -> list[str]:
+        """The options that are given and that serve the network alone; one that stands at its default is not given."""
+        usual = FineTuneConfig()
+        served: list[tuple[Any, Any, tuple[str, ...]]] = [
+            (getattr(self, name), getattr(usual, name), ()) for name in ("model", "train", "regressor")
+        ]
+        served += [
+            (self.targets, usual.targets, NETWORK_TARGETS),
+            (self.covariates, usual.covariates, NETWORK_COVARIATES),
+        ]
+        return [
+            spelled(item.name)
+            for section, default, of_network in served
+            for item in dataclasses.fields(section)
+            # Learners read sequences too, up to --max-bp.
+            if item.name != "max_bp"
+            and (not of_network or item.name in of_network)
+            and getattr(section, item.name) != getattr(default, item.name)
+        ]
+
+    @property
+    def default_members(self) -> tuple[Member, ...]:
+        """What predicts together unless ``--members`` says it: without the network, with it, or it alone.
+
+        The network is trained where an option asks for it, and alone where only it can learn what is asked. Of several
+        studies the sequences of ASVs (kernel) say less than which ASVs there are (docs/decisions.md).
+        """
+        targets = self.targets
+        if UNBLENDED_LOSSES & targets.losses or targets.class_weights:
+            return ("deep",)
+        learners: tuple[Member, ...] = get_args(Member)[1:]
+        if self.data.study_column is not None:
+            learners = STUDY_MEMBERS
+        return ("deep", *learners) if self.network_options else learners
+
     def encoder_problems(self, pretrained: ModelConfig, has_reference: bool) -> list[str]:
         """Return a problem for each option of the network that contradicts the pretrained encoder.
 
@@ -726,7 +796,7 @@ class TuneConfig(FineTuneConfig):
     """Search for the options of `aam train` that predict best, on training samples alone."""
 
     # A search has no use for several models or processes, nor for the state of a single training.
-    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv"))
+    data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=(*DATA, "cv", "study_column"))
     targets: TargetConfig = section(
         TargetConfig(), required=("metadata_column",), omitted=("ensemble", "rf_baseline", "best_metric")
     )

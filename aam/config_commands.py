@@ -115,6 +115,11 @@ class PredictConfig(ApplyConfig, MetadataFormat):
     prediction_passes: int = option(
         PREDICTION_PASSES, "Rarefactions whose mean and standard deviation are written.", ge=1
     )
+    new_study: bool = option(
+        False,
+        "The samples are of one study that training had not: read them relative to their own mean, for a model trained "
+        "with --study-column.",
+    )
     metadata: Path | None = option(None, "Sample metadata, for a model with covariates or --normalize-by.", reads=True)
     missing: Missing = option("error", "Samples that need --metadata and lack it: refuse, or leave empty.")
     runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
@@ -122,9 +127,14 @@ class PredictConfig(ApplyConfig, MetadataFormat):
 
 @dataclass(frozen=True)
 class EmbedConfig(ApplyConfig):
-    """Write the vectors of samples and ASVs."""
+    """Write the vectors of samples and ASVs, and UniFrac between samples, predicted without a tree of their ASVs."""
 
-    format: Literal["tsv", "npy"] = option("tsv", "samples.tsv and asvs.tsv, or .npy with ids beside them.")
+    format: Literal["tsv", "npy", "qza"] = option(
+        "tsv", "samples.tsv and asvs.tsv, or .npy with ids beside them; distances alike, or as QIIME 2 artifact (.qza)."
+    )
+    distances: tuple[Literal["unifrac", "weighted-normalized"], ...] = option(
+        (), "Write these distances between samples too, from ASVs placed on the model's reference tree."
+    )
 
 
 @dataclass(frozen=True)
@@ -157,7 +167,7 @@ class ExplainConfig(ApplyConfig, MetadataFormat):
 
 @dataclass(frozen=True)
 class ExportConfig(OutputConfig):
-    """Write a trained network for programs without aam: ONNX, or a program of torch.export."""
+    """Write a trained model for programs without aam: ONNX, or a program of torch.export."""
 
     model: Path | None = option(
         None, "Model folder that `aam train` or `aam pretrain` wrote, or its run.", required=True, reads=True
@@ -392,7 +402,7 @@ class ProfileConfig:
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
-Case = Literal["pretrain", "nucleotide", "predict", "unifrac"]
+Case = Literal["pretrain", "nucleotide", "predict", "unifrac", "report"]
 
 
 @dataclass(frozen=True)
@@ -406,7 +416,7 @@ class BenchConfig(DeviceConfig, ObservedConfig):
     )
     tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
     cases: tuple[Case, ...] = option(
-        ("pretrain", "nucleotide", "predict", "unifrac"), "What is measured, each in a process of its own."
+        ("pretrain", "nucleotide", "predict", "unifrac", "report"), "What is measured, each in a process of its own."
     )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")

@@ -30,6 +30,9 @@ Number = float | int
 
 MAX_BYTES = 4 << 20
 
+# What an option names, in place of a path, where the input of a function of the Python API is no file.
+IN_MEMORY = Path("(in memory)")
+
 
 @dataclasses.dataclass(frozen=True)
 class Range:
@@ -447,7 +450,7 @@ def _value_problems(each: Option) -> Iterator[str]:
         shipped = about.shipped() if about.shipped is not None else ()
         hint = f", and no encoder that comes with aam ({shown(shipped)})" if shipped else ""
         for path in each.values:
-            if not path.exists() and str(path) not in shipped:
+            if not path.exists() and path != IN_MEMORY and str(path) not in shipped:
                 yield f"{each.name}: {path}: no such file or folder{hint}"
     for path in each.values if about.suffixes else ():
         if path.suffix not in about.suffixes:

@@ -4,6 +4,7 @@
 # written by  slurm/generate examples: yours names your files, your checkout and its commit
 # writes      /cosmos/vast/scratch/researcher/profile
 # log         /cosmos/vast/scratch/researcher/profile/slurm
+# first       mkdir -p /cosmos/vast/scratch/researcher/profile/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # time        12:00:00

@@ -7,6 +7,7 @@
 # reads       /cosmos/vast/scratch/researcher/study/metadata.tsv
 # writes      /cosmos/vast/scratch/researcher/study
 # log         /cosmos/vast/scratch/researcher/study/slurm
+# first       mkdir -p /cosmos/vast/scratch/researcher/study/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # time        12:00:00

@@ -7,6 +7,7 @@
 # reads       /cosmos/vast/scratch/researcher/pre
 # writes      /cosmos/vast/scratch/researcher/tune
 # log         /cosmos/vast/scratch/researcher/tune/slurm
+# first       mkdir -p /cosmos/vast/scratch/researcher/tune/slurm  (--submit makes it; sbatch does not)
 # image       /cosmos/vast/scratch/researcher/aam/containers/aam-rocm.sif
 # commit      0000000000000000000000000000000000000000
 # time        12:00:00; 300 s before its end:
@@ -66,6 +67,7 @@ COPY_SECONDS=300  # between copies of new checkpoints
 MOST_REQUEUES=20
 export AAM_SHARED AAM_LOCAL
 WORK=$AAM_LOCAL/aam   # on each node: in/ holds the inputs, run/ what the command writes
+GPUS='/dev/kfd /dev/nvidiactl'   # a node with one of them has a GPU
 JOB=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 JOB=${JOB:-$SLURM_JOB_ID}   # the plain id of an array's last element would requeue all elements
 
@@ -116,6 +118,7 @@ stage_in() {   # on each node: copy the inputs, and the run so far from shared s
     done
     check_space "$WORK" "$RESERVE" "${SOURCES[@]}" || return
     for i in "${!SOURCES[@]}"; do copy_in "${SOURCES[i]}" "$WORK/in/${TARGETS[i]}" || return; done
+    [ ${#SOURCES[@]} = 0 ] || drop_cached "${SOURCES[@]}" "$WORK/in"
     rm -rf "$WORK/run" "$WORK/.partial-run"
     mkdir "$WORK/.partial-run" || return
     if [ -z "$FILE" ] && [ -f "$OUT/run.json" ]; then
@@ -124,6 +127,20 @@ stage_in() {   # on each node: copy the inputs, and the run so far from shared s
         find "$WORK/.partial-run" -mindepth 1 -name '.partial-*' -prune -exec rm -rf {} +
     fi
     mv -T "$WORK/.partial-run" "$WORK/run"
+}
+
+drop_cached() {   # let the kernel forget the pages of copied files: on an APU they lie in the memory of the GPU
+    # Pages that are not on disk yet cannot be dropped.
+    find -L "$@" -type f -exec sync {} + 2>/dev/null
+    find -L "$@" -type f -exec dd if={} iflag=nocache count=0 status=none \; 2>/dev/null
+    return 0
+}
+
+first_tensor() {   # on each node with a GPU: a tensor on each device, in processes of their own
+    local path found=
+    for path in $GPUS; do [ ! -e "$path" ] || found=$path; done
+    [ -n "$found" ] || return 0
+    cd "$WORK" && "$PYTHON" "$AAM/containers/run" "${ENTER[@]}" "$IMAGE" python -m aam.device.allocation
 }
 
 clean() { rm -rf "$WORK"; }   # for a site that does not purge its local disks
@@ -172,7 +189,9 @@ watch_run() {   # beside the run: record the memory of its tasks, and copy new r
     while :; do
         sleep 5 &
         wait "$!"
-        sstat -n -P -a -j "$SLURM_JOB_ID" -o MaxRSS 2>/dev/null | grep . | numfmt --from=iec >>"$WORK/memory"
+        # sstat asks slurmstepd on every node: once a minute is enough
+        (( elapsed % 60 )) ||
+            sstat -n -P -a -j "$SLURM_JOB_ID" -o MaxRSS 2>/dev/null | grep . | numfmt --from=iec >>"$WORK/memory"
         elapsed=$((elapsed + 5))
         (( elapsed % COPY_SECONDS )) || stage_out
     done
@@ -205,8 +224,8 @@ claim_output() {   # only one job at a time writes a run
 
 on_each_node() {   # run a function of this script on every node
     srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpus-per-task=1 --kill-on-bad-exit=1 \
-        bash -c "set -uo pipefail; $(declare -p SOURCES TARGETS RESERVE WORK OUT FILE)
-            $(declare -f log list_files checksum copy_in check_space stage_in clean); $1" &
+        bash -c "set -uo pipefail; $(declare -p SOURCES TARGETS RESERVE WORK OUT FILE AAM PYTHON IMAGE ENTER GPUS)
+            $(declare -f log list_files checksum copy_in check_space drop_cached stage_in first_tensor clean); $1" &
     wait_for "$!"
 }
 
@@ -259,6 +278,7 @@ module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
     fail 1 "$PYTHON on this node is not Python 3.11 or newer: write the script with a Python that is"
 claim_output
 on_each_node stage_in || fail 1 "stage-in: see above; nothing was trained"
+on_each_node first_tensor || fail 1 "first tensor: see above; nothing was trained"
 [ -n "$warned" ] || launch
 copied=
 for _ in 1 2 3; do stage_out && copied=yes && break; sleep 5; done

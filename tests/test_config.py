@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from aam import config, config_commands
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TrainConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TargetConfig, TrainConfig
 from aam.config_files import read_config
 from aam.device import options as runtime_options
 from aam.engine import options as engine_options
 from aam.errors import InputError
-from aam.options import from_dict, options_of, read_toml, to_dict
+from aam.options import from_dict, options_of, read_toml, spelled, to_dict
 
 # A new option is a visible decision: it is added here too.
 BOTH = [
@@ -48,8 +48,9 @@ TRAIN_ONLY = [
     "--ensemble", "--freeze-base", "--learnable-output-scale", "--loss-config", "--loss-type", "--members",
     "--metadata-column", "--normalize-by", "--numeric-columns", "--out-dim", "--output-activation",
     "--over-penalty", "--perceiver-num-latents", "--perceiver-num-layers", "--quantiles", "--regressor-dropout",
-    "--regressor-hidden-dims", "--residual-regression-head", "--rf-baseline", "--table", "--target-layer-norm",
-    "--target-penalty", "--target-transform", "--tree", "--under-penalty", "--val-prediction-passes",
+    "--regressor-hidden-dims", "--residual-regression-head", "--rf-baseline", "--study-column", "--table",
+    "--target-layer-norm", "--target-penalty", "--target-transform", "--tree", "--under-penalty",
+    "--val-prediction-passes",
 ]  # fmt: skip
 
 COMMANDS = [
@@ -229,3 +230,22 @@ def test_defaults_that_users_rely_on():
     assert (train.patience, train.weight_decay, train.nuc_mask_ratio) == (10, 0.01, 0.15)
     assert (train.penalty, train.nuc_penalty, train.count_penalty, train.max_grad_norm) == (1.0,) * 4
     assert (ModelConfig().dropout, ModelConfig().max_bp, ModelConfig().positions) == (0.0, None, 150)
+
+
+def test_a_network_is_trained_where_an_option_asks_for_it():
+    """Of the default members it is none; what only it can do it does alone."""
+    config, learners = FineTuneConfig(), ("presence", "kernel", "forest")
+    assert config.default_members == learners
+    for section, name, value in (
+        ("train", "pretrained_encoder", Path("pre")), ("train", "epochs", 3), ("model", "embedding_dim", 32),
+        ("targets", "freeze_base", True), ("covariates", "categorical_fusion", "add"),
+    ):  # fmt: skip
+        asked = dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **{name: value})})
+        assert asked.network_options == [spelled(name)]
+        assert asked.default_members == ("deep", *learners)
+    for changed in ({"loss_type": "quantile"}, {"class_weights": ("balanced",)}):
+        assert dataclasses.replace(config, targets=TargetConfig(**changed)).default_members == ("deep",)
+    of_studies = dataclasses.replace(config, data=DataConfig(study_column="study"))
+    assert of_studies.default_members == ("presence", "forest")
+    others = dataclasses.replace(config, data=DataConfig(group_column="child"), targets=TargetConfig(classifier=True))
+    assert others.default_members == learners

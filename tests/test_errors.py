@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
+import aam.cli.main
 from aam import errors
 from aam.errors import InputError, Problems, shown
+from aam.files.atomic import atomic_file
 
 
 def test_an_error_shows_all_its_problems():
@@ -36,3 +42,34 @@ def test_listings_are_short():
 def test_exit_statuses():
     statuses = (errors.FINISHED, errors.FAILED, errors.BAD_INPUT, errors.CALL_AGAIN)
     assert statuses == (0, 1, 2, 85)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_new", "status"),
+    [
+        (errno.EACCES, False, errors.BAD_INPUT),
+        (errno.EROFS, True, errors.BAD_INPUT),
+        (errno.ENOENT, True, errors.BAD_INPUT),
+        (errno.ENOENT, False, errors.FAILED),
+        (errno.ENOSPC, True, errors.FAILED),
+        (errno.EIO, True, errors.FAILED),
+    ],
+)
+def test_an_output_that_a_file_system_refuses_is_bad_input_and_a_broken_disk_a_failure(
+    tmp_path, monkeypatch, capsys, code, is_new, status
+):
+    output = tmp_path / "d.npy"
+
+    def run(*_: object) -> None:
+        with atomic_file(output) as temporary:
+            raise OSError(code, os.strerror(code), str(temporary if is_new else output))
+
+    monkeypatch.setattr(aam.cli.main, "run", run)
+    assert aam.cli.main.main(["unifrac"]) == status
+    assert f"{output}: {os.strerror(code)}" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that takes no file, whoever writes")
+def test_a_folder_of_the_system_takes_no_output(capsys):
+    assert aam.cli.main.main(["simulate", "--samples", "20", "--output-dir", "/sys/kernel/aam"]) == errors.BAD_INPUT
+    assert "an output where you may write" in capsys.readouterr().err

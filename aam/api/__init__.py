@@ -1,1 +1,1 @@
-"""The public Python interface, reached as ``aam.NAME``: the functions of the commands on data in memory."""
+"""What the package does, as functions on data in memory or in files: the public interface, and what commands call."""

@@ -18,24 +18,28 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 
 from aam.api.functions import interrupts_as_in_python
-from aam.api.metadata import aligned, is_missing_value, is_numeric, named_in_messages, write_metadata
+from aam.api.metadata import aligned, is_missing_value, is_numeric, metadata_of_columns
 from aam.api.models import Model, load
 from aam.api.options import configured, keyword_options
-from aam.api.tables import read_table, table_file, tree_file
-from aam.commands.train import run
+from aam.api.tables import inputs_of, option_of, sample_table
+from aam.api.training import run
 from aam.config import RESERVED, FineTuneConfig
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import atomic_folder, check_writable
-from aam.options import check
+from aam.io.metadata import Metadata
+from aam.options import IN_MEMORY, check
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
-# The column of groups: the first of these that covariates do not have.
-GROUP_NAMES = ("group", *(f"group-{number}" for number in range(1, 1000)))
+# The columns of groups and studies: the first of these that covariates do not have.
+NAMES = {
+    what: (name, *(f"{name}-{number}" for number in range(1, 1000)))
+    for what, name in {"groups": "group", "studies": "study"}.items()
+}
 
 # The name of the files of the model in the state that is pickled.
 MODEL_FILES = "model files"
@@ -51,6 +55,17 @@ def _parameters() -> list[tuple[str, Any, Any]]:
 
 
 Parameters: Any = dataclasses.make_dataclass("Parameters", _parameters(), eq=False, repr=False, kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """Metadata of samples, and which of its columns are covariates and groups."""
+
+    metadata: Metadata
+    categorical: tuple[str, ...]
+    numeric: tuple[str, ...]
+    group: str | None
+    study: str | None = None
 
 
 class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
@@ -79,7 +94,9 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = False
         return tags
 
-    def fit(self, X: Any, y: Any, groups: Any = None, covariates: Any = None, tree: Any = None) -> Any:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, covariates: Any = None, tree: Any = None, studies: Any = None
+    ) -> Any:
         """Train a model of `y`, as `aam train` does; return the estimator.
 
         Parameters
@@ -94,6 +111,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             What the model reads beside the ASVs: numeric columns as numbers, others as categories.
         tree : skbio.TreeNode or path, optional
             Phylogeny, for a UniFrac loss beside the targets.
+        studies : array or Series [N], optional
+            The study of each sample, two or more: what is learned is to hold in a study that is none of them.
 
         Raises
         ------
@@ -101,18 +120,35 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             Options, table or values that cannot be learned from.
         """
         self._forget()
-        folder = Path(tempfile.mkdtemp(prefix="aam-"))
-        self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        table = read_table(X)
-        output = folder / "run" if self.output_dir is None else Path(self.output_dir)
-        config = self._configuration(table.sample_ids, folder, y, groups, covariates)
-        data = dataclasses.replace(config.data, table=table_file(X, folder), tree=tree_file(tree, folder))
-        runtime = dataclasses.replace(config.runtime, output_dir=output)
-        config = dataclasses.replace(config, data=data, runtime=runtime)
-        with interrupts_as_in_python(), named_in_messages(folder / "metadata.tsv", "y, groups and covariates"):
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "output_dir"}
+        config = configured(FineTuneConfig(), given, type(self).__name__)
+        table = sample_table(X, config.data.sequences, transpose=config.data.transpose)
+        name = getattr(y, "name", None)
+        target = name if isinstance(name, str) and name and name not in RESERVED else "y"
+        self._learn_classes(aligned(y, table.sample_ids, "y"))
+        described = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
+        inputs = inputs_of(config.data, table, tree, described.metadata)
+        output = Path(self.output_dir or self._new_folder() / "run")
+        config = dataclasses.replace(
+            config,
+            data=dataclasses.replace(
+                config.data,
+                table=option_of(X),
+                tree=option_of(tree),
+                metadata=IN_MEMORY,
+                group_column=described.group,
+                study_column=described.study,
+            ),
+            targets=dataclasses.replace(config.targets, metadata_column=(target,), classifier=self._classifier),
+            covariates=dataclasses.replace(
+                config.covariates, categorical_columns=described.categorical, numeric_columns=described.numeric
+            ),
+            runtime=dataclasses.replace(config.runtime, output_dir=output),
+        )
+        with interrupts_as_in_python():
             check(config)
             # The report is for people, but it also fits the intervals on what is held out.
-            run(config, "train", config, report=self.output_dir is not None or self.test_size != 0)
+            run(config, "train", config, self.output_dir is not None or self.test_size != 0, inputs)
         self._load(output / "model")
         self.sample_ids_ = table.sample_ids
         return self
@@ -123,6 +159,12 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         source = self._fitted().paths[0]
         with atomic_folder(Path(path)) as folder:
             shutil.copytree(source, folder, dirs_exist_ok=True)
+
+    def _new_folder(self) -> Path:
+        """Return a new folder, which is removed with the estimator."""
+        folder = Path(tempfile.mkdtemp(prefix="aam-"))
+        self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     def _forget(self) -> None:
         """Drop what an earlier call of `fit` learned."""
@@ -165,38 +207,17 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """
         model = self._fitted()
         (target,) = model.targets
-        with tempfile.TemporaryDirectory() as folder:
-            metadata = None
-            if any(given is not None for given in (y, groups, covariates)):
-                metadata = Path(folder) / "metadata.tsv"
-                sample_ids = read_table(X).sample_ids
-                _, _, options["group_column"] = self._write_metadata(
-                    metadata, sample_ids, target, y, groups, covariates
-                )
-            return model.explain(X, metadata, **options).loc[target]
+        metadata = None
+        if any(given is not None for given in (y, groups, covariates)):
+            described = self._metadata(self._sample_ids(X), target, y, groups, covariates)
+            metadata, options["group_column"] = described.metadata, described.group
+        return model.explain(X, metadata, **options).loc[target]
 
-    def _configuration(
-        self, sample_ids: Sequence[str], folder: Path, y: Any, groups: Any, covariates: Any
-    ) -> FineTuneConfig:
-        """Return the options of `aam train` for these values, which are written to `folder` as metadata."""
-        name = getattr(y, "name", None)
-        target = name if isinstance(name, str) and name and name not in RESERVED else "y"
-        self._learn_classes(aligned(y, sample_ids, "y"))
-        path = folder / "metadata.tsv"
-        categories, numbers, group = self._write_metadata(path, sample_ids, target, y, groups, covariates)
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "output_dir"}
-        config = configured(FineTuneConfig(), given, type(self).__name__)
-        return dataclasses.replace(
-            config,
-            data=dataclasses.replace(config.data, metadata=path, group_column=group),
-            targets=dataclasses.replace(config.targets, metadata_column=(target,), classifier=self._classifier),
-            covariates=dataclasses.replace(config.covariates, categorical_columns=categories, numeric_columns=numbers),
-        )
-
-    def _write_metadata(
-        self, path: Path, sample_ids: Sequence[str], target: str, y: Any, groups: Any, covariates: Any
-    ) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
-        """Write target, covariates and groups as metadata; return categorical, numeric and group columns."""
+    def _metadata(
+        self, sample_ids: Sequence[str], target: str, y: Any = None, groups: Any = None, covariates: Any = None,
+        studies: Any = None,
+    ) -> Described:  # fmt: skip
+        """Return target, groups, covariates and studies as metadata, and which column is what."""
         categories, numbers = _covariates(covariates, sample_ids)
         if target in categories or target in numbers:
             raise InputError(f"covariates: the column {target!r} has the name of the target; rename one of the two")
@@ -206,29 +227,33 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             values = aligned(y, sample_ids, "y")
             columns[target] = [str(value) for value in np.array(values).tolist()] if self._classifier else values
             text += [target] if self._classifier else []
-        group = None
-        if groups is not None:
-            group = next(name for name in GROUP_NAMES if name not in columns)
-            columns[group] = aligned(groups, sample_ids, "groups")
-            text.append(group)
-        write_metadata(path, sample_ids, columns, text)
-        return tuple(categories), tuple(numbers), group
+        named: dict[str, str | None] = {"groups": None, "studies": None}
+        for what, values in (("groups", groups), ("studies", studies)):
+            if values is not None:
+                named[what] = name = next(name for name in NAMES[what] if name not in columns)
+                columns[name] = aligned(values, sample_ids, what)
+                text.append(name)
+        source = "covariates" if y is None and groups is None else "y, groups and covariates"
+        metadata = metadata_of_columns(sample_ids, columns, text, source)
+        return Described(metadata, tuple(categories), tuple(numbers), named["groups"], named["studies"])
+
+    def _sample_ids(self, X: Any) -> tuple[str, ...]:
+        """Return the samples of a table in its order."""
+        return sample_table(X, need_sequences=False, transpose=self.transpose).sample_ids
 
     def _learn_classes(self, values: list[Any]) -> None:
         """Remember the classes of a target that has some."""
 
-    def _predicted(self, X: Any, covariates: Any) -> PredictionTable:
+    def _predicted(self, X: Any, covariates: Any, new_study: bool = False) -> PredictionTable:
         """Return the predictions of every sample; `InputError` where there is none for some."""
         model = self._fitted()
-        options = {"prediction_passes": self.val_prediction_passes, "sequences": self.sequences, "trim": self.trim}
-        with tempfile.TemporaryDirectory() as folder:
-            metadata = None
-            if covariates is not None:
-                metadata = Path(folder) / "covariates.tsv"
-                (target,) = model.targets
-                self._write_metadata(metadata, read_table(X).sample_ids, target, None, None, covariates)
-            with named_in_messages(Path(folder) / "covariates.tsv", "covariates"):
-                table = model.prediction_table(X, metadata, **options)
+        options = {name: getattr(self, name) for name in ("sequences", "trim", "transpose")}
+        options |= {"prediction_passes": self.val_prediction_passes, "new_study": new_study}
+        metadata = None
+        if covariates is not None:
+            (target,) = model.targets
+            metadata = self._metadata(self._sample_ids(X), target, covariates=covariates).metadata
+        table = model.prediction_table(X, metadata, **options)
         values = next(iter((*table.values.values(), *table.probabilities.values())))
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if len(empty):
@@ -260,8 +285,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         self.__dict__.update(state)
         if files is None:
             return
-        folder = Path(tempfile.mkdtemp(prefix="aam-"))
-        self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        folder = self._new_folder()
         for name, content in files.items():
             path = folder / "model" / name
             if not path.resolve().is_relative_to(folder.resolve()):
@@ -286,15 +310,17 @@ def _covariates(covariates: Any, sample_ids: Sequence[str]) -> tuple[dict[str, l
 class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc]
     """Regression of a number on amplicon tables; parameters and `fit` as `AmpliconEstimator`."""
 
-    def predict(self, X: Any, covariates: Any = None) -> Floats:
+    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
         """Return the predicted number of each sample, [N], in the units of `y`.
+
+        With `new_study` the samples are of one study that `fit` had not, and are read relative to their own mean.
 
         Raises
         ------
         InputError
             A sample has fewer reads than the model's depth, or covariates that the model reads are not given.
         """
-        (values,) = self._predicted(X, covariates).values.values()
+        (values,) = self._predicted(X, covariates, new_study).values.values()
         return values
 
     def predict_interval(self, X: Any, covariates: Any = None) -> Floats:
@@ -316,7 +342,7 @@ class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc
 
     def score(self, X: Any, y: Any, covariates: Any = None) -> float:
         """Return R2 of the predictions of `X`."""
-        return float(r2_score(aligned(y, read_table(X).sample_ids, "y"), self.predict(X, covariates)))
+        return float(r2_score(aligned(y, self._sample_ids(X), "y"), self.predict(X, covariates)))
 
 
 class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[misc]
@@ -339,26 +365,28 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         if len(self._label_of) < len(self.classes_) or "" in self._label_of:
             raise InputError(f"y: classes are empty or differ in white space only: {shown(map(repr, self.classes_))}")
 
-    def predict_proba(self, X: Any, covariates: Any = None) -> Floats:
-        """Return the probability of each class of ``classes_``, [N, K]; `InputError` as `predict`."""
-        table = self._predicted(X, covariates)
+    def predict_proba(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
+        """Return the probability of each class of ``classes_``, [N, K]; parameters and `InputError` as `predict`."""
+        table = self._predicted(X, covariates, new_study)
         probabilities = np.zeros((len(table.sample_ids), len(self.classes_)))
         columns = [self._label_of[label] for label in table.specs[0].labels]
         probabilities[:, columns] = table.probabilities[table.specs[0].name]
         return probabilities
 
-    def predict(self, X: Any, covariates: Any = None) -> npt.NDArray[Any]:
+    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> npt.NDArray[Any]:
         """Return the most probable class of each sample, [N].
+
+        With `new_study` the samples are of one study that `fit` had not, and are read relative to their own mean.
 
         Raises
         ------
         InputError
             A sample has fewer reads than the model's depth, or covariates that the model reads are not given.
         """
-        chosen = self.predict_proba(X, covariates).argmax(axis=1)
+        chosen = self.predict_proba(X, covariates, new_study).argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
     def score(self, X: Any, y: Any, covariates: Any = None) -> float:
         """Return the accuracy of the predictions of `X`."""
-        true = np.array(aligned(y, read_table(X).sample_ids, "y"))
+        true = np.array(aligned(y, self._sample_ids(X), "y"))
         return float(accuracy_score(true, self.predict(X, covariates)))

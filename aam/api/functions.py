@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aam.api.metadata import metadata_file
+import numpy as np
+
+from aam.api.metadata import metadata_from
 from aam.api.models import Model, load
 from aam.api.options import configured
-from aam.api.tables import table_file, tree_file
-from aam.commands.train import run
-from aam.commands.unifrac import write_unifrac
+from aam.api.tables import inputs_of, option_of, phylogeny, sample_table
+from aam.api.training import run
+from aam.api.unifrac import samples_on_tree
 from aam.config import Metric, PretrainConfig
 from aam.config_commands import UnifracConfig
-from aam.errors import CallAgain, import_extra
-from aam.io.matrices import read_distances
-from aam.options import check
+from aam.errors import CallAgain, InputError, import_extra
+from aam.io.matrices import fill_tiles
+from aam.options import check, option_problems
 
 
 @contextlib.contextmanager
@@ -54,16 +55,17 @@ def pretrain(
     InputError
         Bad options or inputs, or a folder that holds other files.
     """
-    with tempfile.TemporaryDirectory() as temporary, interrupts_as_in_python():
-        folder = Path(temporary)
-        config = configured(PretrainConfig(), options, "aam.pretrain")
-        data = dataclasses.replace(config.data, table=table_file(table, folder), tree=tree_file(tree, folder))
-        if metadata is not None:
-            data = dataclasses.replace(data, metadata=metadata_file(metadata, folder))
-        runtime = dataclasses.replace(config.runtime, output_dir=Path(output_dir))
-        config = dataclasses.replace(config, data=data, runtime=runtime)
-        check(config)
-        run(config.training(), "pretrain", config)
+    config = configured(PretrainConfig(), options, "aam.pretrain")
+    data, runtime = config.data, dataclasses.replace(config.runtime, output_dir=Path(output_dir))
+    if data.tables or data.trees:
+        raise InputError("aam.pretrain: takes one table and its tree; `aam pretrain` takes several, from files")
+    named = dataclasses.replace(data, table=option_of(table), tree=option_of(tree), metadata=option_of(metadata))
+    config = dataclasses.replace(config, data=named, runtime=runtime)
+    check(config)
+    described = None if metadata is None else metadata_from(metadata, data.decimal)
+    inputs = inputs_of(data, sample_table(table, data.sequences, transpose=data.transpose), tree, described)
+    with interrupts_as_in_python():
+        run(config.training(), "pretrain", config, inputs=inputs)
     machine = {name: getattr(runtime, name) for name in ("device", "threads", "mixed_precision")}
     return load(Path(output_dir) / "model", **machine)
 
@@ -94,17 +96,20 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     """
     import pandas as pd
 
-    faith_pd = metric == "faith_pd"
-    skbio = None if faith_pd else import_extra("skbio", "skbio", "aam.unifrac")
+    skbio = None if metric == "faith_pd" else import_extra("skbio", "skbio", "aam.unifrac")
     config = configured(UnifracConfig(), {**options, "unifrac_metric": metric}, "aam.unifrac")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        output = folder / ("result.tsv" if faith_pd else "result.npy")
-        table_path, tree_path = table_file(table, folder), tree_file(tree, folder)
-        config = dataclasses.replace(config, table=table_path, tree=tree_path, output=output)
-        check(config)
-        write_unifrac(config)
-        if skbio is None:
-            return pd.read_csv(output, sep="\t", index_col=0, dtype={0: str}).iloc[:, 0]
-        distances = read_distances(output)
-    return skbio.DistanceMatrix(distances.values, distances.ids)
+    if config.output or config.stripe or config.merge:
+        raise InputError("aam.unifrac: output, stripe and merge are of `aam unifrac`, which writes files")
+    if problems := option_problems(config):
+        raise InputError(*problems)
+    rooted = phylogeny(tree, config.midpoint_root)
+    if rooted is None:
+        raise InputError("aam.unifrac: tree is None, expected a skbio.TreeNode or the path of a tree")
+    read = sample_table(table, need_sequences=False, transpose=config.transpose)
+    samples = samples_on_tree(config, read, rooted)
+    ids = samples.table.sample_ids
+    if skbio is None:
+        return pd.Series(samples.faith_pd(), pd.Index(ids, name="sample-id"), name="faith_pd")
+    distances = np.zeros((len(ids), len(ids)), np.float32)
+    fill_tiles(distances, samples.tiles())
+    return skbio.DistanceMatrix(distances, ids)

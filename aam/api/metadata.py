@@ -1,18 +1,18 @@
-"""Metadata in memory, one value for each sample, aligned with a table and written as the commands read it."""
+"""Metadata in memory: one value for each sample, aligned with a table, as the metadata that the commands read."""
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aam.errors import InputError, shown
+from aam.io.metadata import Metadata, make_metadata, read_metadata
 
 
 def is_missing_value(value: Any) -> bool:
@@ -29,15 +29,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value)
     return repr(value) if isinstance(value, float) else str(value).strip()
-
-
-@contextlib.contextmanager
-def named_in_messages(path: Path, name: str) -> Iterator[None]:
-    """Call a file that Python users have not written by `name` in the problems of an `InputError`."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(*(problem.replace(str(path), name) for problem in error.problems)) from None
 
 
 def is_numeric(values: Sequence[Any]) -> bool:
@@ -77,38 +68,40 @@ def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
     return listed
 
 
-def write_metadata(
-    path: Path, sample_ids: Sequence[str], columns: Mapping[str, Sequence[Any]], categorical: Sequence[str]
-) -> None:
-    """Write columns of values in the order of `sample_ids` as QIIME 2 metadata, of which some are categorical.
+def metadata_of_columns(
+    sample_ids: Sequence[str], columns: Mapping[str, Sequence[Any]], categorical: Collection[str], source: str
+) -> Metadata:
+    """Return columns of values in the order of `sample_ids` as metadata, of which some are categorical.
 
-    In a categorical column only an empty cell is missing: ``none`` is a class like any other.
+    In a categorical column only an empty cell is missing: ``none`` is a class like any other. `source` is what
+    messages call the metadata.
+
+    Raises
+    ------
+    InputError
+        A numeric column holds text, or sample ids could not stand in the files of a run.
     """
     if unreadable := [name for name in sample_ids if name.startswith("#") or name != name.strip() or not name]:
         raise InputError(
             f"{len(unreadable)} of {len(sample_ids)} sample ids cannot stand in metadata: {shown(unreadable)}; QIIME 2 "
             "takes what begins with # for a comment and drops white space around ids; rename these samples"
         )
-    names = list(columns)
-    types = ["categorical" if name in categorical else "numeric" for name in names]
-    missing = ["blank" if name in categorical else "" for name in names]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, dialect="excel-tab", lineterminator="\n")
-        writer.writerow(["sample-id", *names])
-        writer.writerow(["#q2:types", *types])
-        writer.writerow(["#q2:missing", *missing])
-        cells = [[_text(value) for value in columns[name]] for name in names]
-        writer.writerows([sample, *row] for sample, *row in zip(sample_ids, *cells, strict=True))
+    cells = {name: tuple(map(_text, values)) for name, values in columns.items()}
+    types = ["categorical" if name in categorical else "numeric" for name in columns]
+    missing = ["blank" if name in categorical else "" for name in columns]
+    return make_metadata(sample_ids, cells, types, missing, source)
 
 
-def metadata_file(source: Any, folder: Path) -> Path:
-    """Return the file of a metadata table: the one that `source` names, or one written from a DataFrame."""
+def metadata_from(source: Any, decimal: str = ".") -> Metadata:
+    """Return the metadata of a file or of a DataFrame by sample id; `InputError` for anything else."""
+    if isinstance(source, Metadata):
+        return source
     if isinstance(source, (str, os.PathLike)):
-        return Path(source)
+        return read_metadata(Path(source), decimal)
     if not hasattr(source, "columns") or not hasattr(source, "index"):
         raise InputError(f"metadata is {type(source).__name__}, expected a DataFrame by sample id, or a path")
+    if repeated := [str(name) for name, times in Counter(map(str, source.columns)).items() if times > 1]:
+        raise InputError(f"metadata: columns of the same name: {shown(repeated)}; rename them")
     columns = {str(name): source[name].tolist() for name in source.columns}
     categorical = [str(name) for name in source.columns if not is_numeric(source[name])]
-    path = folder / "metadata.tsv"
-    write_metadata(path, [str(name) for name in source.index], columns, categorical)
-    return path
+    return metadata_of_columns([str(name) for name in source.index], columns, categorical, "metadata")

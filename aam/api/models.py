@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aam.api.metadata import metadata_file
+import numpy as np
+
+from aam.api.apply import load_table, predict_samples, prepare_models
+from aam.api.embedding import PlacedSamples, embed_samples, placed_samples
+from aam.api.explanation import explained, explanation_folder, write_explained
+from aam.api.metadata import metadata_from
 from aam.api.options import configured
-from aam.api.tables import table_file, tree_file
-from aam.commands.apply import load_table, predict_samples, prepare_models
-from aam.commands.embed import embed_samples
-from aam.commands.explain import explained, explanation_folder, write_explained
-from aam.config_commands import EmbedConfig, ExplainConfig, PredictConfig
-from aam.errors import InputError
+from aam.api.tables import option_of, phylogeny, sample_table
+from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
+from aam.data.study import Inputs
+from aam.diversity.placed import PlacedMetric
+from aam.errors import InputError, import_extra
 from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.explain.files import asv_table
 from aam.explain.results import Explanation
@@ -85,12 +88,10 @@ class Model:
 
     def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
         """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
-        with tempfile.TemporaryDirectory() as folder:
-            config = self._config(PredictConfig(), table, Path(folder), options)
-            if metadata is not None:
-                config = dataclasses.replace(config, metadata=metadata_file(metadata, Path(folder)))
-            study, _ = load_table(self.members, config)
-            return predict_samples(self.members, study, config.prediction_passes, config.runtime)
+        config = self._config(PredictConfig(), table, options, metadata=metadata)
+        study, _ = load_table(self.members, config, inputs_of_model(config, table, metadata))
+        passes, runtime = config.prediction_passes, config.runtime
+        return predict_samples(self.members, study, passes, runtime, config.new_study)
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
         """Return the vectors of the samples that reach the depth, by sample id, or those of all ASVs by sequence.
@@ -99,12 +100,54 @@ class Model:
         """
         import pandas as pd
 
-        with tempfile.TemporaryDirectory() as folder:
-            config = self._config(EmbedConfig(), table, Path(folder), options)
-            vectors = embed_samples(self.members, config)
+        config = self._config(EmbedConfig(), table, options)
+        vectors = embed_samples(self.members, config, inputs_of_model(config, table))
         ids, values = (vectors.sequences, vectors.asvs) if asvs else (vectors.sample_ids, vectors.samples)
         name = "asv" if asvs else "sample-id"
         return pd.DataFrame(values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])])
+
+    def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
+        """Return UniFrac between the samples that reach the depth, predicted from ASVs placed on the reference tree.
+
+        It is what ``aam embed --distances`` writes. Parameters are those of `predict`.
+
+        Parameters
+        ----------
+        metric : str
+            ``unifrac`` (unweighted) or ``weighted-normalized``.
+
+        Returns
+        -------
+        skbio.DistanceMatrix
+
+        Raises
+        ------
+        InputError
+            A model without a reference tree, a table that holds no 16S, or scikit-bio is not installed.
+        """
+        skbio = import_extra("skbio", "skbio", "Model.distances")
+        samples = self._on_reference(table, options)
+        values = np.zeros((len(samples.sample_ids),) * 2)
+        for rows, columns, tile in samples.distances(metric):
+            values[rows, columns] = tile
+            values[columns, rows] = tile.T
+        return skbio.DistanceMatrix(values, samples.sample_ids)
+
+    def branches(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> pd.DataFrame:
+        """Return what each sample that reaches the depth has of each branch of the reference tree, by sample id.
+
+        For ``unifrac`` the probability that one of its ASVs stands below the branch, for ``weighted-normalized`` the
+        expected share of its reads. The columns are the same for every table and region. Parameters are those of
+        `predict`.
+        """
+        import pandas as pd
+
+        samples = self._on_reference(table, options)
+        return pd.DataFrame(samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id"))
+
+    def _on_reference(self, table: Any, options: dict[str, Any]) -> PlacedSamples:
+        config = self._config(EmbedConfig(), table, options)
+        return placed_samples(self.members, config, inputs_of_model(config, table))
 
     def explain(
         self,
@@ -141,24 +184,29 @@ class Model:
         """
         if output_dir is not None:
             explanation_folder(Path(output_dir), ExplainConfig()).check()
-        with tempfile.TemporaryDirectory() as folder:
-            config = self._config(ExplainConfig(), table, Path(folder), options)
-            config = dataclasses.replace(config, tree=tree_file(tree, Path(folder)))
-            if metadata is not None:
-                config = dataclasses.replace(config, metadata=metadata_file(metadata, Path(folder)))
-            result = explained(config, self.members)
-            if output_dir is not None:
-                write_explained(explanation_folder(Path(output_dir), config), result)
+        config = self._config(ExplainConfig(), table, options, metadata=metadata, tree=tree)
+        result = explained(config, self.members, inputs_of_model(config, table, metadata, tree))
+        if output_dir is not None:
+            write_explained(explanation_folder(Path(output_dir), config), result)
         return _features(result.explanations)
 
-    def _config(self, default: Any, table: Any, folder: Path, options: dict[str, Any]) -> Any:
-        """Return the options of a command for a table, which is written to `folder` where it is in memory."""
-        options = {**self._options, **options}
-        config = configured(default, options, "options")
-        config = dataclasses.replace(config, model=self.paths, table=table_file(table, folder))
+    def _config(self, default: Any, table: Any, options: dict[str, Any], **inputs: Any) -> Any:
+        """Return the options of a command for a table and other `inputs`, by option."""
+        config = configured(default, {**self._options, **options}, "options")
+        named = {name: option_of(source) for name, source in inputs.items() if source is not None}
+        config = dataclasses.replace(config, model=self.paths, table=option_of(table), **named)
         if problems := option_problems(config):
             raise InputError(*problems)
         return config
+
+
+def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None, tree: Any = None) -> Inputs:
+    """Return what a model is applied to, from files or from memory, read as `config` says."""
+    read = sample_table(table, config.sequences, transpose=config.transpose)
+    decimal = getattr(config, "decimal", ".")
+    return Inputs(
+        (read,), trees=(phylogeny(tree),), metadata=None if metadata is None else metadata_from(metadata, decimal)
+    )
 
 
 def _features(explanations: Sequence[Explanation]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,16 @@ import numpy.typing as npt
 from scipy import sparse
 
 import aam.data.table
+from aam.config import DataConfig
+from aam.data.study import Inputs
+from aam.data.table import SampleTable, table_of_counts
 from aam.errors import InputError
-from aam.io.biom import write_hdf5
 from aam.io.counts import RawTable, checked_table, whole_counts
+from aam.io.matrices import read_distances
+from aam.io.metadata import Metadata
+from aam.io.newick import read_tree, rooted_tree
+from aam.io.phylogeny import Phylogeny
+from aam.options import IN_MEMORY
 
 EXPECTED = (
     "expected a biom.Table, a DataFrame of samples whose columns are the ASVs' sequences, AnnData, "
@@ -94,6 +102,12 @@ def read_table(source: Any) -> AmpliconTable:
 
 def _checked(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str) -> AmpliconTable:
     """Return the table of `values` [N, F], dense or sparse, with the checks that every file passes."""
+    raw = checked_table(_raw_table(values, sample_ids, feature_ids, where), where)
+    return AmpliconTable(raw.counts, tuple(raw.sample_ids), tuple(raw.feature_ids))
+
+
+def _raw_table(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str) -> RawTable:
+    """Return `values` [N, F] as whole reads."""
     try:
         entries = sparse.coo_array(values)
     except (TypeError, ValueError) as error:
@@ -105,25 +119,44 @@ def _checked(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any],
         return f"sample {samples[rows[position]]!r}, feature {features[columns[position]]!r}"
 
     counts = whole_counts(entries.data, where, place)
-    raw = RawTable(sparse.csr_array((counts, (rows, columns)), shape=entries.shape), samples, features)
-    raw = checked_table(raw, where)
-    return AmpliconTable(raw.counts, tuple(raw.sample_ids), tuple(raw.feature_ids))
+    return RawTable(sparse.csr_array((counts, (rows, columns)), shape=entries.shape), samples, features)
 
 
-def table_file(source: Any, folder: Path) -> Path:
-    """Return the file of a table: the one that `source` names, or one that is written to `folder`."""
+def option_of(source: Any) -> Path | None:
+    """Return what an option says of an input: its path, `IN_MEMORY`, or None where there is none."""
+    if source is None:
+        return None
+    return Path(source) if isinstance(source, (str, os.PathLike)) else IN_MEMORY
+
+
+def sample_table(
+    source: Any, sequences: Path | None = None, need_sequences: bool = True, transpose: bool = False
+) -> SampleTable:
+    """Return the table of a file, or of what `read_table` takes, as a model reads it.
+
+    Parameters and errors are those of `aam.data.table.read_table`, and of `read_table`.
+    """
     if isinstance(source, (str, os.PathLike)):
-        return Path(source)
+        return aam.data.table.read_table(Path(source), sequences, need_sequences, transpose)
     table = read_table(source)
-    path = folder / "table.biom"
-    write_hdf5(path, [table.counts], table.sample_ids, table.feature_ids)
-    return path
+    raw = _raw_table(table.counts, table.sample_ids, table.feature_ids, "the table")
+    return table_of_counts(raw.transposed() if transpose else raw, "the table", sequences, need_sequences)
 
 
-def tree_file(source: Any, folder: Path) -> Path | None:
-    """Return the file of a tree: the one that `source` names, or one written from a skbio.TreeNode."""
-    if source is None or isinstance(source, (str, os.PathLike)):
-        return None if source is None else Path(source)
-    path = folder / "tree.nwk"
-    source.write(str(path), format="newick")
-    return path
+def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:
+    """Return the tree of a file or of a skbio.TreeNode, rooted at its midpoint if asked; None where there is none."""
+    if source is None:
+        return None
+    if isinstance(source, (str, os.PathLike)):
+        return read_tree(Path(source), midpoint)
+    if not hasattr(source, "write"):
+        raise InputError(f"tree is {type(source).__name__}, expected a skbio.TreeNode, or the path of a tree")
+    text = io.StringIO()
+    source.write(text, format="newick")
+    return rooted_tree(text.getvalue(), "tree", midpoint)
+
+
+def inputs_of(data: DataConfig, table: SampleTable, tree: Any = None, metadata: Metadata | None = None) -> Inputs:
+    """Return the inputs of a training: what is in memory, and the matrix of distances that `data` names."""
+    matrix = None if data.unifrac_matrix is None else read_distances(data.unifrac_matrix)
+    return Inputs((table,), trees=(phylogeny(tree, data.midpoint_root),), matrix=matrix, metadata=metadata)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -93,7 +92,8 @@ def _registry(default: Any, show_all: bool) -> ConstructorRegistry:
             for name, value in sections.items()
             if dataclasses.is_dataclass(value)
         ]
-        return StructConstructorSpec(functools.partial(dataclasses.replace, info.default), tuple(fields))
+        # No partial: tyro's help would show what dataclasses.replace says of itself above each section.
+        return StructConstructorSpec(lambda **values: dataclasses.replace(info.default, **values), tuple(fields))
 
     return registry
 

@@ -71,7 +71,7 @@ COMMANDS = {
     "baselines": Command(
         "RfBaselineConfig", "commands.baselines:rf_baseline", "forests, nearest neighbours and trivial baselines"
     ),
-    "export": Command("ExportConfig", "commands.export:export_model", "a network as ONNX or as a torch program"),
+    "export": Command("ExportConfig", "commands.export:export_model", "a model as ONNX or as a torch program"),
     "report": Command("ReportConfig", "commands.report:report_runs", "show several runs side by side on one page"),
     "models": Command(
         "ModelsConfig", "commands.models:list_models", "the encoders that come with aam, and their cards"

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from aam import __version__
@@ -22,8 +23,15 @@ from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, CallAgain, Input
 # How numpy, torch on a CPU and torch on a GPU report that memory is full.
 OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|out of memory", re.IGNORECASE)
 
+# What a file system answers where another output is to be chosen: bad input, while a full or faulty disk is a failure.
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+# The same where it is said of the file that is to be made.
+NO_SUCH_PLACE = (errno.ENOENT, errno.ENOTDIR)
+
 REMEDIES = {errno.ENOSPC: "free space", errno.EDQUOT: "free space in your quota"}
-REMEDIES |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose an output where you may write")
+REMEDIES |= dict.fromkeys(
+    (*REFUSED, *NO_SUCH_PLACE), "choose an input that you may read, or an output where you may write"
+)
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
@@ -143,7 +151,16 @@ def _report(name: str, error: BaseException) -> int:
     elif not isinstance(error, BrokenPipeError):
         message = _refused(error) if isinstance(error, OSError) else error
         write_line(f"{name}: {message}")
-    return FAILED
+    return BAD_INPUT if isinstance(error, OSError) and _is_bad_output(error) else FAILED
+
+
+def _is_bad_output(error: OSError) -> bool:
+    """Return whether a file system takes no output at this place, whatever its state."""
+    from aam.files.atomic import final_name
+
+    name = error.filename
+    is_new = isinstance(name, str) and final_name(name) != Path(name)
+    return error.errno in REFUSED or (is_new and error.errno in NO_SUCH_PLACE)
 
 
 def _refused(error: OSError) -> str:

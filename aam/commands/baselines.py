@@ -112,6 +112,8 @@ def rf_baseline(config: RfBaselineConfig) -> None:
     Raises `InputError`: options, files, targets or splits that cannot be used, before any long work.
     """
     output, files = _check(config)
+    if files is None:
+        config = dataclasses.replace(config, data=config.data.divided_by_study())
     data = DataConfig(**{item.name: getattr(config.data, item.name) for item in dataclasses.fields(config.data)})
     names = config.metadata_column
     columns = _columns(config)
@@ -150,4 +152,5 @@ def _columns(config: RfBaselineConfig) -> Columns:
         config.data.batch_column,
         categorical=tuple(dict.fromkeys((*config.categorical_columns, *normalized))),
         numeric=config.numeric_columns,
+        study=config.data.study_column,
     )

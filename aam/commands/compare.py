@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,12 @@ def _worse(name: str, left: Any, right: Any, tolerance: float) -> bool:
     return bool((less and MORE.search(name)) or (more and LESS.search(name)))
 
 
+def _is_measured(name: str, value: Any) -> bool:
+    """Whether `_worse` compares a figure of this name; one that is no number says nothing."""
+    known = name.endswith(".wrong") or any(pattern.search(name) for pattern in (MORE, LESS, ALIKE))
+    return known and isinstance(value, (int, float)) and not math.isnan(value)
+
+
 def _report(path: Path) -> dict[str, Any]:
     report = read_json(path)
     if not isinstance(report, dict) or not ({"cases", "platform", "stages"} & report.keys()):
@@ -123,12 +130,15 @@ def compare(config: CompareConfig) -> int:
     Raises
     ------
     InputError
-        Nothing to compare, or a file that is no report.
+        Nothing to compare, a file that is no report, or two reports that measure nothing alike.
     """
     first, second = given(config.first), given(config.second)
     if not (first.is_file() and second.is_file()):
         return compare_runs(config)
     left, right = _report(first), _report(second)
+    measured = [{name for name, value in one.items() if _is_measured(name, value)} for one in (left, right)]
+    if not measured[0] & measured[1]:
+        raise InputError(f"{second}: nothing is measured in it that {first} measures too; expected the same command")
     table, worse = Table("", escape(str(first)), escape(str(second)), ""), 0
     for name in {**left, **right}:
         a, b = left.get(name), right.get(name)
@@ -136,6 +146,9 @@ def compare(config: CompareConfig) -> int:
         worse += bad
         if bad or (repr(a) != repr(b) and not isinstance(a, (float, list)) and name not in ("date", "device")):
             table.add_row(*map(escape, (name, str(a), str(b))), "worse" if bad else "")
-    Console().print(table)
+    if table.row_count:
+        Console().print(table)
+    if alone := len(measured[0] ^ measured[1]):
+        print(f"{alone} figures are in one of the two only, and compared with nothing")
     print(f"{worse} figures are worse by more than {config.tolerance:.0%}, or apart" if worse else "Nothing is worse.")
     return FAILED if worse else FINISHED

@@ -14,6 +14,7 @@ import torch
 import aam
 from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
+from aam.device.allocation import first_tensor
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
 from aam.device.doctor import collect_findings, print_report
 from aam.device.environment import container_and_job, watched_variables
@@ -22,6 +23,7 @@ from aam.device.platform import (
     OPERATIONS,
     RECORDED,
     Facts,
+    choose_device,
     platform_of,
     prepare_device,
     probe_operation,
@@ -58,6 +60,11 @@ def _attention(results: Checks, timed: bool) -> Facts:
 def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
     """The facts of this machine and what was measured on it."""
     runtime = RuntimeConfig(device=config.device, threads=config.threads)
+    device = choose_device(config.device)
+    failure = first_tensor(str(device)) if device.type == "cuda" else ""
+    if failure:
+        # This process would die of it too: the rest is examined on the CPU.
+        runtime = RuntimeConfig(device="cpu", threads=config.threads)
     device = prepare_device(runtime)
     facts, gpu = read_facts(device), device.type == "cuda"
     model = ModelConfig(embedding_dim=config.embedding_dim, attention_heads=config.attention_heads)
@@ -65,6 +72,7 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
     there = Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()
     rates = {"product": product_rate(device, 3), "copy": copy_rate(device, device)}
     return facts, {
+        "first_tensor": failure,
         "devices": torch.cuda.device_count(),
         "unseen": config.device == "auto" and device.type == "cpu" and there,
         "attention": _attention(check_backends(device, dtypes, model.head_width, refresh=True), gpu),
@@ -79,7 +87,15 @@ def _examined(config: DoctorConfig) -> tuple[Facts, Facts]:
 
 def _recorded(facts: Facts) -> Facts:
     """What was measured on a recorded machine, and what follows there."""
-    unmeasured: Facts = {"devices": 0, "unseen": False, "rates": {}, "memory": {}, "operations": {}, "compile": {}}
+    unmeasured: Facts = {
+        "first_tensor": "",
+        "devices": 0,
+        "unseen": False,
+        "rates": {},
+        "memory": {},
+        "operations": {},
+        "compile": {},
+    }
     measured = {name: facts.get(name, value) for name, value in unmeasured.items()}
     timed = platform_of(facts).vendor in ("AMD", "NVIDIA")
     on_cpu = routed_operations(torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""`aam embed`: vectors of samples and ASVs."""
+"""`aam embed`: vectors of samples and ASVs, and distances between samples."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import csv
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.commands.apply import load_table, prepare_models
+from aam.api.apply import prepare_models
+from aam.api.embedding import Embedding, PlacedSamples, open_embedding, placed_samples
 from aam.config_commands import EmbedConfig
-from aam.data.study import Study
-from aam.device.options import RuntimeConfig
 from aam.engine.run import describe
-from aam.errors import InputError
+from aam.errors import shown
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.io.matrices import write_distances
 from aam.model.heads import TaxaHead
 from aam.options import files_read, given, to_dict
-from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
+from aam.predict.network import SAMPLES_OF_PART
 from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
@@ -74,87 +73,44 @@ def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Ten
             yield [next(remaining), *itertools.chain.from_iterable(cells)]
 
 
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """Vectors of samples, float32 ``[N, D]``, and of ASVs, float32 ``[F, D]``, with their ids and sequences."""
-
-    sample_ids: tuple[str, ...]
-    samples: npt.NDArray[np.float32]
-    sequences: tuple[str, ...]
-    asvs: npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class Embedding:
-    """A model and a table whose samples are embedded part by part; the vectors of the ASVs ``[F, D]`` are there."""
-
-    saved: SavedModel
-    study: Study
-    asvs: AsvVectors
-    runtime: RuntimeConfig
-
-    @property
-    def width(self) -> int:
-        """Return the width of every vector."""
-        return self.asvs.vectors.shape[1]
-
-    def samples(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the vectors of all samples in the order of the table, those of some thousands at a time."""
-        rows = np.arange(len(self.study.table.sample_ids))
-        for start in range(0, len(rows), SAMPLES_OF_PART):
-            some, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
-            predicted = run_model(self.saved.required_network, self.study, some, device, self.runtime, asvs=self.asvs)
-            yield predicted.samples.astype(np.float32)
-
-
-def open_embedding(models: Sequence[SavedModel], config: EmbedConfig) -> Embedding:
-    """Read a table and encode its ASVs.
-
-    Raises
-    ------
-    InputError
-        Several models, or a bad table.
-    """
-    if len(models) > 1:
-        raise InputError(f"--model: {len(models)} models, each with vectors of its own; name one of them")
-    (saved,) = models
-    network = saved.required_network
-    study, _ = load_table(models, config)
-    asvs = encode_table(network, study, saved.device, config.runtime)
-    study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
-    return Embedding(saved, study, asvs, config.runtime)
-
-
-def embed_samples(models: Sequence[SavedModel], config: EmbedConfig) -> Vectors:
-    """Return the vectors of every sample of a table that reaches the depth, and of every ASV.
-
-    Raises
-    ------
-    InputError
-        Several models, or a bad table.
-    """
-    embedding = open_embedding(models, config)
-    table = embedding.study.table
-    samples = np.concatenate(list(embedding.samples()))
-    return Vectors(table.sample_ids, samples, tuple(table.sequences), embedding.asvs.vectors.cpu().numpy())
+def _write_distances(folder: Path, on_tree: PlacedSamples, config: EmbedConfig) -> None:
+    for metric in config.distances:
+        write_distances(folder / f"{metric}.{config.format}", on_tree.sample_ids, on_tree.distances(metric))
 
 
 def embed_table(config: EmbedConfig) -> None:
-    """Write the vectors of every sample that reaches the depth and every ASV, and its taxa where the model has some."""
+    """Write the vectors of every sample that reaches the depth and of every ASV, taxa and distances.
+
+    Taxa where the model has some, distances where they are asked for. A model that is a reference tree alone has
+    distances and no vectors.
+    """
     folder = given(config.runtime.output_dir)
     files = files_read(config)
     suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
     outputs = [RUN, "taxa.tsv", *MEMORY, *(f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes)]
+    outputs += [f"{metric}{suffix}" for metric in config.distances for suffix in (f".{config.format}", ".ids.txt")]
     output = OutputFolder(folder, "embed", outputs, [*files.values()], config.runtime.overwrite)
     output.check()
-    embedding = open_embedding(prepare_models(config.model, config.runtime), config)
-    table, asvs = embedding.study.table, embedding.asvs.vectors
+    models = prepare_models(config.model, config.runtime)
+    on_tree = placed_samples(models, config) if config.distances else None
+    embedding = open_embedding(models, config) if on_tree is None or not models[0].only_places else None
     with output.replaced(describe("embed", to_dict(config), files, {})) as new:
-        _write_vectors(new, "samples", table.sample_ids, embedding.samples(), embedding.width, config.format)
-        parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
-        _write_vectors(new, "asvs", table.sequences, parts, embedding.width, config.format)
-        if "taxonomy" in embedding.saved.required_network.further:
-            rows = _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART))
-            with (new / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)
-    log.info("%s: %d samples and %d ASVs", folder, len(table.sample_ids), len(table.sequences))
+        if on_tree is not None:
+            _write_distances(new, on_tree, config)
+            log.info("%s: %s of %d samples", folder, shown(config.distances), len(on_tree.sample_ids))
+        if embedding is not None:
+            _write_all_vectors(new, embedding, config.format)
+            table = embedding.study.table
+            log.info("%s: %d samples and %d ASVs", folder, len(table.sample_ids), len(table.sequences))
+
+
+def _write_all_vectors(folder: Path, embedding: Embedding, form: str) -> None:
+    """Write the vectors of samples and of ASVs, and the taxa of these where the model has some."""
+    table, asvs = embedding.study.table, embedding.asvs.vectors
+    _write_vectors(folder, "samples", table.sample_ids, embedding.samples(), embedding.width, form)
+    parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
+    _write_vectors(folder, "asvs", table.sequences, parts, embedding.width, form)
+    if "taxonomy" in embedding.saved.required_network.further:
+        rows = _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART))
+        with (folder / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)

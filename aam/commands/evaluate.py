@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aam.commands.apply import load_models_and_table, predict_samples
+from aam.api.apply import load_models_and_table, predict_samples
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, complete_groups, read_split
 from aam.data.study import Study, warn_of_values
@@ -27,6 +27,7 @@ from aam.predict.baselines import Columns
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData
 from aam.report.results import BaselineSource, evaluate_targets, write_results
+from aam.report.samples import surroundings
 
 log = logging.getLogger("aam")
 
@@ -199,12 +200,14 @@ def evaluate_table(config: EvaluateConfig) -> None:
     subset = _subset(table, split, bool(models))
     table, about_intervals = _without_fitted_limits(table)
     baselines, about_baselines = _baselines(config, study, split, columns)
+    targets = evaluate_targets(table, metadata, columns, baselines, subset)
     results = ReportData(
         title="aam evaluate",
         task={"targets": ", ".join(spec.name for spec in table.specs)},
         data={"samples with truth": len(table.sample_ids), "table": config.table, "predictions": config.predictions},
         split={"split": config.split or "none", "samples": subset},
-        targets=evaluate_targets(table, metadata, columns, baselines, subset),
+        targets=targets,
+        around=None if study is None else surroundings(study.table, [result.predictions for result in targets]),
         warnings=(*warnings, *about_intervals, *about_baselines),
         transductive=_saw_unlabelled(models, table.sample_ids),
     )

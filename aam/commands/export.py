@@ -1,4 +1,4 @@
-"""`aam export`: a trained network for programs without aam, as ONNX or as a program of torch.export."""
+"""`aam export`: a trained model for programs without aam, as ONNX or as a program of torch.export."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from aam.engine.run import describe
 from aam.errors import InputError
 from aam.files.output_folder import RUN, OutputFolder
 from aam.options import files_read, given, to_dict
-from aam.predict.exported import FILES, check_exportable, write_exported
+from aam.predict.exported import ASVS, FILES, check_exportable, write_exported
 from aam.predict.saved_model import load_models
 
 log = logging.getLogger("aam")
 
 
 def export_model(config: ExportConfig) -> None:
-    """Write the folder of an exported model, after it gave on odd batches what the network gives.
+    """Write the folder of an exported model, after it gave on odd batches what the model gives.
 
     Raises
     ------
     InputError
         Bad options, no model or several, what no graph of tensors can hold, or a library that is not installed.
     RunError
-        What was written differs from the network.
+        What was written differs from the model.
     """
-    files, outputs = files_read(config), [RUN, FILES[config.format], "description.json"]
+    files, outputs = files_read(config), [RUN, FILES[config.format], ASVS, "description.json"]
     folder_of_results = OutputFolder(given(config.output), "export", outputs, [*files.values()], config.overwrite)
     folder_of_results.check()
     models = load_models([given(config.model)], torch.device("cpu"))
@@ -39,4 +39,4 @@ def export_model(config: ExportConfig) -> None:
     about = describe("export", to_dict(config), files, {})
     with folder_of_results.replaced(about) as folder:
         difference = write_exported(saved, part, config.format, folder)
-    log.info("%s: %s, within %.1g of the network on odd batches", config.output, FILES[config.format], difference)
+    log.info("%s: %s, within %.1g of the model on odd batches", config.output, FILES[config.format], difference)

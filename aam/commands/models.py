@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aam.config_commands import ModelsConfig
 from aam.encoders import CARD, shipped_encoders
 from aam.errors import InputError, shown
@@ -26,5 +28,8 @@ def list_models(config: ModelsConfig) -> None:
             print(card.rstrip())
         elif config.model is None:
             size = sum(path.stat().st_size for path in folder.iterdir())
-            width = read_json(folder / "model.json")["model"]["embedding_dim"]  # type: ignore[index]
-            print(f"{name}  {size / 1e6:.1f} MB, vectors of {width}: {card.splitlines()[0].lstrip('# ')}")
+            description: Any = read_json(folder / "model.json")
+            gives = (
+                "distances" if description["heads"] is None else f"vectors of {description['model']['embedding_dim']}"
+            )
+            print(f"{name}  {size / 1e6:.1f} MB, {gives}: {card.splitlines()[0].lstrip('# ')}")

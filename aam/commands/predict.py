@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from aam.commands.apply import load_models_and_table, predict_samples
+from aam.api.apply import load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
 from aam.evaluate.predictions import write_predictions
 from aam.options import given
@@ -22,6 +22,6 @@ def predict_table(config: PredictConfig) -> None:
     """
     output = given(config.output)
     models, study, _ = load_models_and_table(config)
-    table = predict_samples(models, study, config.prediction_passes, config.runtime)
+    table = predict_samples(models, study, config.prediction_passes, config.runtime, config.new_study)
     write_predictions(output, table)
     log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.selection.dropped))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aam.config_commands import ReportConfig
 from aam.engine.run import read_record
+from aam.errors import InputError, shown
 from aam.files.atomic import write_text
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata, read_metadata
@@ -41,10 +42,16 @@ def report_runs(config: ReportConfig) -> None:
     Raises
     ------
     InputError
-        No run, a folder that is none, or a column that the metadata lack.
+        No run, a folder that is none, or a column or all samples that the metadata lack.
     """
     metadata = _metadata(config)
     runs = read_runs(config.runs, metadata)
+    predicted = runs[0].predictions
+    if metadata is not None and predicted is not None and not any(name in metadata for name in predicted.sample_ids):
+        raise InputError(
+            f"--metadata: {metadata.source} has none of the {len(predicted.sample_ids)} samples that {config.runs[0]} "
+            f"predicted: {shown(predicted.sample_ids, 2)}; name the file that holds their true values"
+        )
     text, sentences = compare_runs_html(runs, metadata, _group_column(config, runs[0], metadata))
     write_text(given(config.output), text)
     for sentence in sentences:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aam.commands.train import options_and_files
+from aam.api.training import options_and_files
 from aam.config import FineTuneConfig, SearchConfig, TuneConfig
 from aam.data.splits import Split, write_split
 from aam.device.rng import generator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import logging
 import re
 from collections import Counter
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from aam.config import DataConfig, StudyConfig
 from aam.data.table import SampleTable
@@ -135,7 +137,10 @@ def _sorted(ids: Sequence[str], groups: Sequence[str | None] | None, strata: Str
         )
     codes = _codes(strata, len(ids))[order]
     if codes.max() >= MAX_STRATA:
-        raise InputError(f"split: {codes.max() + 1} strata, expected at most {MAX_STRATA}")
+        raise InputError(
+            f"split: --stratify names a column of {codes.max() + 1} different values, expected at most {MAX_STRATA}; "
+            "name another, or numbers, which are divided by quintiles"
+        )
     groups_of = [str(group) for _, group in named]
     return _Samples([sample for sample, _ in named], groups_of, codes, groups is not None)
 
@@ -237,9 +242,12 @@ def from_column(
         )
     folds = {group: min(values) for group, values in folds_of_group.items()}
     present = sorted(set(folds.values()))
-    if test_fold not in present or len(present) < 2:
-        expected = f"expected --test-fold {test_fold!r} and another"
-        raise InputError(f"split: folds are {shown(present, 20)}, {expected}")
+    if len(present) < 2:
+        raise InputError(
+            f"split: all samples are in fold {shown(present)}, expected two folds or more; name another column"
+        )
+    if test_fold not in present:
+        raise InputError(f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} among them")
     test = {group for group, fold in folds.items() if fold == test_fold}
     return _make_split(samples, test, folds, validation_size, seed)
 
@@ -309,8 +317,9 @@ def restricted(split: Split, sample_ids: Sequence[str]) -> Split:
     rows = [row for row in zip(split.sample_ids, split.subsets, split.folds, strict=True) if row[0] in wanted]
     remaining = {subset for _, subset, _ in rows}
     if empty := [subset for subset in SUBSETS if subset in split.subsets and subset not in remaining]:
+        of_fold = f" of fold {split.test_fold!r}" if split.test_fold else ""
         raise InputError(
-            f"split: none of the {len(wanted)} samples is in the subset {shown(empty)}; lower "
+            f"split: none of the {len(wanted)} samples is in the subset {shown(empty)}{of_fold}; lower "
             "--rarefy-depth if it dropped them, or make a new split"
         )
     ids, subsets, folds = zip(*rows, strict=True)
@@ -396,7 +405,8 @@ def fold_column(data: StudyConfig) -> str | None:
 
 def split_columns(data: StudyConfig) -> list[str]:
     """Return the metadata columns in which every sample needs a value for splits and reports."""
-    return [name for name in (data.group_column, data.batch_column, fold_column(data)) if name is not None]
+    columns = (data.group_column, data.study_column, data.batch_column, fold_column(data))
+    return [name for name in columns if name is not None]
 
 
 def _fold_splits(
@@ -407,7 +417,7 @@ def _fold_splits(
     names = sorted({fold for fold in folds if fold is not None})
     if unsafe := [name for name in names if not FOLD.fullmatch(name)]:
         raise InputError(
-            f"{data.metadata}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
+            f"{metadata.source}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
             "letters, digits and .,_+=- and spaces inside"
         )
     tested = names if data.cv else [str(data.test_fold)]
@@ -496,8 +506,18 @@ def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]
     return tuple(restricted(split, ids) for split in splits)
 
 
+# Two samples are nearly the same where so many ASVs, and this share of the reads of the deeper one, are equal in both.
+ALIKE_ASVS, ALIKE_SHARE = 10, 0.9
+
+# Only samples that share some of their most abundant ASVs, with the very number of reads, are looked at closely.
+LOOKED_AT, SHARED = 10, 5
+
+# Reads of an ASV that more samples have than this say nothing of two of them.
+COMMON = 50
+
+
 def duplicates_across_subsets(table: SampleTable, split: Split) -> tuple[str, ...]:
-    """Return a warning where samples with the very same reads are both held out and learned from, or nothing."""
+    """Return warnings of samples with the very same reads, or nearly, that are both held out and learned from."""
     held_out = set(split.held_out)
     same_reads = dict[bytes, list[str]]()
     for row, name in enumerate(table.sample_ids):
@@ -505,11 +525,47 @@ def duplicates_across_subsets(table: SampleTable, split: Split) -> tuple[str, ..
         digest = hashlib.sha256(columns.tobytes() + reads.tobytes()).digest()
         same_reads.setdefault(digest, []).append(name)
     across = [names for names in same_reads.values() if 0 < len(held_out.intersection(names)) < len(names)]
-    if not across:
-        return ()
+    equal = {name for names in across for name in names}
+    close = [
+        pair for pair in nearly_alike(table) if len(held_out.intersection(pair)) == 1 and not equal.issuperset(pair)
+    ]
     fold = f" of fold {split.test_fold}" if split.test_fold else ""
-    return (
-        f"{sum(len(held_out.intersection(names)) for names in across)} held-out samples{fold} have the very reads of "
-        f"others that were learned from: {shown(across[0])}; one sample under two ids? "
-        "--group-column keeps it together",
+    return tuple(
+        f"{len(held_out.intersection(itertools.chain.from_iterable(groups)))} held-out samples{fold} have {what} of "
+        f"others that were learned from: {shown(groups[0])}; one sample under two ids? "
+        "--group-column keeps it together"
+        for what, groups in (("the very reads", across), ("nearly the reads", close))
+        if groups
     )
+
+
+def nearly_alike(table: SampleTable) -> list[tuple[str, str]]:
+    """Return the pairs of samples whose reads are equal but for a tenth of them: of `ALIKE_ASVS` ASVs or more.
+
+    A pair is found where `SHARED` of the `LOOKED_AT` most abundant ASVs of both have the same number of reads.
+    """
+    rows, keys = [], []
+    for row in range(len(table.sample_ids)):
+        columns, reads = table.row(row)
+        top = np.argsort(-reads.astype(np.int64), kind="stable")[:LOOKED_AT]
+        rows.append(np.full(len(top), row))
+        keys.append(np.stack([columns[top], reads[top]], axis=1).astype(np.int64))
+    _, key, times = np.unique(np.concatenate(keys), axis=0, return_inverse=True, return_counts=True)
+    rare = times[key := key.ravel()] <= COMMON
+    size = (len(table.sample_ids), len(times))
+    has = csr_array((np.ones(rare.sum(), np.int8), (np.concatenate(rows)[rare], key[rare])), shape=size)
+    shared = (has @ has.T).tocoo()
+    found = (shared.data >= SHARED) & (shared.row < shared.col)
+    names = table.sample_ids
+    return [
+        (names[one], names[other])
+        for one, other in zip(shared.row[found].tolist(), shared.col[found].tolist(), strict=True)
+        if _equal_but_for_a_tenth(table, one, other)
+    ]
+
+
+def _equal_but_for_a_tenth(table: SampleTable, one: int, other: int) -> bool:
+    (columns, reads), (others, of_other) = table.row(one), table.row(other)
+    _, at, there = np.intersect1d(columns, others, assume_unique=True, return_indices=True)
+    equal = reads[at][reads[at] == of_other[there]]
+    return len(equal) >= ALIKE_ASVS and float(equal.sum()) >= ALIKE_SHARE * table.depths[[one, other]].max()

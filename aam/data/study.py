@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,7 @@ from aam.io.matrices import DistanceMatrix, read_distances
 from aam.io.metadata import Metadata, align, is_number, read_metadata
 from aam.io.newick import matched_tree, read_tree
 from aam.io.phylogeny import Ints, Phylogeny
+from aam.options import IN_MEMORY
 
 log = logging.getLogger("aam")
 
@@ -67,6 +70,27 @@ class Inputs:
     trees: tuple[Phylogeny | None, ...] = (None,)
     matrix: DistanceMatrix | None = None
     metadata: Metadata | None = None
+
+    def checksums(self, options: Any) -> dict[str, str]:
+        """Return the SHA-256 of the table, tree and metadata of one study that `options` name as `IN_MEMORY`."""
+        (table,), (tree,), metadata = self.tables, self.trees, self.metadata
+        counts, parts = table.counts, dict[str, tuple[Any, ...]]()
+        names = (table.sample_ids, table.feature_ids, table.sequences)
+        parts["table"] = (counts.indptr, counts.indices, counts.data, *names)
+        if tree is not None:
+            parts["tree"] = (tree.parent, tree.length, tuple(tree.tips))
+        if metadata is not None:
+            declared = (sorted(names) for names in (metadata.declared, metadata.blank, metadata.insdc))
+            parts["metadata"] = (metadata.ids, metadata.columns, metadata.kinds, *declared)
+        return {name: _checksum(*part) for name, part in parts.items() if getattr(options, name, None) == IN_MEMORY}
+
+
+def _checksum(*parts: Any) -> str:
+    """Return the SHA-256 of arrays and of values that JSON can hold."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part).encode())
+    return digest.hexdigest()
 
 
 # Of more pairs of values that are probably one, a warning gives the number.
@@ -199,6 +223,12 @@ class Study:
     def features(self, columns: torch.Tensor) -> torch.Tensor | None:
         """Return branches and words of some ASVs, int64 [U, P], where they are placed on a tree."""
         return None if self.placement is None else self.placement.features[columns].long()
+
+    def column(self, name: str | None, ids: Sequence[str]) -> list[str] | None:
+        """Return a metadata column of some samples as text, empty where missing; none without a name or metadata."""
+        if self.metadata is None or name is None:
+            return None
+        return [value or "" for value in self.metadata.values(name, ids)]
 
     def with_covariates(self, covariates: Covariates, metadata: Metadata | None) -> Study:
         """Return the study with the values of `covariates` in its samples, all unknown without metadata."""
@@ -423,7 +453,7 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
 def warn_of_values(
     metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None, fold: str | None
 ) -> None:
-    """Warn of values that are probably meant to be one, and of targets `columns` of two numbers that are no `classes`.
+    """Warn of values that are probably one, of classes that look like numbers, and of `columns` of two numbers.
 
     Values may be classes, groups or folds, each of the column of that name.
     """
@@ -436,6 +466,9 @@ def warn_of_values(
             more = f" and {len(pairs) - MOST_PAIRS} more" if len(pairs) > MOST_PAIRS else ""
             listed = " and ".join(pairs[:MOST_PAIRS])
             log.warning("warning: %s: %s%s in %r are different %s", metadata.source, listed, more, name, what)
+    for name in classes:
+        if reason := metadata.not_read(name):
+            log.warning("warning: %s: column %r %s; each value is a class now", metadata.source, name, reason)
     for name in columns:
         numbers = sorted({float(cell) for cell in metadata.columns[name] if is_number(cell)})
         if name not in classes and len(numbers) == 2:

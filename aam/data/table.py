@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from aam.errors import InputError, shown
 from aam.files.atomic import atomic_file
 from aam.io.biom import write_hdf5
-from aam.io.counts import MAX_COUNT, checked_table
+from aam.io.counts import MAX_COUNT, RawTable, checked_table
 from aam.io.fasta import clean, first_not_dna, read_fasta
 from aam.io.tables import read_raw
 
@@ -110,8 +110,8 @@ def make_table(
     return SampleTable(stored, tuple(sample_ids), tuple(ids), tuple(keys) if sequences else ())
 
 
-def sequences_of(feature_ids: Sequence[str], path: Path, fasta: Path | None) -> list[str]:
-    """Return the clean sequences of the features of the table `path`: those of a FASTA file, or their ids.
+def sequences_of(feature_ids: Sequence[str], source: str, fasta: Path | None) -> list[str]:
+    """Return the clean sequences of the features of the table `source`: those of a FASTA file, or their ids.
 
     Raises `InputError`: a feature has no sequence, or its id is none.
     """
@@ -119,13 +119,13 @@ def sequences_of(feature_ids: Sequence[str], path: Path, fasta: Path | None) -> 
         sequence_of = read_fasta(fasta, feature_ids)
         if missing := [name for name in feature_ids if name not in sequence_of]:
             raise InputError(
-                f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of {path}: "
+                f"{fasta}: no sequence for {len(missing)} of the {len(feature_ids)} features of {source}: "
                 f"{shown(missing)}; pass the --sequences that belong to this table"
             )
         return [sequence_of[name] for name in feature_ids]
     if wrong := [name for name in feature_ids if first_not_dna(name)]:
         raise InputError(
-            f"{path}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
+            f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
             f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza"
         )
     return clean(feature_ids)
@@ -143,12 +143,19 @@ def read_table(
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
     repeated, or a feature has no sequence.
     """
-    raw = checked_table(read_raw(path, transpose), str(path))
-    sequences_of_features = sequences_of(raw.feature_ids, path, sequences) if need_sequences else ()
+    return table_of_counts(read_raw(path, transpose), str(path), sequences, need_sequences)
+
+
+def table_of_counts(
+    raw: RawTable, source: str, sequences: Path | None = None, need_sequences: bool = True
+) -> SampleTable:
+    """Return a table of counts, checked; `source` is its name in messages, all else is as of `read_table`."""
+    raw = checked_table(raw, source)
+    sequences_of_features = sequences_of(raw.feature_ids, source, sequences) if need_sequences else ()
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
     except InputError as error:
-        raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
+        raise InputError(*(f"{source}: {problem}" for problem in error.problems)) from error
 
 
 def check_length(table: SampleTable, max_bp: int, of_model: bool = False) -> None:

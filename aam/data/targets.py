@@ -29,6 +29,9 @@ SMALLEST_SPREAD = 1e-12
 # A category whose standard deviation is a smaller share than this of the column's counts as constant.
 SMALLEST_CATEGORY = 1e-3
 
+# A covariate is said to tell a target where at least so many samples have both, and ranks of two numbers correlate so.
+LEAST_TOLD, TOLD = 20, 0.999
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -253,6 +256,8 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
     counts = Counter(value for value in metadata.values(name, train_ids) if value is not None)
     where = f"{metadata.source}: column {name!r}"
     labels = sorted(counts)
+    if (len(labels) > MAX_CLASSES or 1 in counts.values()) and (reason := metadata.not_read(name)):
+        raise InputError(f"{where} {reason}")
     if metadata.kinds[name] == "numeric":
         labels.sort(key=float)
         if same := [pair for pair in itertools.pairwise(labels) if float(pair[0]) == float(pair[1])]:
@@ -353,6 +358,25 @@ def _parsed(entry: Any) -> TargetSpec:
     return spec
 
 
+def _of_both(metadata: Metadata, name: str, spec: TargetSpec, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the values of a covariate and of a target, of the samples that have both."""
+    pairs = zip(metadata.values(name, ids), metadata.values(spec.name, ids), strict=True)
+    both = [(one, other) for one, other in pairs if one is not None and other is not None]
+    return [one for one, _ in both], [other for _, other in both]
+
+
+def _tells(covariate: Sequence[str], target: Sequence[str], numbers: bool) -> bool:
+    """Return whether the values of a covariate tell those of a target."""
+    if len(covariate) < LEAST_TOLD or len(set(target)) < 2:
+        return False
+    if 2 * len(set(covariate)) <= len(covariate):
+        return len(set(zip(covariate, target, strict=True))) == len(set(covariate))
+    if not numbers:
+        return False
+    one, other = (np.unique(np.array(values, np.float64), return_inverse=True)[1] for values in (covariate, target))
+    return bool(abs(np.corrcoef(one, other)[0, 1]) > TOLD)
+
+
 @dataclass(frozen=True)
 class Covariates:
     """Columns that a model reads beside the ASVs.
@@ -417,6 +441,20 @@ class Covariates:
             if name in self.categorical:
                 messages += self._new_categories(where, name, values)
         return messages
+
+    def leaks(self, targets: Targets, metadata: Metadata, ids: Sequence[str]) -> list[str]:
+        """Return a sentence for each column that tells a target of the samples `ids`, as one made of it does.
+
+        That is a column of at most half as many values as samples, each of one target only, or a number that rises or
+        falls with a number.
+        """
+        return [
+            f"warning: {metadata.source}: covariate {name!r} tells {spec.name!r} of every sample; if it is measured "
+            "after it or made of it, leave it out, as no metric says what the ASVs know beside it"
+            for spec in targets.specs
+            for name in self.columns
+            if _tells(*_of_both(metadata, name, spec, ids), name in self.numeric and spec.kind == "numeric")
+        ]
 
     def _new_categories(self, where: str, name: str, values: Sequence[str | None]) -> list[str]:
         levels = self.categorical[name]

@@ -69,10 +69,14 @@ def kmer_words(tokens: Tensor, k: int) -> Tensor:
 
     Where the word ends beyond the ASV or holds anything but A, C, G and T, the number is 4^k.
     """
-    padded = torch.nn.functional.pad(tokens, (0, k - 1), value=PAD).long()
-    windows = padded.unfold(1, k, 1)
-    words = ((windows - 1) * 4 ** torch.arange(k, device=tokens.device)).sum(dim=2)
-    return torch.where(((windows > PAD) & (windows < N)).all(dim=2), words, 4**k)
+    padded = torch.nn.functional.pad(tokens, (0, k - 1), value=PAD)
+    known, bases = (padded > PAD) & (padded < N), padded.long() - 1
+    length = tokens.shape[1]
+    words, whole = torch.zeros_like(bases[:, :length]), torch.ones_like(known[:, :length])
+    for place in range(k):
+        words += bases[:, place : place + length] * 4**place
+        whole &= known[:, place : place + length]
+    return torch.where(whole, words, 4**k)
 
 
 def count_sketch(number: int, size: int) -> tuple[Tensor, Tensor]:

@@ -7,10 +7,14 @@ from typing import Any, Literal, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from aam.device.allocation import REMEDY
 from aam.device.environment import AOTRITON, CACHES, describe_change, required_changes
 from aam.device.platform import Facts, Platform
 
 Level = Literal["wrong", "mended", "note"]
+
+# The releases of PyTorch that the tests ran with: the oldest, and that of containers/lock/cpu.txt.
+TESTED = ("2.7.1", "2.13")
 
 
 class Finding(NamedTuple):
@@ -59,6 +63,30 @@ def _operation_findings(report: Facts) -> list[Finding]:
     return findings
 
 
+def _version_findings(torch: Facts) -> list[Finding]:
+    release, newest = ([int(part) for part in one.split(".")[:2]] for one in (torch["torch"], TESTED[1]))
+    if release <= newest:
+        return []
+    what = f"PyTorch {torch['torch']} is newer than those that aam was tested with, {' to '.join(TESTED)}"
+    return [Finding("note", what, f"pip install torch=={TESTED[1]}.0 where something fails")]
+
+
+def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
+    """Return what is known to fail on this kind of device: the first tensor, parts of an APU, its free memory."""
+    findings = []
+    if report.get("first_tensor"):
+        findings.append(Finding("wrong", f"the first tensor on the GPU {report['first_tensor']}", REMEDY))
+    if platform.partition not in ("", "SPX"):
+        message = f"each device is a part of an accelerator (mode {platform.partition})"
+        findings.append(Finding("note", message, "start one rank for each device; SPX gives one rank all the memory"))
+    free = report["memory"].get("free")
+    if platform.unified and free is not None and not 0 < free <= platform.memory:
+        message = f"free memory is reported as {free:,} bytes of {platform.memory:,}"
+        mend = "APUs report it wrong (pytorch #145693); aam sizes batches by what a step takes, never by this"
+        findings.append(Finding("note", message, mend))
+    return findings
+
+
 def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Finding]:
     """Return what is wrong, was mended or is worth a note.
 
@@ -71,6 +99,8 @@ def collect_findings(platform: Platform, facts: Facts, report: Facts) -> list[Fi
         What was measured on the machine.
     """
     findings = _environment_findings(platform, facts)
+    findings += _version_findings(facts["torch"])
+    findings += _device_findings(platform, report)
     findings += _attention_findings(report["attention"])
     findings += _operation_findings(report)
     findings += [
@@ -103,6 +133,7 @@ def _facts_table(report: Facts) -> Table:
     rows = {
         **{name: value for name, value in platform.items() if name not in ("versions", "cpu_operations")},
         **platform["versions"],
+        "tested with": f"torch {' to '.join(TESTED)} on CPU; not yet on a GPU",
         "devices": report["devices"],
         "runs on the CPU": report["cpu_operations"],
         **report["memory"],

@@ -30,6 +30,9 @@ OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 HIPBLASLT = "TORCH_BLAS_PREFER_HIPBLASLT"
 
+# TunableOp, off by default, and its search for faster products, which has crashed runs.
+TUNABLE, TUNING = "PYTORCH_TUNABLEOP_ENABLED", "PYTORCH_TUNABLEOP_TUNING"
+
 AOTRITON = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"
 
 # A thread that waits for the others spins unless told not to: faster on free cores, but beside other work it keeps
@@ -48,7 +51,18 @@ CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor", "XDG_CACHE_HOME": "xdg", "TORCH_HOME": "torch",
 }  # fmt: skip
 
-WATCHED = (*VISIBLE["AMD"], *ALLOCATOR, OVERRIDE, HIPBLASLT, AOTRITON, "HSA_XNACK", "AAM_ROUTE", *CACHES)
+WATCHED = (
+    *VISIBLE["AMD"],
+    *ALLOCATOR,
+    OVERRIDE,
+    HIPBLASLT,
+    TUNABLE,
+    TUNING,
+    AOTRITON,
+    "HSA_XNACK",
+    "AAM_ROUTE",
+    *CACHES,
+)
 
 
 class Change(NamedTuple):
@@ -96,6 +110,11 @@ def required_changes(
         changes += _expandable(environment, hip)
         if OVERRIDE in environment and "gfx942" in architectures:
             changes.append(Change(OVERRIDE, None, "gfx942 has kernels of its own, those of another chip compute wrong"))
+        if environment.get(TUNABLE) == "1" and environment.get(TUNING) != "0":
+            reason = (
+                "a search in a run has crashed on ROCm (pytorch #159070, #139116); results of a file are still used"
+            )
+            changes.append(Change(TUNING, "0", reason))
         if set(NO_HIPBLASLT) & set(architectures) and environment.get(HIPBLASLT) != "0":
             changes.append(Change(HIPBLASLT, "0", f"hipBLASLt has no kernels for {', '.join(architectures)}"))
     if job is not None:

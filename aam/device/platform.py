@@ -45,6 +45,13 @@ BF16 = re.compile(r"gfx(90a|908|94\w|95\w|11\w\w|12\w\w)|sm_([89]\d|1\d\d)")
 # Share of unified memory that torch may take; the page cache lives there too.
 UNIFIED_SHARE = 0.8
 
+# Accelerators that an administrator may divide into devices: compute units and memory of the whole, and the names of
+# the modes by the number of devices (rocm.docs.amd.com, "compute partitioning").
+PARTITIONS = {
+    "MI300A": (228, 128 * 2**30, {1: "SPX", 3: "TPX", 6: "CPX"}),
+    "MI300X": (304, 192 * 2**30, {1: "SPX", 2: "DPX", 4: "QPX", 8: "CPX"}),
+}
+
 
 @dataclass(frozen=True)
 class Platform:
@@ -63,6 +70,8 @@ class Platform:
         Of torch and what it was built with.
     memory_share : float or None
         Share of the memory that torch may take, if limited.
+    partition : str
+        Mode in which an accelerator is divided, such as ``SPX`` (not at all) or ``TPX`` (3 devices); empty for others.
     cpu_operations : tuple of str
         Operations that run on the CPU because the device computes them wrong.
     """
@@ -76,7 +85,22 @@ class Platform:
     fp16: bool
     versions: dict[str, str | None]
     memory_share: float | None
+    partition: str
     cpu_operations: tuple[str, ...]
+
+
+def partition_of(device: Facts) -> tuple[str, float]:
+    """Return the mode in which an accelerator is divided, empty where it cannot be, and the memory of one device.
+
+    The mode follows from the compute units that the device has. The memory is in bytes; it is infinite where the
+    device is not a part of anything.
+    """
+    for name, (units, memory, modes) in PARTITIONS.items():
+        count = device.get("multi_processor_count")
+        if name in device["name"] and count:
+            parts = round(units / count)
+            return modes.get(parts, ""), memory / max(parts, 1)
+    return "", float("inf")
 
 
 def platform_of(facts: Facts) -> Platform:
@@ -99,11 +123,15 @@ def platform_of(facts: Facts) -> Platform:
             fp16=apple,
             versions=versions,
             memory_share=UNIFIED_SHARE if apple else None,
+            partition="",
             cpu_operations=(),
         )
     amd = torch.get("hip") is not None
     architecture = device["gcnArchName"].split(":")[0] if amd else f"sm_{device['major']}{device['minor']}"
     unified = bool(device.get("is_integrated")) or "MI300A" in device["name"]
+    partition, part = partition_of(device)
+    # A driver may report the memory of the whole for each part: the parts together must stay below the limit.
+    share = UNIFIED_SHARE * min(1.0, part / int(device["total_memory"]))
     return Platform(
         vendor="AMD" if amd else "NVIDIA",
         architecture=architecture,
@@ -113,7 +141,8 @@ def platform_of(facts: Facts) -> Platform:
         bf16=BF16.fullmatch(architecture) is not None,
         fp16=True,
         versions=versions,
-        memory_share=UNIFIED_SHARE if unified else None,
+        memory_share=share if unified else None,
+        partition=partition,
         cpu_operations=CPU_OPERATIONS.get(architecture, ()),
     )
 

@@ -23,7 +23,7 @@ from aam.diversity.branches import Counts, Layout, common_branches, make_block, 
 from aam.diversity.unifrac import MetricInput, Multiply, UnifracOptions, between, metric_of
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import DeferredErrorFile, atomic_file
-from aam.io.matrices import Matrix, Tile
+from aam.io.matrices import Matrix, Tile, fill_tiles
 from aam.io.phylogeny import Ints, Phylogeny
 
 TILE = 512
@@ -184,9 +184,7 @@ def unifrac_matrix(
     """Return all tiles of `unifrac_tiles` put together in memory: float32 or float64 [N, N]."""
     samples = counts.shape[0]
     result = np.zeros((samples, samples), np.float64 if options.double else np.float32)
-    for rows, columns, tile in unifrac_tiles(phylogeny, tips, counts, options, threads=threads):
-        result[rows, columns] = tile
-        result[columns, rows] = tile.T
+    fill_tiles(result, unifrac_tiles(phylogeny, tips, counts, options, threads=threads))
     return result
 
 

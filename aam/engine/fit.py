@@ -58,6 +58,8 @@ class RunPlan(NamedTuple):
         Trains in the run directory, and returns what metrics.json holds; None where it has written that itself.
     describe : callable
         Returns what ``--dry-run`` prints.
+    in_memory : mapping of str to str, optional
+        Checksums of the inputs that are no files, by option.
     """
 
     options: dict[str, Any]
@@ -66,6 +68,7 @@ class RunPlan(NamedTuple):
     outputs: Sequence[str]
     work: Callable[[RunDirectory], dict[str, Any] | None]
     describe: Callable[[], Sequence[str]] = tuple
+    in_memory: Mapping[str, str] | None = None
 
 
 def run_command(
@@ -97,7 +100,8 @@ def run_command(
         return launch(processes or process_count(runtime), sys.argv[1:], program)
     with Signals() as signals, process_group(runtime) as world:
         plan = prepare(world)
-        about = describe(name, plan.options, plan.files, {**plan.facts, LIST: [RUN, RESULTS, *MEMORY, *plan.outputs]})
+        facts = {**plan.facts, LIST: [RUN, RESULTS, *MEMORY, *plan.outputs]}
+        about = describe(name, plan.options, plan.files, facts, plan.in_memory)
         if runtime.dry_run:
             if world.is_main:
                 directory = RunDirectory.check(about, runtime, signals).plan()

@@ -25,7 +25,7 @@ from aam.engine.signals import Signals
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST, file_digest, read_json, remove, remove_partial, verify_manifest, write_text
 from aam.files.output_folder import LIST, RUN, OutputFolder, check_unlocked, lock_folder
-from aam.options import given, names
+from aam.options import IN_MEMORY, given, names, spelled
 
 log = logging.getLogger("aam")
 
@@ -73,14 +73,20 @@ def _commit() -> str | None:
         return None
 
 
-def describe(command: str, options: Record, files: Mapping[str, Path], facts: Record) -> Record:
-    """Return what run.json holds: resolved options, versions, machine, checksums of the input `files`, and `facts`."""
-    digests = {name: _digest(path) for name, path in files.items()}
+def describe(
+    command: str, options: Record, files: Mapping[str, Path], facts: Record, in_memory: Mapping[str, str] | None = None
+) -> Record:
+    """Return what run.json holds: resolved options, versions, machine, checksums of the inputs, and `facts`.
+
+    Inputs are `files`, and those `in_memory`, whose checksums are given, by option.
+    """
+    inputs = {name: (path, _digest(path)) for name, path in files.items()}
+    inputs |= {name: (IN_MEMORY, digest) for name, digest in (in_memory or {}).items()}
     versions = {"aam": aam.__version__, "torch": torch.__version__, "numpy": np.__version__}
     return {
         "command": command,
         "config": options,
-        "inputs": {name: {"path": str(files[name]), "sha256": digest} for name, digest in digests.items()},
+        "inputs": {name: {"path": str(path), "sha256": digest} for name, (path, digest) in inputs.items()},
         "versions": {**versions, "python": platform.python_version()},
         "commit": _commit(),
         "image": os.environ.get(IMAGE),
@@ -157,11 +163,12 @@ def check_same(before: Record, now: Record) -> None:
         )
     for name, (old, new) in changes.items():
         section, _, option = name.rpartition(".")
+        called = spelled(option) if section.split(".")[0] == "config" else name
         changes_meaning = section.split(".")[0] in ("config", "inputs") or name in ("command", "depth")
         if changes_meaning and not (section == "config.runtime" and option in names(RunConfig, changes="last bits")):
-            problems.append(f"{name} was {old!r} and is {new!r}; give what it was, or choose another --output-dir")
+            problems.append(f"{called} was {old!r} and is {new!r}; give what it was, or choose another --output-dir")
         else:
-            log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", name, old, new)
+            log.warning("%s was %s and is %s: the rest of the run may differ in the last bits", called, old, new)
     if problems:
         raise InputError(*problems)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -250,6 +251,21 @@ class Comparison:
     difference: Interval
     p: float
     corrected_p: float = math.nan
+
+    @property
+    def tested_difference(self) -> Interval:
+        """The difference with limits of the level at which it is tested: they hold 0 where no difference is shown.
+
+        Half-widths of the 95 % interval are scaled as those of a normal distribution, to 1 - `SIGNIFICANT` divided by
+        what the correction multiplies p with; against the constant, whose test is one-sided, to 90 %.
+        """
+        if math.isnan(self.corrected_p) or math.isnan(self.difference.low) or not self.corrected_p:
+            return self.difference
+        error = 2 * SIGNIFICANT if self.constant else SIGNIFICANT * self.p / self.corrected_p
+        normal = NormalDist()
+        scale = normal.inv_cdf(1 - error / 2) / normal.inv_cdf(0.975)
+        value, low, high = self.difference.value, self.difference.low, self.difference.high
+        return Interval(value, value - scale * (value - low), value + scale * (high - value))
 
 
 def headline(labels: Sequence[str]) -> str:

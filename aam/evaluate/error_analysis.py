@@ -15,6 +15,9 @@ from aam.evaluate.target_predictions import TargetPredictions
 WORST_SAMPLES = 15
 MOST_LEVELS = 15
 
+# A level of fewer samples says nothing.
+LEAST_IN_LEVEL = 5
+
 # The worst tenth shares a level that is this many times as frequent there as among all, in at least so many samples.
 ENRICHED, LEAST_SHARED = 1.5, 3
 
@@ -44,17 +47,18 @@ def worst_rows(complete: TargetPredictions, most: int) -> Array:
 def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tuple[int, Interval]]:
     """Return number of samples, and mean error with the standard error of the mean on both sides, by level.
 
-    The levels with the largest mean errors, the worst first.
+    The levels of at least `LEAST_IN_LEVEL` samples that have the largest mean errors, the worst first.
     """
     errors = errors_of(complete)
     names, level = np.unique(levels.astype(str), return_inverse=True)
     counts = np.bincount(level)
     means = np.bincount(level, errors) / counts
     spread = np.bincount(level, (errors - means[level]) ** 2) / np.maximum(counts - 1, 1)
-    halves = np.where(counts > 2, np.sqrt(spread / counts), np.nan)
+    halves = np.sqrt(spread / counts)
     result = {
         str(name): (int(count), Interval(float(mean), float(max(mean - half, 0.0)), float(mean + half)))
         for name, count, mean, half in zip(names, counts, means, halves, strict=True)
+        if count >= LEAST_IN_LEVEL
     }
     worst = sorted(result.items(), key=lambda item: -item[1][1].value)
     return dict(worst[:MOST_LEVELS])

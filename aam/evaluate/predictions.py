@@ -22,7 +22,9 @@ from aam.io.metadata import is_number
 
 Array = npt.NDArray[np.float64]
 
-# Suffixes of columns TARGET.SUFFIX: standard deviation over an ensemble, limits of the conformal interval.
+# Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions (and as older files call it) and over an
+# ensemble, limits of the conformal interval.
+RAREFACTIONS, OLDER_RAREFACTIONS = "rarefaction-sd", "sd"
 MEMBERS = "member-sd"
 LOW = "low"
 HIGH = "high"
@@ -183,7 +185,7 @@ def _target_columns(table: PredictionTable, spec: TargetSpec) -> Iterable[tuple[
     if name in table.quantiles:
         derived = {f"{name}_q{level:g}": table.quantiles[name][:, at] for at, level in enumerate(spec.quantiles)}
     if name in table.deviations:
-        derived[f"{name}.sd"] = table.deviations[name]
+        derived[f"{name}.{RAREFACTIONS}"] = table.deviations[name]
     suffixed = [f"{name}.{suffix}" for suffix in (MEMBERS, LOW, HIGH)]
     derived |= {column: table.derived[column] for column in suffixed if column in table.derived}
     yield from ((f"{column}{MARK}" if column in targets else column, values) for column, values in derived.items())
@@ -200,7 +202,7 @@ def name_problems(specs: Iterable[TargetSpec]) -> list[str]:
 
 
 def prediction_columns(table: PredictionTable) -> list[tuple[str, Array | list[str]]]:
-    """Return ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.sd and others, TARGET=LABEL; ``fold``, ``note``.
+    """Return ``sample-id``; per target TARGET, TARGET_qLEVEL, TARGET.SUFFIX, TARGET=LABEL; ``fold``, ``note``.
 
     A target whose name is also that of a column derived from another one stands before that one, and the derived
     column is marked with `MARK`. ``subset`` is there where something is known of it. Numbers are arrays, NaN where
@@ -249,7 +251,7 @@ def _level(name: str, target: str) -> str:
 def _base(name: str) -> str:
     """Return the name of the target that a derived column of that name would have; empty text where it is none."""
     target, _, suffix = name.rpartition(".")
-    if suffix in ("sd", MEMBERS, LOW, HIGH):
+    if suffix in (RAREFACTIONS, OLDER_RAREFACTIONS, MEMBERS, LOW, HIGH):
         return target
     target = name.rpartition("_q")[0]
     return target if _level(name, target) else ""
@@ -379,7 +381,12 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
             for name in names
         ),
         {name: numbers[name] for name in names if name not in labels},
-        {name: parts[f"{name}.sd"] for name in names if f"{name}.sd" in parts},
+        {
+            name: parts[f"{name}.{suffix}"]
+            for name in names
+            for suffix in (OLDER_RAREFACTIONS, RAREFACTIONS)
+            if f"{name}.{suffix}" in parts
+        },
         {name: np.stack([numbers[f"{name}={label}"] for label in of], 1) for name, of in labels.items()},
         tuple(columns.get("note", empty)),
         tuple(columns.get("fold", empty)),

@@ -22,6 +22,7 @@ from aam.evaluate.comparison import (
 )
 from aam.evaluate.intervals import number, too_few
 from aam.evaluate.metrics import TITLES, Array, auroc, mean_of_defined, pearson, unweighted_metrics
+from aam.evaluate.new_studies import batches_held_out_whole
 from aam.evaluate.target_predictions import UNKNOWN_CLASS, Subset, TargetPredictions
 
 # At most these metrics inside the batches are next to nothing.
@@ -63,15 +64,6 @@ def within_batches(complete: TargetPredictions) -> dict[str, float]:
     squares = float(np.square(complete.predicted - complete.truth).sum())
     spread = float(truth @ truth)
     return {"r2": 1 - squares / spread if spread else math.nan, "pearson": pearson(truth, predicted)}
-
-
-def batches_held_out_whole(predictions: TargetPredictions) -> bool:
-    """Return whether no batch has samples in two folds, so that each was predicted without any sample of its own."""
-    fold, batch = predictions.fold, predictions.batch
-    if fold is None or batch is None:
-        return False
-    levels = np.unique(batch)
-    return predictions.cross_validated and all(len(np.unique(fold[batch == level])) == 1 for level in levels)
 
 
 def batch_sentences(complete: TargetPredictions, name: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from aam.explain.figures import explanation_figures
 from aam.explain.results import Explanation, SetsExplained
 from aam.explain.sets import CLADE
 from aam.io.taxonomy import display_name
+from aam.report.charts import Figure
 from aam.report.report import FOLDED_ROWS
 from aam.report.report_html import page_frame, templates
 from aam.report.tables import Table
@@ -28,6 +30,9 @@ HOW_TO_READ = (
 )
 
 TAXA_SHOWN = 10
+
+# Rows of the figure that stands at the start of a report.
+FIRST_SHOWN = 8
 
 # Larger clades are left to clades.tsv: near the root each is nearly all ASVs.
 LARGEST_CLADE = 30
@@ -127,17 +132,31 @@ def _target(explanation: Explanation, top: int) -> dict[str, object]:
     }
 
 
+def _first_figure(of_target: Sequence[Figure]) -> Figure:
+    """Return the figure that answers what drives the predictions: of taxa, else of ASVs."""
+    return next((figure for figure in of_target if figure.name == "taxa"), of_target[0])
+
+
+def features_html(explanation: Explanation, top: int) -> str:
+    """Return the figure of the most important taxa, or ASVs where those are not known, for the start of a report."""
+    figure = _first_figure(explanation_figures(explanation, min(top, FIRST_SHOWN)))
+    template = templates().from_string('{% from "parts.html.j2" import picture %}{{ picture(figure) }}')
+    return template.render(figure=replace(figure, title="What drives the predictions: " + figure.title)).strip()
+
+
 def importances_html(explanations: Sequence[Explanation], notes: Sequence[str], top: int) -> str:
-    """Return the part of a run's report that says what drives its predictions, without tables of taxa and clades."""
-    template = templates().get_template("importances.html.j2")
-    targets = [
-        {
+    """Return the part of a run's report that says what drives its predictions, without tables of taxa and clades.
+
+    The figure of `features_html` is not in it.
+    """
+    template, targets = templates().get_template("importances.html.j2"), []
+    for explanation in explanations:
+        figures = explanation_figures(explanation, top)
+        targets.append({
             "opening": opening(explanation),
-            "figures": explanation_figures(explanation, top),
+            "figures": [figure for figure in figures if figure is not _first_figure(figures)],
             "tables": [asv_table(explanation, top)],
-        }
-        for explanation in explanations
-    ]
+        })  # fmt: skip
     return template.render(notes=notes, targets=targets, how_to_read=HOW_TO_READ, folded_rows=FOLDED_ROWS)
 
 

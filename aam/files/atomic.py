@@ -94,17 +94,28 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     Raises
     ------
     InputError
-        The path exists and `overwrite` is false, or its parent is not a folder.
+        The path exists and `overwrite` is false, its name is too long, or its parent is no folder that takes files.
     """
-    if path.exists() and not overwrite:
+    try:
+        exists, parent = path.exists(), path.parent
+        link = path
+        while not parent.exists():
+            link, parent = parent if parent.is_symlink() else link, parent.parent
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another name") from None
+    if exists and not overwrite:
         raise InputError(f"{path}: exists already; choose another output or pass --overwrite")
-    parent = path.parent
-    while not parent.exists():
-        parent = parent.parent
+    if link.is_symlink() and not link.exists():
+        raise InputError(f"{path}: {link} is a link that leads nowhere; remove it, or choose another output")
     if not parent.is_dir():
         raise InputError(f"{path}: {parent} is a file, expected a folder")
     if not os.access(parent, os.W_OK):
         raise InputError(f"{path}: no permission to write in {parent}")
+    # The administrator may write everywhere, but not even she into a virtual file system such as /proc.
+    if not exists and not os.statvfs(parent).f_blocks and not parent.stat().st_mode & 0o222:
+        raise InputError(f"{path}: {parent} is of the system and takes no files; choose another output")
+    if len(os.fsencode(_temporary(path).name)) > os.statvfs(parent).f_namemax:
+        raise InputError(f"{path}: the name is too long for a file; choose a shorter one")
 
 
 @contextlib.contextmanager

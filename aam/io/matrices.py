@@ -231,7 +231,8 @@ def _check_ids(ids: Sequence[str], path: Path) -> None:
         raise InputError(f"{path}: sample ids {shown(broken)} are empty or hold tabs or line breaks")
 
 
-def _fill(target: Any, tiles: Iterable[Tile]) -> None:
+def fill_tiles(target: Any, tiles: Iterable[Tile]) -> None:
+    """Write tiles on and above the diagonal, and their mirror images, to a matrix [N, N]."""
     for rows, columns, tile in tiles:
         target[rows, columns] = tile
         if rows != columns:
@@ -250,7 +251,7 @@ def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt
         values = np.lib.format.open_memmap(temporary, "w+", np.dtype(dtype), (len(ids), len(ids)))
         with temporary.open("r+b") as file:
             _reserve(file)
-        _fill(values, tiles)
+        fill_tiles(values, tiles)
         values.flush()
         # Between the two files there are no ids, and a matrix without ids is refused.
         beside.unlink(missing_ok=True)
@@ -267,7 +268,7 @@ def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.
         file["format"] = np.array([b"BDSM"])
         file["version"] = np.array([b"2020.12"])
         file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())
-        _fill(file.create_dataset("matrix", (len(ids), len(ids)), dtype), tiles)
+        fill_tiles(file.create_dataset("matrix", (len(ids), len(ids)), dtype), tiles)
 
 
 def _write_lines(file: io.TextIOBase, ids: Sequence[str], values: Matrix, delimiter: str) -> None:
@@ -284,7 +285,7 @@ def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: np
     with tempfile.TemporaryFile(dir=path.parent) as gathered:
         values = np.memmap(gathered, dtype, "w+", shape=(len(ids), len(ids)))
         _reserve(gathered)
-        _fill(values, tiles)
+        fill_tiles(values, tiles)
         if path.suffix == ".qza":
             text = io.StringIO()
             _write_lines(text, ids, values, "\t")

@@ -9,7 +9,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,14 @@ MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?", re.ASCII)
+
+# A number with a limit or a unit (>90, 12 months, 5%), and dates and times of day.
+WITH_UNIT = re.compile(r"[<>≤≥~]?=?\s*[+-]?\d+([.,]\d+)?\s*([^\W\d_]+|%)?\.?")
+DATE = re.compile(
+    r"\d{4}([-/.])\d{1,2}\1\d{1,2}([T ].*)?|\d{1,2}([-/.])\d{1,2}\3\d{2,4}|\d{1,2}:\d{2}(:\d{2})?", re.ASCII
+)
+
+FEW_VALUES = 5
 
 # A blank, or what is written for one; that between a letter and a number; zeros before a whole number inside a name.
 SEPARATOR = re.compile(r"[\s_-]+")
@@ -124,6 +132,20 @@ class Metadata:
         cells = [] if name in self.declared else [cell for cell in self.columns[name] if not is_missing(cell)]
         commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
         return commas[0] if commas and all(is_number(_with_point(cell)) for cell in cells) else ""
+
+    def not_read(self, name: str) -> str:
+        """Return how a text column holds numbers with units, or dates, of which no number is read; else nothing.
+
+        A few such values, fewer than `FEW_VALUES`, are classes, and so is what ``#q2:types`` declares.
+        """
+        cells = {cell for cell in self.columns[name] if not is_missing(cell)}
+        if name in self.declared or self.kinds[name] == "numeric" or len(cells) < FEW_VALUES:
+            return ""
+        for what, pattern in (("dates or times", DATE), ("numbers with units", WITH_UNIT)):
+            if all(map(pattern.fullmatch, cells)):
+                to_do = "days since one date" if pattern is DATE else "numbers alone, in one unit"
+                return f"holds {what}: {shown(sorted(cells), 2)}; to predict them as numbers, write {to_do}"
+        return ""
 
     def spellings(self, name: str) -> list[tuple[str, ...]]:
         """Return values of a column that are probably one: Yes, yes; 1, 1.0; P1, p01; A_2, A 2, A2; two forms of é."""
@@ -261,8 +283,6 @@ def _body(rows: Iterator[Row], width: int, path: Path, problems: Problems) -> _B
     for fault, lines in body.faults.items():
         more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
         problems.add(f"{path}: line {', '.join(lines[:MOST_LINES])}{more}: {fault}")
-    if repeated := _repeated(row[0] for row in body.rows):
-        problems.add(f"{path}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; keep one")
     if not body.rows and not problems.messages:
         problems.add(f"{path}: a header but no samples below it")
     return body
@@ -282,18 +302,31 @@ def read_metadata(path: Path, decimal: str = ".") -> Metadata:
     problems = Problems()
     body = _body(rows, len(header), path, problems)
     ids, *columns = zip(*body.rows, strict=True) if body.rows else [()] * len(header)
+    if decimal == ",":
+        columns = [tuple(map(_with_point, cells)) for cells in columns]
     types, schemes = (body.directives.get(name, [""] * len(columns)) for name in ("types", "missing"))
+    return make_metadata(ids, dict(zip(header[1:], columns, strict=True)), types, schemes, str(path), problems)
+
+
+def make_metadata(
+    ids: Sequence[str], columns: Mapping[str, tuple[str, ...]], types: Sequence[str], schemes: Sequence[str],
+    source: str, problems: Problems | None = None,
+) -> Metadata:  # fmt: skip
+    """Return the metadata of samples `ids`, from cells by column and what ``#q2:types`` and ``#q2:missing`` say.
+
+    `source` is its name in messages, and `problems` are those that were found before. Raises `InputError` with all.
+    """
+    problems = Problems() if problems is None else problems
+    if repeated := _repeated(ids):
+        problems.add(f"{source}: {len(repeated)} sample ids stand on several rows: {shown(repeated)}; keep one")
     kinds: dict[str, Kind] = {}
-    table: dict[str, tuple[str, ...]] = {}
     declared, only_empty = set[str](), set[str]()
-    for name, written, stated, scheme in zip(header[1:], columns, types, schemes, strict=True):
-        cells = tuple(_with_point(cell) for cell in written) if decimal == "," else written
-        table[name] = cells
+    for (name, cells), stated, scheme in zip(columns.items(), types, schemes, strict=True):
         if stated.lower() not in ("", "numeric", "categorical"):
-            problems.add(f"{path}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical")
+            problems.add(f"{source}: #q2:types of {name!r} is {stated!r}, expected numeric or categorical")
         if scheme not in SCHEMES:
             expected = " or ".join(SCHEMES[1:])
-            problems.add(f"{path}: #q2:missing of {name!r} is {scheme!r}, expected {expected}")
+            problems.add(f"{source}: #q2:missing of {name!r} is {scheme!r}, expected {expected}")
         blank = scheme in ("blank", "no-missing")
         declared.update([name] if stated else [])
         only_empty.update([name] if blank else [])
@@ -301,15 +334,15 @@ def read_metadata(path: Path, decimal: str = ".") -> Metadata:
         kinds[name] = "numeric" if text is None and stated.lower() != "categorical" else "categorical"
         if text is not None and stated.lower() == "numeric":
             problems.add(
-                f"{path}: column {name!r} is numeric by #q2:types, but sample {ids[cells.index(text)]!r} has "
-                f"{text!r}, expected a finite number; correct it or state categorical"
+                f"{source}: column {name!r} is declared numeric, but sample {ids[cells.index(text)]!r} has "
+                f"{text!r}, expected a finite number; correct it, or declare the column categorical"
             )
         if scheme == "no-missing" and "" in cells:
             sample = ids[cells.index("")]
-            problems.add(f"{path}: column {name!r} is no-missing, but sample {sample!r} is empty")
+            problems.add(f"{source}: column {name!r} is no-missing, but sample {sample!r} is empty")
     problems.raise_if_any()
-    insdc = frozenset(name for name, scheme in zip(header[1:], schemes, strict=True) if scheme == "INSDC:missing")
-    return Metadata(ids, table, kinds, frozenset(declared), frozenset(only_empty), str(path), insdc)
+    insdc = frozenset(name for name, scheme in zip(columns, schemes, strict=True) if scheme == "INSDC:missing")
+    return Metadata(tuple(ids), dict(columns), kinds, frozenset(declared), frozenset(only_empty), source, insdc)
 
 
 def align(

@@ -19,6 +19,8 @@ from aam.io.qza import read_artifact
 
 # An opening parenthesis, or the end of a node: its label, its length, and the mark that ends it.
 # Blanks stand in one place only of each way through, so that no text makes it slow.
+NO_LENGTH = "branch lengths are no finite numbers of 0 or more"
+
 NODE = re.compile(
     r"""\s*(?:(?P<open>\()
     |(?:(?P<label>[^\s()\[\],:;']+|'(?:[^']|'')*')\s*)?(?P<colon>:\s*(?:(?P<length>[^\s()\[\],:;']+)\s*)?)?(?P<end>[,);]))""",
@@ -80,7 +82,7 @@ class _Nodes:
         self.parent.append(-1)
         self.length.append(math.nan if match["colon"] is None else _length(match["length"] or ""))
         if self.length[-1] < 0:
-            wrong = self.wrong.setdefault("branch lengths are no finite numbers of 0 or more", [])
+            wrong = self.wrong.setdefault(NO_LENGTH, [])
             wrong.append(f"{match['length'] or ''!r} {place}")
         if self._has_children:
             for child in self._waiting[self._first_child :]:
@@ -104,6 +106,8 @@ class _Nodes:
     def problems(self) -> list[str]:
         """Return what is wrong with names and lengths."""
         problems = [f"{len(places)} {what}, the first {places[0]}" for what, places in self.wrong.items()]
+        if any(place.startswith("'-") for place in self.wrong.get(NO_LENGTH, ())):
+            problems.append("set lengths below 0, as neighbour joining gives them, to 0")
         if len(set(self.tips)) < len(self.tips):
             repeated = [name for name, times in Counter(self.tips).items() if times > 1 and name]
             problems += [f"{len(repeated)} tips are repeated ({shown(repeated)})"] if repeated else []
@@ -124,6 +128,10 @@ def parse_newick(text: str, source: str = "tree") -> Phylogeny:
         character 1).
     """
     text = text.removeprefix("\ufeff")
+    if text.lstrip()[:6].upper() == "#NEXUS":
+        raise InputError(
+            f"{source}: the format is NEXUS, expected Newick; write it with write.tree of ape, or the like"
+        )
     text = _without_comments(text, source) if "[" in text else text
     nodes, place, broken, end = _Nodes(), 0, "", ""
     while end != ";" and not broken and (match := NODE.match(text, place)):
@@ -171,51 +179,52 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
         else:
             blob = path.read_bytes()
         text = blob.decode("utf-8-sig")
-        del blob
-        tree = parse_newick(text, str(path))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start} is no UTF-8 text; expected a Newick tree") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); expected a Newick tree") from error
+    del blob
+    return rooted_tree(text, str(path), midpoint)
+
+
+def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
+    """Return the rooted tree with branch lengths that Newick `text` holds; `source` is its name in messages.
+
+    Raises `InputError`: as `read_tree`.
+    """
+    tree = parse_newick(text, source)
     missing = int(np.isnan(tree.length).sum())
     if missing:
         raise InputError(
-            f"{path}: {missing} of {len(tree.length) - 1} branches have no length, expected one for each; "
+            f"{source}: {missing} of {len(tree.length) - 1} branches have no length, expected one for each; "
             "write the tree with its branch lengths (--midpoint-root places a root by them, it invents none)"
+        )
+    if tree.length.max(initial=0.0) < np.finfo(np.float32).tiny:
+        raise InputError(
+            f"{source}: all branches have length 0, which tell no samples apart; give the tree its lengths"
         )
     if tree.length.sum() > np.finfo(np.float32).max:
         raise InputError(
-            f"{path}: branch lengths add up to {tree.length.sum():g}, too much for distances; correct them"
+            f"{source}: branch lengths add up to {tree.length.sum():g}, too much for distances; correct them"
         )
     if midpoint:
         return midpoint_root(tree)
     children = int((tree.parent == len(tree.parent) - 1).sum())
     if children > 2:
         raise InputError(
-            f"{path}: the root has {children} children, expected at most 2: the tree is not rooted. Give a "
+            f"{source}: the root has {children} children, expected at most 2: the tree is not rooted. Give a "
             "rooted tree or pass --midpoint-root"
         )
     return tree
 
 
-def pruned_tree(
-    path: Path,
-    feature_ids: Sequence[str],
-    missing_tips: Literal["error", "drop"],
-    midpoint: bool,
-    sequences: Sequence[str] = (),
-) -> tuple[Phylogeny, Ints]:
-    """Read a tree and return it above some features, up to its root, and the tip of each feature (-1 without).
-
-    Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
-    """
-    return matched_tree(read_tree(path, midpoint), feature_ids, missing_tips, sequences)
-
-
 def matched_tree(
     tree: Phylogeny, feature_ids: Sequence[str], missing_tips: Literal["error", "drop"], sequences: Sequence[str] = ()
 ) -> tuple[Phylogeny, Ints]:
-    """Return a tree above some features, up to its root, and the tip of each feature (-1 without), as `pruned_tree`."""
+    """Return a tree above some features, up to its root, and the tip of each feature (-1 without).
+
+    Features are matched to tips by `feature_ids` or else by `sequences`, as `match_tips` does.
+    """
     tips = match_tips(tree, feature_ids, missing_tips, sequences)
     present = np.unique(tips[tips >= 0])
     if missing := int((tips < 0).sum()):

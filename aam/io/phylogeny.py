@@ -13,6 +13,9 @@ import numpy.typing as npt
 from aam.config import Missing
 from aam.errors import InputError, shown
 
+# What another program may have put around the name of a tip.
+AROUND = "'\" "
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -106,10 +109,13 @@ def match_tips(
     if len(missing) and (missing_tips == "error" or len(missing) == len(tips)):
         none = len(missing) == len(tips)
         names = "id or sequence" if sequences else "id"
+        plain = {name.strip(AROUND).lower() for name in phylogeny.tips}
+        alike = sum(feature_ids[index].strip(AROUND).lower() in plain for index in missing.tolist())
+        close = f" ({alike} differ in case, quotes or blanks only)" if alike else ""
         raise InputError(
             f"{len(missing)} of {len(tips)} features of the table have no tip in the tree by {names}, e.g. "
             f"{shown(feature_ids[index] for index in missing[:3])}; the tree has {len(index_of_tip)} tips like "
-            f"{shown(phylogeny.tips[:1])}. Give the tree that was built for this table"
+            f"{shown(phylogeny.tips[:1])}{close}. Give the tree that was built for this table"
             + ("" if none else " or pass --missing-tips drop to leave these features out of UniFrac")
         )
     return tips

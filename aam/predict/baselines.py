@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +25,7 @@ from aam.io.metadata import Metadata
 from aam.predict.features import FEATURES, Inputs, Samples, fit_features
 from aam.predict.forest import Forest
 from aam.predict.learner import Learner
-from aam.predict.linear import Linear
+from aam.predict.linear import LEAST_TO_CENTRE, Linear
 from aam.predict.neighbours import Neighbours
 
 log = logging.getLogger("aam")
@@ -61,7 +60,7 @@ class Columns:
     """Metadata columns of a report: they group samples, or are read beside the ASVs by model and baselines.
 
     `categories` are reported by category. `categorical` and `numeric` are the covariates, also the column of
-    ``--normalize-by``.
+    ``--normalize-by``; learners are to hold in a `study` that is none of training.
     """
 
     group: str | None = None
@@ -69,6 +68,7 @@ class Columns:
     categories: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
+    study: str | None = None
 
     @property
     def covariates(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class Task:
     `truth` is as in `TargetPredictions`; test samples of `folds` do not overlap; `depth` int [N] are reads before
     rarefaction, `richness` int [N] ASVs after; `levels` str [N] are group and batch columns whose own median
     or classes are a baseline; samples of one of `groups` [N] are never parted when a baseline is tuned;
-    `covariates` float [N, C] are what the model reads too.
+    `covariates` float [N, C] are what the model reads too; what is learned is to hold in others than its `studies` [N].
     """
 
     truth: Array
@@ -137,6 +137,7 @@ class Task:
     levels: Mapping[str, Array] = field(default_factory=dict)
     groups: Array | None = None
     covariates: Array | None = None
+    studies: Array | None = None
 
     @property
     def has_truth(self) -> Mask:
@@ -257,6 +258,13 @@ def _learners(task: Task, forest: ForestConfig, seed: int) -> dict[str, Learner]
     }
 
 
+def _by_study(task: Task, test: Array) -> list[Array]:
+    """Return the rows of test samples, by study where there are studies."""
+    if task.studies is None:
+        return [test]
+    return [test[task.studies[test] == study] for study in np.unique(task.studies[test])]
+
+
 def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfig) -> tuple[Baseline, ...]:
     """Return the held-out predictions of learners that are run alone on the samples at `rows` ``[N]``.
 
@@ -284,13 +292,14 @@ def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfi
     for train, test in task.train_and_test():
         names = {feature for learner in learners.values() for feature in learner.features} - distances.keys()
         X = replace(Inputs.of(fit_features(sorted(names), samples.at(train)), samples), computed=dict(distances))
-        groups = None if task.groups is None else [str(group) for group in task.groups[train]]
+        groups, studies = (None if one is None else [*map(str, one[train])] for one in (task.groups, task.studies))
         for name, learner in learners.items():
             begun = time.monotonic()
-            # Threads of scikit-learn 1.9 empty each other's filters of warnings.
-            with warnings.catch_warnings(record=True):
-                outputs = learner.fit(X[train], task.truth[train].astype(np.float64), groups=groups).outputs(X[test])
-            predicted[name][test] = outputs if task.labels else outputs[:, 0]
+            fitted = learner.fit(X[train], task.truth[train].astype(np.float64), groups=groups, studies=studies)
+            for part in _by_study(task, test):
+                centred = fitted.centred_on(X[part]) if len(part) >= LEAST_TO_CENTRE and studies else fitted
+                outputs = centred.outputs(X[part])
+                predicted[name][part] = outputs if task.labels else outputs[:, 0]
             seconds[name] += time.monotonic() - begun
     for name, spent in seconds.items():
         log.info("baseline %s fitted in %.0f s", name, spent)
@@ -321,6 +330,7 @@ def baselines_of(
         levels={name: values for name, values in sorted(levels.items()) if values is not None},
         groups=column_values(metadata, columns.group, ids),
         covariates=covariate_matrix(metadata, columns, ids),
+        studies=column_values(metadata, columns.study, ids),
     )
     learned = () if forest is None else learned_baselines(task, study, rows, forest)
     return ids, (*trivial_baselines(task, study.seed), *learned)

@@ -43,6 +43,9 @@ MOST_SAMPLES = 20_000
 # In units of the loss of the equal blend, per learner. Unshrunk weights lost to equal ones on every study tried.
 SHRINKAGE = 0.1
 
+# What weights are shrunk toward where whole studies are held out, other learners 1: linear models hold better there.
+STUDY_WEIGHTS = {"presence": 2.0}
+
 # So many samples double the shrinkage, fewer raise it further: of a handful, one would decide.
 FEW_SAMPLES = 50
 
@@ -192,6 +195,11 @@ class Blend:
         return list(dict.fromkeys(name for one in self.fitted for name in one.learners))
 
     @property
+    def is_relative(self) -> bool:
+        """Whether any learner reads samples relative to the mean of their study."""
+        return any(hasattr(learner, "centre_") for one in self.fitted for learner in one.learners.values())
+
+    @property
     def network_weight(self) -> float:
         """The largest weight of the network for a target; where it is 0, it need not be run."""
         return max((one.weights.get(NETWORK, 0.0) for one in self.fitted), default=0.0)
@@ -217,6 +225,15 @@ class Blend:
     def inputs(self, samples: Samples) -> Inputs:
         """Return what the learners read of samples, `X`."""
         return Inputs.of(self.features, samples)
+
+    def centred_on(self, samples: Samples) -> Blend:
+        """Return the blend for a study of which these are samples, whose labels nobody needs."""
+        X = self.inputs(samples)
+        fitted = [
+            replace(one, learners={name: learner.centred_on(X) for name, learner in one.learners.items()})
+            for one in self.fitted
+        ]
+        return replace(self, fitted=tuple(fitted))
 
     def scores(self, X: Inputs | None) -> list[dict[str, Floats]]:
         """Return for each target what each learner but the network says, from all rarefactions of the samples.
@@ -252,11 +269,12 @@ def target_values(study: Study, targets: Targets, rows: Rows) -> Iterator[tuple[
 
 
 def fit_blend(
-    study: Study, targets: Targets, rows: Rows, groups: Sequence[str] | None, seed: int, names: Sequence[str]
-) -> Blend:
+    study: Study, targets: Targets, rows: Rows, groups: Sequence[str] | None, seed: int, names: Sequence[str],
+    studies: Sequence[str] | None = None,
+) -> Blend:  # fmt: skip
     """Fit learners of every target on the samples at `rows`, and the weights of their blend.
 
-    Inner folds of whole groups choose penalties and weights; then every learner learns from all of the samples.
+    Inner folds of whole groups, or of whole studies, choose penalties and weights; then every learner learns from all.
 
     Parameters
     ----------
@@ -271,6 +289,8 @@ def fit_blend(
         Of inner folds and of the forest; rarefactions follow the study's.
     names : sequence of str
         Of `LEARNERS`.
+    studies : sequence of str, optional
+        The study of each, where what is learned is to hold in others.
     """
     kept = subsample(len(rows), RAREFACTIONS, MOST_SAMPLES)
     samples = Samples.rarefied(study, rows[kept], range(RAREFACTIONS))
@@ -281,27 +301,30 @@ def fit_blend(
     for spec, values in target_values(study, targets, samples.rows):
         # An inner fold of samples without weight would have nothing to learn from.
         with_truth = np.flatnonzero(np.isfinite(values) & (weights > 0))
-        of_target = None if groups is None else [groups[place] for place in kept[with_truth].tolist()]
-        fitted.append(_fit_target(spec, X[with_truth], values[with_truth], weights[with_truth], of_target, seed, names))
+        learners = {name: LEARNERS[name](len(spec.labels), seed) for name in names}
+        by_sample = [
+            None if one is None else [one[place] for place in kept[with_truth].tolist()] for one in (groups, studies)
+        ]
+        fitted.append(_fit_target(spec, learners, X[with_truth], values[with_truth], weights[with_truth], *by_sample))
     return Blend(tuple(fitted), features)
 
 
 def _fit_target(
-    spec: TargetSpec, X: Inputs, y: Floats, sample_weight: Floats, groups: Sequence[str] | None, seed: int,
-    names: Sequence[str],
+    spec: TargetSpec, learners: dict[str, Learner], X: Inputs, y: Floats, sample_weight: Floats,
+    groups: Sequence[str] | None, studies: Sequence[str] | None,
 ) -> TargetBlend:  # fmt: skip
     """Return the learners of one target, fitted, and their weights."""
-    learners = {name: LEARNERS[name](len(spec.labels), seed) for name in names}
     for name, learner in learners.items():
         begun = time.monotonic()
-        learner.fit(X, y, sample_weight, groups)
+        learner.fit(X, y, sample_weight, groups, studies)
         log.info("%s: learner %s fitted in %.1f s", spec.name, name, time.monotonic() - begun)
-    truth = make_truth(y, len(spec.labels), sample_weight)
+    truth = make_truth(y, len(spec.labels), sample_weight, studies)
     predictions = np.stack([learner.out_of_fold_ for learner in learners.values()])
-    shares = blend_weights(predictions, truth)
+    toward = np.array([1.0 if studies is None else STUDY_WEIGHTS.get(name, 1.0) for name in learners])
+    shares = blend_weights(predictions, truth, prior=toward / toward.sum())
     power = blend_power(np.tensordot(shares, predictions, axes=1), truth)
     out_of_fold = OutOfFold(X.samples.rows[X.places], truth, predictions)
-    return TargetBlend(learners, dict(zip(names, shares.tolist(), strict=True)), power, out_of_fold)
+    return TargetBlend(learners, dict(zip(learners, shares.tolist(), strict=True)), power, out_of_fold)
 
 
 def _saved(place: str, learner: Any, arrays: Arrays) -> Any:

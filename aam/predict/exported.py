@@ -1,4 +1,4 @@
-"""A trained network as one function of tensors: written by torch.export or as ONNX, compared with it on odd batches."""
+"""A trained model as one function of tensors: written by torch.export or as ONNX, compared with it on odd batches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.errors import InputError, RunError, import_extra
 from aam.model.aam import Aam
+from aam.predict.exported_learners import ExportedLearners, known_asvs, learner_outputs
+from aam.predict.features import as_sequences
 from aam.predict.saved_model import SavedModel
 
 FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
+
+# The ASVs that learners know by name, one in a line.
+ASVS = "asvs.txt"
 
 # The operator set of ONNX 1.15, of November 2023: what current run times read.
 OPSET = 20
@@ -33,7 +38,10 @@ TOLERANCE = 1e-5
 Run = Callable[[dict[str, Tensor]], list[Tensor]]
 
 # U distinct ASVs, B samples and S ASVs of a sample are free; L may be shorter than the longest ASV of the model.
-AXES = {"tokens": ("U", "L"), "asv": ("B", "S"), "counts": ("B", "S"), "category": ("B",), "covariate": ("B",)}
+AXES = {
+    "tokens": ("U", "L"), "asv": ("B", "S"), "counts": ("B", "S"), "place": ("U",), "category": ("B",),
+    "covariate": ("B",),
+}  # fmt: skip
 
 # Samples, ASVs of a sample, distinct ASVs, and how many bases shorter than the longest: one of each, odd, larger.
 ODD_BATCHES = ((2, 3, 5, 0), (1, 1, 1, 0), (3, 7, 11, 3), (17, 33, 41, 1))
@@ -97,9 +105,14 @@ class ExportedModel(ExportedEncoder):
         return torch.expm1(values) if spec.transform.startswith("log-") else values
 
 
+def of_learners(saved: SavedModel, part: str) -> bool:
+    """Return whether what is exported are linear learners and trees, without a network."""
+    return part == "model" and bool(saved.blend.learners) and saved.blend.network_weight == 0
+
+
 def check_exportable(saved: SavedModel, part: str) -> None:
     """Raise `InputError` for what no graph of tensors can hold."""
-    if saved.reference is not None:
+    if not of_learners(saved, part) and saved.required_network.reference is not None:
         raise InputError("--model: it places ASVs on a reference tree, which no graph of tensors can hold")
     if part == "encoder":
         return
@@ -111,11 +124,11 @@ def check_exportable(saved: SavedModel, part: str) -> None:
         for spec in saved.targets.numeric
         if spec.normalize_by is not None
     ]
-    if saved.blend.learners:
+    if saved.blend.learners and not of_learners(saved, part):
         others = sorted(saved.blend.learners)
         problems.append(
-            f"--part model: this model blends its network with {', '.join(others)}, which look up ASVs by name and are "
-            "no graph of tensors; train with --members deep, or pass --part encoder"
+            f"--part model: this model blends its network with {', '.join(others)}, and one file holds the one or the "
+            f"others; train with --members deep or --members {' '.join(others)}, or pass --part encoder"
         )
     if problems:
         raise InputError(*problems)
@@ -158,14 +171,19 @@ def example_inputs(saved: SavedModel, part: str, shape: Sequence[int], seed: int
     """
     samples, slots, asvs, shorter = shape
     random = torch.Generator().manual_seed(seed)
+    learners = of_learners(saved, part)
     length = max(1, saved.model.positions - shorter)
     tokens = torch.randint(A, T + 1, (asvs, length), generator=random, dtype=torch.uint8)
     tokens[(asvs + 1) // 2 :, max(1, length // 2) :] = PAD
     counts = torch.randint(1, saved.depth + 1, (samples, slots), generator=random).float()
     for row in range(1, samples):
         counts[row, max(1, slots - row) :] = 0
-    asv = torch.randint(0, asvs, (samples, slots), generator=random)
+    asv = torch.rand(samples, asvs, generator=random).argsort(dim=1)[:, :slots]
     inputs = {"tokens": tokens, "asv": asv.masked_fill(counts == 0, 0), "counts": counts}
+    if learners:
+        known = known_asvs(saved)
+        place = torch.randperm(max(known, asvs), generator=random)[:asvs]
+        inputs["place"] = place.masked_fill((place >= known) | (torch.arange(asvs) % 3 == 2), -1)
     if part == "model" and saved.covariates.columns:
         levels = [1 + len(names) for names in saved.covariates.categorical.values()]
         drawn = [torch.randint(0, size, (samples,), generator=random) for size in levels]
@@ -176,23 +194,28 @@ def example_inputs(saved: SavedModel, part: str, shape: Sequence[int], seed: int
 
 
 def write_exported(saved: SavedModel, part: str, form: str, folder: Path) -> float:
-    """Write an exported model and its description to `folder`; return its largest difference from the network.
+    """Write an exported model and its description to `folder`; return its largest difference from the model itself.
 
     Raises
     ------
     InputError
         A library is not installed.
     RunError
-        What was written differs from the network on an odd batch by more than `TOLERANCE` of its values.
+        What was written differs from the model on an odd batch by more than `TOLERANCE` of its values.
     """
     # torch chooses the attention: the back ends of this machine are no part of a model.
     use_backends({})
-    module = (ExportedModel(saved) if part == "model" else ExportedEncoder(saved.required_network)).eval()
+    if of_learners(saved, part):
+        module: nn.Module = ExportedLearners(saved).eval()
+        names = as_sequences(saved.blend.features["presence"].sequences_)  # type: ignore[attr-defined]
+        (folder / ASVS).write_text("".join(f"{name}\n" for name in names), encoding="ascii")
+    else:
+        module = (ExportedModel(saved) if part == "model" else ExportedEncoder(saved.required_network)).eval()
     with torch.no_grad(), _without_remarks():
         run = (_write_onnx if form == "onnx" else _write_torch)(module, saved, part, folder)
         difference = max(_difference(run, saved, part, seed) for seed in range(len(ODD_BATCHES)))
     if not difference <= TOLERANCE:
-        raise RunError(f"what was exported differs from the network by {difference:.2g} of its values; it is not kept")
+        raise RunError(f"what was exported differs from the model by {difference:.2g} of its values; it is not kept")
     text = json.dumps(_description(saved, part, form, difference), indent=1)
     (folder / "description.json").write_text(text + "\n", encoding="utf-8")
     return difference
@@ -245,10 +268,12 @@ def _write_torch(module: torch.nn.Module, saved: SavedModel, part: str, folder: 
 
 
 def _difference(run: Run, saved: SavedModel, part: str, seed: int) -> float:
-    """Return the largest difference between the network and what was written on one of the odd batches."""
+    """Return the largest difference between the model and what was written on one of the odd batches."""
     inputs = example_inputs(saved, part, ODD_BATCHES[seed], seed)
+    learners = of_learners(saved, part)
     differences = []
-    for expected, value in zip(network_outputs(saved, part, inputs), run(inputs), strict=True):
+    outputs = learner_outputs(saved, inputs) if learners else network_outputs(saved, part, inputs)
+    for expected, value in zip(outputs, run(inputs), strict=True):
         if expected.shape != value.shape:
             raise RunError(f"an output has shape {tuple(value.shape)}, expected {tuple(expected.shape)}")
         scale = max(1.0, float(expected.abs().max()))
@@ -277,6 +302,8 @@ def _description(saved: SavedModel, part: str, form: str, difference: float) -> 
         "difference": difference,
         "versions": {"aam": aam.__version__, "torch": torch.__version__},
     }
+    if of_learners(saved, part):
+        inputs["place"] = f"int64 [U]: line of each ASV in {ASVS}, the first is 0; -1 where it is in none"
     if form == "onnx":
         about["opset"] = OPSET
     if part == "model":

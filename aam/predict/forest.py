@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy import sparse
 
 from aam.predict.features import Inputs, Matrix
@@ -130,6 +132,7 @@ class Forest(Learner):
     out_of_fold : bool
         Learn `out_of_fold_` too.
     n_jobs : int
+        Threads that grow trees, which change no bit of them; 0: those of torch (``--threads``).
     """
 
     reads: tuple[str, ...] = ("presence", "covariates")
@@ -140,7 +143,7 @@ class Forest(Learner):
     median: bool = True
     balanced: bool = True
     out_of_fold: bool = True
-    n_jobs: int = 1
+    n_jobs: int = 0
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -155,12 +158,14 @@ class Forest(Learner):
         name = "ExtraTrees" if self.kind == "extra" else "RandomForest"
         forest = getattr(ensemble, name + ("Classifier" if self.n_classes else "Regressor"))(
             trees, max_features=max_features, min_samples_leaf=self.min_samples_leaf, random_state=seed,
-            n_jobs=self.n_jobs,
+            n_jobs=self.n_jobs or torch.get_num_threads(),
         )  # fmt: skip
         target = truth.values.astype(np.int64) if self.n_classes else truth.values
         weights = truth.weights if self.balanced else truth.sample_weights
         # With weights, even equal ones, scikit-learn draws bootstrap samples in another way.
-        return forest.fit(values, target, weights if np.ptp(weights) else None)
+        # Threads of scikit-learn 1.9 empty each other's filters of warnings.
+        with warnings.catch_warnings(record=True):
+            return forest.fit(values, target, weights if np.ptp(weights) else None)
 
     def _grow_all(self, X: Inputs, truth: Truth, max_features: float | str, trees: int) -> Trees:
         """Return the trees of all rarefactions."""

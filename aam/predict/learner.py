@@ -52,9 +52,10 @@ class Learner:
         return self
 
     def fit(
-        self, X: Inputs, y: Floats, sample_weight: Floats | None = None, groups: Sequence[str] | None = None
-    ) -> Learner:
-        """Learn from n samples; inner folds of whole groups choose parameters.
+        self, X: Inputs, y: Floats, sample_weight: Floats | None = None, groups: Sequence[str] | None = None,
+        studies: Sequence[str] | None = None,
+    ) -> Learner:  # fmt: skip
+        """Learn from n samples; inner folds of whole groups, or of whole studies where there are several, choose.
 
         Parameters
         ----------
@@ -64,10 +65,16 @@ class Learner:
         sample_weight : float64 [n], optional
         groups : sequence of str, optional
             Samples of a group stay together in inner folds; without them each sample is its own group.
+        studies : sequence of str, optional
+            What is learned is to hold in a study that is none of them; they weigh by the root of their samples.
         """
-        truth = make_truth(y, self.n_classes, sample_weight)
+        truth = make_truth(y, self.n_classes, sample_weight, studies)
         self.out_of_fold_ = np.full((len(y), self.n_classes or 1), np.nan)
         self._fit(X, truth, inner_folds(truth, X.ids, groups, self.random_state))
+        return self
+
+    def centred_on(self, X: Inputs) -> Learner:
+        """Return the learner for a study of which `X` are unlabelled samples: itself, unless it learned of studies."""
         return self
 
     def _fit(self, X: Inputs, truth: Truth, folds: Folds) -> None:

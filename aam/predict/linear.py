@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,12 +14,19 @@ from scipy import sparse
 from aam.errors import shown
 from aam.predict.features import Inputs, Matrix, Product
 from aam.predict.learner import Learner, check_shape
-from aam.predict.truth import Floats, Folds, Thresholds, Truth, error_of, make_thresholds, subsample
+from aam.predict.truth import Floats, Folds, Names, Thresholds, Truth, error_of, make_thresholds, subsample
 
 PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
 
 # Without groups to choose on.
-UNTRIED_PENALTY = 10.0
+UNTRIED_PENALTY = np.array([10.0])
+
+# Of classes in several studies: a share of the variance of the features within studies. Two or three studies held out
+# choose a penalty worse than this (docs/decisions.md).
+STUDY_PENALTY = 0.02
+
+# The mean of fewer unlabelled samples is no better a centre of their study than the mean of training.
+LEAST_TO_CENTRE = 20
 
 # Ridge regression of indicators may give less than 0.
 SMALLEST = 1e-3
@@ -43,47 +51,63 @@ def scale_of(gram: Floats, weight: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Dual:
-    """Ridge regression in the dual, at every penalty: from one eigendecomposition of the centred, weighted kernel.
+    """Ridge regression in the dual.
 
     Attributes
     ----------
     share : float64 [n]
-        Weights of the samples, of sum 1, by which kernel and targets are centred.
+        Weights of the training samples, of sum 1.
     mean : float64 [C]
         Weighted mean of the targets.
-    values, vectors : float64 [n] and [n, n]
-        Of the eigendecomposition.
-    turned : float64 [n, C]
-        The centred targets in its directions.
+    penalties : float64 [L]
+    coefficients : float64 [L, n, C]
+        Of the kernel to the training samples, at each penalty.
     """
 
     share: Floats
     mean: Floats
-    values: Floats
-    vectors: Floats
-    turned: Floats
+    penalties: Floats
+    coefficients: Floats
 
-    def coefficients(self, penalty: float) -> Floats:
-        """Return the dual coefficients ``[n, C]`` of the centred features of the training samples."""
-        solved = self.vectors @ (self.turned / (self.values + penalty)[:, None])
-        return np.asarray(np.sqrt(self.share * len(self.share))[:, None] * solved)
+    def predict(self, gram: Floats, cross: Floats, studies: Names | None = None) -> Floats:
+        """Return predictions ``[L, m, C]`` of samples with the kernel `cross` ``[m, n]`` to those of `gram`.
 
-    def predict(self, gram: Floats, cross: Floats, penalties: Sequence[float]) -> Floats:
-        """Return predictions ``[L, m, C]`` of samples with the kernel `cross` ``[m, n]`` to those of `gram`."""
-        row = gram @ self.share
-        centred = cross - (cross @ self.share)[:, None] - row + self.share @ row
-        reach = (centred * np.sqrt(self.share * len(self.share))) @ self.vectors
-        return np.stack([reach @ (self.turned / (self.values + p)[:, None]) + self.mean for p in penalties])
+        Samples of `studies` [m] with at least `LEAST_TO_CENTRE` of them are read relative to the mean of their study,
+        others relative to that of training.
+        """
+        centre = np.broadcast_to(self.share @ gram, cross.shape).copy()
+        for study in () if studies is None else np.unique(studies):
+            if (rows := studies == study).sum() >= LEAST_TO_CENTRE:
+                centre[rows] = cross[rows].mean(axis=0)
+        return np.asarray((cross - centre) @ self.coefficients + self.mean)
 
 
-def fit_dual(gram: Floats, indicators: Floats, weights: Floats) -> Dual:
-    """Fit ridge regression of `indicators` ``[n, C]`` on a kernel ``[n, n]``, samples weighted by `weights`."""
+def fit_dual(
+    gram: Floats, indicators: Floats, weights: Floats, penalties: Floats | None = None, studies: Names | None = None
+) -> Dual:
+    """Fit ridge regression of `indicators` ``[n, C]`` on a kernel ``[n, n]``, samples weighted by `weights`.
+
+    Both are taken relative to their weighted mean or, with `studies` [n], to that of the sample's study. Several
+    penalties cost one eigendecomposition, one a tenth of it; without any it is `STUDY_PENALTY` of the variance.
+    """
     share = weights / weights.sum()
-    root, row, mean = np.sqrt(share * len(share)), gram @ share, share @ indicators
-    centred = gram - row[:, None] - row + share @ row
-    values, vectors = scipy.linalg.eigh(centred * root[:, None] * root, driver="evr", check_finite=False)
-    turned = vectors.T @ (root[:, None] * (indicators - mean))
-    return Dual(share, mean, np.maximum(values, 0), vectors, turned)
+    study = np.zeros(len(share), np.int64) if studies is None else np.unique(studies, return_inverse=True)[1]
+    of_study = (np.arange(study.max() + 1)[:, None] == study).astype(np.float64)
+    within = of_study * share / (of_study @ share)[:, None]
+    root, row = np.sqrt(share * len(share))[:, None], (within @ gram)[study]
+    kernel = (gram - row - row.T + (row @ within.T)[:, study]) * root * root.T
+    target = root * (indicators - (within @ indicators)[study])
+    if penalties is None:
+        penalties = np.array([max(STUDY_PENALTY * float(np.trace(kernel)), SMALLEST)])
+    if len(penalties) == 1:
+        kernel[np.diag_indices_from(kernel)] += penalties[0]
+        solved = scipy.linalg.solve(kernel, target, assume_a="pos", check_finite=False)[None]
+    else:
+        values, vectors = scipy.linalg.eigh(kernel, driver="evr", check_finite=False)
+        turned = (vectors.T @ target) / (np.maximum(values, 0) + penalties[:, None])[:, :, None]
+        solved = vectors @ turned
+    coefficients = root * solved
+    return Dual(share, share @ indicators, penalties, coefficients - within.T @ (of_study @ coefficients))
 
 
 def _published(indicators: Floats, thresholds: Thresholds | None, base_rates: Floats | None = None) -> Floats:
@@ -98,17 +122,17 @@ def _published(indicators: Floats, thresholds: Thresholds | None, base_rates: Fl
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _fit_indicators(gram: Floats, indicators: Floats, truth: Truth) -> Dual:
+def _fit_indicators(gram: Floats, indicators: Floats, truth: Truth, penalties: Floats | None, centred: bool) -> Dual:
     """Fit the dual; that of two classes has no base rate, which differs between folds and would move all scores."""
-    dual = fit_dual(gram, indicators, truth.sample_weights)
+    weights = truth.sample_weights if truth.studies is None else truth.weights
+    dual = fit_dual(gram, indicators, weights, penalties, truth.studies if centred else None)
     return replace(dual, mean=np.full(2, 0.5)) if truth.classes == 2 else dual
 
 
-def _primal(values: Matrix, scale: float, dual: Dual, coefficients: Floats) -> tuple[Floats, Floats]:
+def _primal(values: Matrix, scale: float, dual: Dual) -> tuple[Floats, Floats]:
     """Return the weights ``[P, C]`` of a feature that predict as the dual does, and what they add to the mean."""
-    mean = np.asarray(values.T @ dual.share[:, None])
-    weights = scale * (np.asarray(values.T @ coefficients) - mean * coefficients.sum(axis=0))
-    return weights, mean[:, 0] @ weights
+    weights = scale * np.asarray(values.T @ dual.coefficients[0])
+    return weights, np.asarray(values.T @ dual.share[:, None])[:, 0] @ weights
 
 
 @dataclass(eq=False)
@@ -118,6 +142,9 @@ class Linear(Learner):
     A number is the median of the distribution that is predicted so. It is learned in each rarefaction, with one
     penalty, and the weights are averaged. An ASV that no training sample had, or too few, is read by the feature
     "kmers" alone, where that is one of the terms.
+
+    Of several studies, features and targets may be taken relative to the mean of their study: of classes always, of
+    numbers where inner folds of whole studies say that it helps.
 
     Attributes
     ----------
@@ -131,7 +158,9 @@ class Linear(Learner):
     thresholds_ : float64 [C]
         Of a number; `range_` is that of the training values.
     base_rates_ : float64 [C]
-        Of classes; where there are two, their scores are learned without.
+        Of classes; where there are two, their scores are learned without. Alike where there are studies.
+    centre_ : float64 [C]
+        What is predicted of the mean of a study, where features are relative to it.
     """
 
     terms: Mapping[str, float] = field(default_factory=lambda: {"presence": 1.0, "covariates": 0.5})
@@ -153,7 +182,8 @@ class Linear(Learner):
     def _fit(self, X: Inputs, truth: Truth, folds: Folds) -> None:
         if self.n_classes:
             indicators = truth.indicators
-            self.base_rates_ = np.clip(indicators.mean(axis=0), SMALLEST, 1)
+            rates = indicators.mean(axis=0) if truth.studies is None else np.full(self.n_classes, 1 / self.n_classes)
+            self.base_rates_ = np.clip(rates, SMALLEST, 1)
         else:
             thresholds = make_thresholds(truth.values)
             self.thresholds_, self.range_ = thresholds.at, [thresholds.low, thresholds.high]
@@ -161,43 +191,61 @@ class Linear(Learner):
         learned = [subsample(len(indicators), number, MAX_SAMPLES) for number in range(X.rarefactions)]
         # The terms of one rarefaction at a time: with thousands of samples each takes a hundred megabytes.
         kernels = [self._kernel(X[places], number) for number, places in enumerate(learned)]
-        self.alpha_ = UNTRIED_PENALTY
+        by_study = truth.studies is not None
+        # None: what is right for classes in several studies.
+        tried = None if by_study and self.n_classes else PENALTIES
+        penalties = None if tried is None else UNTRIED_PENALTY
         if folds:
-            self._choose_penalty(indicators, truth, folds, learned, [gram for gram, _ in kernels])
-        by_rarefaction = []
+            # Whether numbers are relative to their study is chosen; ages of studies differ as their microbes do.
+            ways = (True, False) if by_study and not self.n_classes else (by_study,)
+            grams = [gram for gram, _ in kernels]
+            results = [self._tried(indicators, truth, folds, learned, grams, tried, way) for way in ways]
+            best = min(range(len(ways)), key=lambda way: results[way][0])
+            by_study, (_, chosen, self.out_of_fold_) = ways[best], results[best]
+            penalties = None if tried is None else tried[[chosen]]
+        by_rarefaction, alphas = [], []
         for number, (places, (gram, scales)) in enumerate(zip(learned, kernels, strict=True)):
-            dual, inputs = _fit_indicators(gram, indicators[places], truth.rows(places)), X[places]
-            coefficients = dual.coefficients(self.alpha_)
+            dual = _fit_indicators(gram, indicators[places], truth.rows(places), penalties, by_study)
+            alphas.append(dual.penalties[0])
+            inputs = X[places]
             pairs = [
-                _primal(inputs.read(name, number), scale, dual, coefficients)
-                for name, scale in zip(self.terms, scales, strict=True)
+                _primal(inputs.read(name, number), scale, dual) for name, scale in zip(self.terms, scales, strict=True)
             ]
             weights = [weight for weight, _ in pairs]
-            by_rarefaction.append((*weights, dual.mean - sum(offset for _, offset in pairs)))
-        *means, self.intercept_ = (np.mean(values, axis=0) for values in zip(*by_rarefaction, strict=True))
-        self.coef_ = dict(zip(self.terms, means, strict=True))
+            by_rarefaction.append((*weights, dual.mean, dual.mean - sum(offset for _, offset in pairs)))
+        *means, centre, self.intercept_ = (np.mean(values, axis=0) for values in zip(*by_rarefaction, strict=True))
+        self.coef_, self.alpha_ = dict(zip(self.terms, means, strict=True)), float(np.median(alphas))
+        if by_study:
+            self.centre_ = centre
 
-    def _choose_penalty(
-        self, indicators: Floats, truth: Truth, folds: Folds, learned: Sequence[Any], kernels: Sequence[Floats]
-    ) -> None:
-        """Choose the penalty by samples out of their folds, each predicted in as many rarefactions as are averaged.
+    def _tried(
+        self, indicators: Floats, truth: Truth, folds: Folds, learned: Sequence[Any], kernels: Sequence[Floats],
+        penalties: Floats | None, by_study: bool,
+    ) -> tuple[float, int, Floats]:  # fmt: skip
+        """Return the error at the best penalty, its number and what is predicted with it out of the folds.
 
-        Fewer rarefactions are noisier and ask for a stronger penalty.
+        Each sample is predicted in as many rarefactions as are averaged: fewer are noisier and ask for a stronger
+        penalty.
         """
-        inside, times = np.zeros((len(PENALTIES), *indicators.shape)), np.zeros(len(indicators))
+        number = 1 if penalties is None else len(penalties)
+        inside, times = np.zeros((number, *indicators.shape)), np.zeros(len(indicators))
         for places, gram in zip(learned, kernels, strict=True):
             for fold in folds:
                 learn, predict = (np.flatnonzero(np.isin(places, side)) for side in fold)
                 inner_gram, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
-                dual = _fit_indicators(inner_gram, indicators[places[learn]], truth.rows(places[learn]))
-                inside[:, places[predict]] += dual.predict(inner_gram, cross, PENALTIES.tolist())
+                rows = truth.rows(places[learn])
+                dual = _fit_indicators(inner_gram, indicators[places[learn]], rows, penalties, by_study)
+                studies = truth.studies[places[predict]] if truth.studies is not None and by_study else None
+                inside[:, places[predict]] += dual.predict(inner_gram, cross, studies)
                 times[places[predict]] += 1
         judged = np.flatnonzero(times)
         scores = inside[:, judged] / times[judged, None]
         # Classes are judged by their scores: base rates change no order.
         candidates = scores if self.n_classes else np.stack([self.published(one) for one in scores])
-        best = int(np.argmin([error_of(truth.rows(judged), one) for one in candidates]))
-        self.alpha_, self.out_of_fold_[judged] = float(PENALTIES[best]), self.published(scores[best])
+        errors = [error_of(truth.rows(judged), one) for one in candidates]
+        best, out_of_fold = int(np.argmin(errors)), np.full_like(self.out_of_fold_, np.nan)
+        out_of_fold[judged] = self.published(scores[best])
+        return errors[best], best, out_of_fold
 
     def check(self, widths: Mapping[str, int]) -> None:
         """Raise `ValueError` where weights do not fit features of these `widths`, or the classes or thresholds."""
@@ -209,6 +257,7 @@ class Linear(Learner):
         check_shape("intercepts", self.intercept_, columns)
         if self.n_classes == 2:
             check_shape("base rates", self.base_rates_, columns)
+        check_shape("centre", getattr(self, "centre_", self.intercept_), columns)
         if not self.n_classes:
             low, high = self.range_
             check_shape("thresholds", self.thresholds_, columns)
@@ -227,6 +276,13 @@ class Linear(Learner):
             total = sum(np.asarray(X.read(name, number) @ weights) for name, weights in self.coef_.items())
             by_rarefaction.append(total + self.intercept_)
         return np.asarray(np.mean(by_rarefaction, axis=0))
+
+    def centred_on(self, X: Inputs) -> Linear:
+        """Return the learner whose features are relative to the mean of `X`, samples of one study, if they are so."""
+        centred = copy.copy(self)
+        if hasattr(self, "centre_"):
+            centred.intercept_ = self.intercept_ + self.centre_ - self.indicators(X).mean(axis=0)
+        return centred
 
     def outputs(self, X: Inputs) -> Floats:
         """Return medians ``[n, 1]`` or probabilities ``[n, n_classes]``."""

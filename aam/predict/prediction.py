@@ -14,6 +14,7 @@ from aam.evaluate.intervals import Conformal
 from aam.evaluate.predictions import PredictionTable, joined
 from aam.predict.blend import NETWORK
 from aam.predict.features import Samples
+from aam.predict.linear import LEAST_TO_CENTRE
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, per_target, run_model
 from aam.predict.saved_model import SavedModel
 
@@ -26,6 +27,15 @@ def with_inputs(saved: SavedModel, study: Study) -> Study:
     return study.with_covariates(saved.covariates, study.metadata).placed_on(saved.reference)
 
 
+def centred_on(saved: SavedModel, study: Study, sample_ids: Sequence[str], passes: int) -> SavedModel:
+    """Return the model for a study of which `sample_ids` are unlabelled samples; itself for fewer than enough."""
+    if len(sample_ids) < LEAST_TO_CENTRE or not saved.blend.learners:
+        return saved
+    rows = study.rows(sample_ids)[:SAMPLES_OF_PART]
+    samples = Samples.rarefied(study, rows, [EVALUATION - 1 - number for number in range(passes)])
+    return replace(saved, blend=saved.blend.centred_on(samples))
+
+
 def predict_rows(
     saved: SavedModel,
     study: Study,
@@ -34,21 +44,29 @@ def predict_rows(
     passes: int,
     fold: str = "",
     asvs: AsvVectors | None = None,
+    studies: Sequence[str] | None = None,
 ) -> PredictionTable:
     """Predict samples of `study` from `passes` rarefactions each.
 
-    Numbers are means over the rarefactions with their standard deviation, probabilities their mean; intervals are
-    added where the model holds fitted ones. Each of their ASVs is encoded once, unless `asvs` are known. Of large
-    tables some samples are predicted at a time.
+    Samples of `studies` are read relative to the mean of their study, where the model learned so and there are
+    `LEAST_TO_CENTRE` of them, else relative to the mean of training. Numbers are means over the rarefactions with their
+    standard deviation, probabilities their mean; intervals are added where the model holds fitted ones. Each of their
+    ASVs is encoded once, unless `asvs` are known. Of large tables some samples are predicted at a time.
     """
     study = with_inputs(saved, study)
     if asvs is None and saved.network is not None and saved.blend.network_weight > 0:
         asvs = encode_table(saved.network, study, saved.device, config, study.rows(sample_ids))
+    of_study: dict[str, list[str]] = {}
+    for name, sample_id in zip(studies or [""] * len(sample_ids), sample_ids, strict=True):
+        of_study.setdefault(name, []).append(sample_id)
     parts = []
-    for start in range(0, max(len(sample_ids), 1), SAMPLES_OF_PART):
-        some = sample_ids[start : start + SAMPLES_OF_PART]
-        parts.append(_predict_part(saved, study, some, config, asvs, passes))
-    table = replace(parts[0] if len(parts) == 1 else joined(parts), folds=(fold,) * len(sample_ids))
+    for ids in of_study.values() or ([],):
+        centred = saved if studies is None else centred_on(saved, study, ids, passes)
+        for start in range(0, max(len(ids), 1), SAMPLES_OF_PART):
+            some = ids[start : start + SAMPLES_OF_PART]
+            parts.append(_predict_part(centred, study, some, config, asvs, passes))
+    table = parts[0] if len(parts) == 1 else joined(parts).with_rows(sample_ids, {})
+    table = replace(table, folds=(fold,) * len(sample_ids))
     for name, fitted in saved.notes.get("intervals", {}).items():
         table = table.with_limits(name, Conformal.from_json(fitted).limits(table.values[name]))
     return table

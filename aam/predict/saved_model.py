@@ -56,6 +56,8 @@ RETRAIN = (
 class SavedModel:
     """An ensemble of learners for each target, with what `aam predict` needs: options of its input, and its ASVs.
 
+    ASVs are placed on the tree `reference`, where there is one; a network reads them there too.
+
     The network is one of the learners, and there in a model without targets, an encoder; `model` and `heads` are its
     sizes, and `model` holds the longest sequence for all.
     """
@@ -71,24 +73,34 @@ class SavedModel:
     notes: dict[str, Any]
     covariates: Covariates = field(default_factory=Covariates)
     blend: Blend = field(default_factory=Blend)
+    reference: ReferenceTree | None = None
 
     def __post_init__(self) -> None:
-        """Let the network predict every target alone where no blend is fitted."""
+        """Let the network predict every target alone where no blend is fitted, and place ASVs as it does."""
+        if self.network is not None:
+            object.__setattr__(self, "reference", self.network.reference)
         if not self.blend.fitted:
             object.__setattr__(self, "blend", network_alone(self.targets))
 
     @property
     def required_network(self) -> Aam:
         """The network; `InputError` where the model has none."""
+        if self.only_places:
+            raise InputError(
+                "--model: it places ASVs on a tree and has no network; ask for --distances, or name 16s-v4"
+            )
         if self.network is None:
             names = shown(self.blend.learners)
-            raise InputError(f"--model: it has no network, only {names}; train with deep among --members")
+            raise InputError(
+                f"--model: it has no network, only {names}, and this needs one; name an encoder such as 16s-v4, or "
+                "train with --pretrained-encoder 16s-v4 or deep among --members"
+            )
         return self.network
 
     @property
-    def reference(self) -> ReferenceTree | None:
-        """The tree on which the network places ASVs, if any."""
-        return None if self.network is None else self.network.reference
+    def only_places(self) -> bool:
+        """Whether it is a reference tree and nothing else, which has distances and no vectors."""
+        return self.network is None and not self.targets.specs
 
     @property
     def device(self) -> torch.device:
@@ -122,23 +134,31 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
         elif weights:
             write_tensors(weights, folder / WEIGHTS)
         _write_arrays(saved.profile.to_arrays(), folder / PROFILE)
-        if saved.reference is not None:
+        if saved.reference is not None and card is not None:
+            parts = saved.reference.to_arrays(parts=True)
+            write_shards(_tensors(parts), folder / REFERENCE, SHARD_LIMIT)
+        elif saved.reference is not None:
             _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
         if arrays:
             _write_arrays(arrays, folder / LEARNERS)
         write_manifest(folder)
 
 
+def _tensors(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.asarray(values)) for name, values in arrays.items()}
+
+
 def _write_arrays(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
-    write_tensors({name: torch.from_numpy(np.asarray(values)) for name, values in arrays.items()}, path)
+    write_tensors(_tensors(arrays), path)
 
 
-def _read_network(path: Path, description: Any, model: ModelConfig, heads: HeadConfig) -> Aam:
-    arrays = read_arrays(path / REFERENCE)
+def _read_network(
+    path: Path, depth: int, model: ModelConfig, heads: HeadConfig, reference: ReferenceTree | None
+) -> Aam:
     # Beside its weights, a network holds numbers of the reference.
-    limit = 2 * count_numbers(path / WEIGHTS) + sum(values.size for values in arrays.values()) + SMALL_NETWORK
+    limit = 2 * count_numbers(path / WEIGHTS) + count_numbers(path / REFERENCE) + SMALL_NETWORK
     with stage("model creation"), AllocationLimit(limit):
-        network = Aam(model, description["depth"], heads, ReferenceTree.from_arrays(arrays) if arrays else None)
+        network = Aam(model, depth, heads, reference)
     network.load_state_dict(read_tensors(path / WEIGHTS))
     return network.eval()
 
@@ -181,9 +201,11 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         heads, targets = HeadConfig(), Targets.from_json(description["targets"])
         network = None
+        arrays = read_arrays(path / REFERENCE)
+        reference = ReferenceTree.from_arrays(arrays) if arrays else None
         if description["heads"] is not None:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
-            network = _read_network(path, description, model, heads).to(device)
+            network = _read_network(path, description["depth"], model, heads, reference).to(device)
         profile = read_arrays(path / PROFILE)
         if description["format"] == 1:
             blend = format_1.read_blend(path, targets)
@@ -201,6 +223,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             notes=description["notes"],
             covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
             blend=blend,
+            reference=reference,
         )
         blend = saved.blend
         blend.check(targets, network is not None)

@@ -15,6 +15,7 @@ from aam.evaluate.metrics import auroc
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+Names = npt.NDArray[np.str_]
 Folds = Sequence[tuple[Rows, Rows]]
 
 THRESHOLDS = 40
@@ -36,17 +37,22 @@ class Truth:
         Of the samples, 1 on average.
     weights : float64 [n]
         The same, but two classes weigh as much as each other: otherwise the share of a class among the training
-        samples, which differs between folds, would move all scores of a fold.
+        samples, which differs between folds, would move all scores of a fold. Of several studies each weighs by the
+        root of its samples, and the two classes of a study as much as each other.
+    studies : str [n], optional
+        Of each sample, where there are several.
     """
 
     values: Floats
     classes: int
     sample_weights: Floats
     weights: Floats
+    studies: Names | None = None
 
     def rows(self, places: Rows) -> Truth:
-        """Return the target of some of the samples, whose classes are weighed anew."""
-        return make_truth(self.values[places], self.classes, self.sample_weights[places])
+        """Return the target of some of the samples, whose classes and studies are weighed anew."""
+        studies = None if self.studies is None else self.studies[places]
+        return make_truth(self.values[places], self.classes, self.sample_weights[places], studies)
 
     @property
     def indicators(self) -> Floats:
@@ -54,24 +60,35 @@ class Truth:
         return np.eye(self.classes)[self.values.astype(np.int64)]
 
 
-def make_truth(values: Floats, classes: int, weights: Floats | None = None) -> Truth:
-    """Return a target whose weights are 1 on average and, where there are two classes, as large in sum for both."""
+def make_truth(
+    values: Floats, classes: int, weights: Floats | None = None, studies: Sequence[str] | Names | None = None
+) -> Truth:
+    """Return a target whose weights are 1 on average, and as large in sum for both of two classes.
+
+    `studies` [n] weigh by the root of their sums, and their two classes alike within each.
+    """
     of_samples = np.ones(len(values)) if weights is None else weights.astype(np.float64)
-    balanced = of_samples
+    balanced, of_study = of_samples, None if studies is None else np.asarray(studies, dtype=str)
+    study = np.zeros(len(values), np.int64) if of_study is None else np.unique(of_study, return_inverse=True)[1]
     if classes == 2:
-        sums = np.bincount(values.astype(np.int64), of_samples, minlength=2)
-        balanced = of_samples / np.maximum(sums, 1e-12)[values.astype(np.int64)]
+        both = 2 * study + values.astype(np.int64)
+        balanced = of_samples / np.maximum(np.bincount(both, of_samples), 1e-12)[both]
+    if of_study is not None and len(values):
+        roots = np.sqrt(np.bincount(study, of_samples)) / np.maximum(np.bincount(study, balanced), 1e-12)
+        balanced = balanced * roots[study]
     averages = [one * (len(one) / max(one.sum(), 1e-12)) for one in (of_samples, balanced)]
-    return Truth(values, classes, averages[0], averages[1])
+    return Truth(values, classes, averages[0], averages[1], of_study)
 
 
 def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str] | None, seed: int) -> list[tuple[Rows, Rows]]:
     """Return up to `INNER_FOLDS` pairs of places (learn, predict) in the samples `names`, whole groups at a time.
 
-    Without groups each sample is its own. Every sample is predicted once; without a second group there is nothing to
-    divide and no pair.
+    Of several studies each is a group; without groups each sample is its own. Every sample is predicted once; without a
+    second group there is nothing to divide and no pair.
     """
     groups = names if groups is None else groups
+    if truth.studies is not None and len(set(truth.studies)) > 1:
+        groups = truth.studies.tolist()
     number = min(INNER_FOLDS, len(set(groups)))
     if number < 2:
         return []

@@ -22,21 +22,25 @@ from aam.report.tables import middle_cut, printable
 LIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999933", "#332288", "#888888")
 DARK = ("#77aadd", "#ff8899", "#55bb66", "#ddcc55", "#88ddff", "#dd77aa", "#bbbb55", "#9988ee", "#aaaaaa")
 
+# From low to high, told apart by lightness; numbers of their colours follow those of LIGHT.
+RAMP = ("#e0a63c", "#d9774f", "#bd4a70", "#7d3f90", "#343a80")
+DARK_RAMP = ("#5662c4", "#9a5ab8", "#dc6690", "#f29b6b", "#fadf8c")
+
 # Text and lines that matter, softer ones, and lines of a grid.
 INK, SOFT, GRID = "#222222", "#5a5a5a", "#dddddd"
-DARK_OF = {**dict(zip(LIGHT, DARK, strict=True)), INK: "#eeeeee", SOFT: "#b5b5b5", GRID: "#444444"}
+DARK_OF = {**dict(zip(LIGHT + RAMP, DARK + DARK_RAMP, strict=True)), INK: "#eeeeee", SOFT: "#b5b5b5", GRID: "#444444"}
 
 # Levels differ in their markers too, for a print without colours.
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
 
-# Two figures stand side by side on a page, one on a phone; text keeps its size in both. In pixels.
-WIDTH, HEIGHT = 330, 262
-SQUARE = 330
+# Of a whole figure with its axes, and of the plot in it, in pixels: three stand side by side on a page of 1280 pixels,
+# one on a phone, and text is hardly scaled in either.
+WIDTH, HEIGHT = 356, 285
 
 DASHES = [5, 4]
 
 # Height of an interval with its name above it, in pixels, and the characters of both that fit in one line.
-ROW_HEIGHT, LONGEST_NAME, LONGEST_LINE = 34, 34, 56
+ROW_HEIGHT, LONGEST_NAME, LONGEST_LINE = 34, 34, 52
 
 FONT = "Helvetica, Arial, sans-serif"
 
@@ -44,18 +48,19 @@ LOOK: dict[str, Any] = {
     "aria": False,
     "background": "white",
     "padding": 6,
+    "autosize": {"type": "fit-x", "contains": "padding"},
     "view": {"stroke": None},
     "axis": {
         "labelFont": FONT, "titleFont": FONT, "labelColor": SOFT, "titleColor": INK,
-        "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "titleLimit": WIDTH, "gridColor": GRID,
-        "domainColor": SOFT, "tickColor": SOFT, "tickCount": 6, "labelLimit": 170,
+        "labelFontSize": 13, "titleFontSize": 13, "titleFontWeight": "normal", "titleLimit": WIDTH, "gridColor": GRID,
+        "domainColor": SOFT, "tickColor": SOFT, "tickCount": 5, "labelLimit": 170,
     },
     "legend": {
         "orient": "bottom", "direction": "vertical", "title": None, "labelFont": FONT, "labelColor": INK,
-        "labelFontSize": 12, "labelLimit": WIDTH, "symbolOpacity": 1, "rowPadding": 3,
+        "labelFontSize": 13, "labelLimit": WIDTH, "symbolOpacity": 1, "rowPadding": 3,
     },
     "point": {"filled": True, "size": 34, "opacity": 0.75},
-    "text": {"font": FONT, "fontSize": 11, "color": INK},
+    "text": {"font": FONT, "fontSize": 13, "color": INK},
     "line": {"strokeWidth": 2, "color": LIGHT[0]},
     "rule": {"color": SOFT},
     "range": {"category": list(LIGHT)},
@@ -177,7 +182,7 @@ def y_axis(title: str, **scale: Any) -> alt.Y:
 
 def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dict[str, Any]:
     """Return colour and shape of a nominal field, given the number of the colour of each of its values."""
-    colours = alt.Scale(domain=list(colour_of), range=[LIGHT[at] for at in colour_of.values()])
+    colours = alt.Scale(domain=list(colour_of), range=[(LIGHT + RAMP)[at] for at in colour_of.values()])
     shapes = alt.Scale(domain=list(colour_of), range=[SHAPES[at % len(SHAPES)] for at in colour_of.values()])
     hidden: dict[str, Any] = {} if legend else {"legend": None}
     return {
@@ -212,22 +217,16 @@ def interval_chart(
     values = []
     for at, row in enumerate(rows):
         text = with_limits(row.value) if row.text is None else row.text
-        name = middle_cut(row.name, min(LONGEST_NAME, LONGEST_LINE - len(text)))
+        label = middle_cut(row.name, min(LONGEST_NAME, LONGEST_LINE - len(text)))
         kind = names.get(row.colour, str(row.colour))
         values.append({
-            "row": at, "name": name, "text": text, "kind": kind, "x": row.value.value, "low": row.value.low,
-            "high": row.value.high, "line": line, "weight": "normal" if at else "bold",
+            "row": at, "name": label, "text": text, "kind": kind, "x": row.value.value, "low": row.value.low,
+            "high": row.value.high, "line": line,
         })  # fmt: skip
-    kinds = levels("kind", {names.get(colour, str(colour)): colour for colour in used}, legend=len(names) > 1)
+    kinds = levels("kind", {names.get(colour, str(colour)): colour for colour in used}, legend=bool(names))
     chart = alt.Chart(data(values)).encode(y=alt.Y("row:O", axis=None))
-    first = alt.datum.row == 0
-    texts = [
-        chart.transform_filter(first if bold else ~first)
-        .mark_text(align="left", yOffset=-8, fontWeight="bold" if bold else "normal")
-        .encode(x=alt.value(0), text="name:N")
-        for bold in (True, False)
-    ]
-    value = chart.mark_text(align="right", yOffset=-8, color=SOFT).encode(x=alt.value(WIDTH), text="text:N")
+    name = chart.mark_text(align="left", yOffset=-8).encode(x=alt.value(0), text="name:N")
+    value = chart.mark_text(align="right", yOffset=-8, color=SOFT).encode(x=alt.value("width"), text="text:N")
     intervals = chart.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, yOffset=7, y2Offset=7)
     axis = x_axis(title, zero=zero)
     layers = [
@@ -237,7 +236,7 @@ def interval_chart(
         intervals.encode(x="low:Q", x2="high:Q", color=kinds["color"]),
         chart.transform_filter("isValid(datum.x)").mark_point(opacity=1, yOffset=7).encode(x=axis, **kinds),
     ]
-    return alt.layer(*texts, value, *layers).properties(width=WIDTH, height=alt.Step(ROW_HEIGHT))
+    return alt.layer(name, value, *layers).properties(width=WIDTH, height=alt.Step(ROW_HEIGHT))
 
 
 def listed(rows: Sequence[IntervalRow]) -> str:

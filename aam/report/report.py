@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines, headline, tests_corrected_for
-from aam.evaluate.error_analysis import WORST_SAMPLES, errors_of, shared_by_worst, worst_rows
+from aam.evaluate.error_analysis import LEAST_IN_LEVEL
 from aam.evaluate.intervals import Interval, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, Array
+from aam.evaluate.new_studies import InNewStudies, in_new_studies
+from aam.evaluate.new_studies import sentence as in_a_new_study
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.evaluate.verdict import verdict
 from aam.report.tables import Table, plain_lines, printable
 
 if TYPE_CHECKING:
     from aam.report.charts import Figure
+    from aam.report.samples import Surroundings
 
 Metrics = dict[str, Interval]
 
@@ -54,7 +55,8 @@ class TargetResult:
     `metrics` are those of all samples; `folds` and `batches` hold by level the number of samples and their metrics,
     `parts` the same for other columns; `coverage` is that of conformal intervals and `quantiles` that of predicted
     quantiles; `dropped` holds by class the number of samples in the metadata and of those whose depth sufficed;
-    `levels` [N] are other columns, and `subset` is what the samples were to the model.
+    `levels` [N] are other columns, and `subset` is what the samples were to the model; `new_studies` are there where
+    every batch was held out whole.
     """
 
     names: Names
@@ -70,6 +72,7 @@ class TargetResult:
     quantiles: Metrics = field(default_factory=dict)
     subset: Subset = "held-out"
     levels: Mapping[str, Array] = field(default_factory=dict)
+    new_studies: InNewStudies | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +80,9 @@ class ReportData:
     """What a report shows.
 
     `task`, `data` and `split` say what was done, with what, and how samples were split; `tables` and `encoder_figures`
-    are those of pretraining, `curves` those of training; `transductive`: pretraining saw held-out samples, without
-    labels; `explain_command` adds importances to the report, which has no place for them without it.
+    are those of pretraining, `curves` those of training, `around` is how the samples lie to each other;
+    `transductive`: pretraining saw held-out samples, without labels; `explain_command` adds importances to the report,
+    which has no place for them without it.
     """
 
     title: str
@@ -89,6 +93,7 @@ class ReportData:
     tables: tuple[Table, ...] = ()
     encoder_figures: tuple[Figure, ...] = ()
     curves: tuple[Figure, ...] = ()
+    around: Surroundings | None = None
     warnings: tuple[str, ...] = ()
     transductive: bool = False
     explain_command: str = ""
@@ -117,7 +122,9 @@ def target_result(
     comparisons = compare_with_baselines(predictions, compared, seed, repeats)
     coverage = intervals.conformal_coverage(predictions, seed, repeats)
     quantiles = intervals.quantile_coverage(predictions, seed, repeats)
+    new_studies = in_new_studies(predictions, seed, repeats) if subset == "held-out" else None
     sentences = (
+        *((in_a_new_study(new_studies, names.batch),) if new_studies is not None else ()),
         *verdict(predictions, comparisons, names.batch, subset),
         *intervals.conformal_sentences(predictions, coverage),
         *intervals.quantile_sentences(predictions, quantiles, bool(coverage)),
@@ -136,6 +143,7 @@ def target_result(
         quantiles=quantiles,
         subset=subset,
         levels=parts or {},
+        new_studies=new_studies,
     )
 
 
@@ -163,6 +171,21 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
     )
 
 
+def _new_studies_table(new: InNewStudies, name: str) -> Table:
+    """Return the metric of each study that was held out whole, their mean, and where a further one is expected."""
+    rows = [(study, str(samples), with_limits(value)) for study, (samples, value) in new.studies.items()]
+    total = str(sum(samples for samples, _ in new.studies.values()))
+    rows.append((f"mean, each {name} alike", total, number(new.mean)))
+    if not math.isnan(new.pooled.value):
+        between = f"standard deviation between them {number(new.deviation)}, I2 {100 * new.heterogeneity:.0f} %"
+        rows.append((f"random-effects mean ({between})", total, with_limits(new.pooled)))
+    if new.further.low < new.further.high:
+        limits = f"{number(new.further.low)} to {number(new.further.high)}"
+        rows.append((f"expected in a further {name}", "", limits))
+    header = (name, "samples", f"{TITLES[new.metric]}, 95 % interval")
+    return Table(f"In a {name} never seen: each was held out whole", header, tuple(rows))
+
+
 def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
     """Return the headline metric, its difference and p, and, unless `brief`, the other metrics."""
     key = headline(result.predictions.labels)
@@ -177,17 +200,17 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
 
     rows = [row("the model", len(result.predictions.complete().truth), result.metrics, "", "")]
     rows += [
-        row(one.name, one.samples, one.metrics, with_limits(one.difference), p_text(one.corrected_p))
+        row(one.name, one.samples, one.metrics, with_limits(one.tested_difference), p_text(one.corrected_p))
         for one in result.comparisons
     ]
-    title = "The model beside baselines"
     tests = tests_corrected_for(result.comparisons)
-    corrected = f" (Holm, {tests} baselines; of the constant one-sided, not corrected)" if tests > 1 else ""
+    corrected = (
+        f", p corrected (Holm, {tests} baselines; of the constant one-sided, not corrected)" if tests > 1 else ""
+    )
+    title = f"The model beside baselines{corrected}"
     if brief:
-        columns = ("", "samples", TITLES[key], "model minus it", "p")
-        return Table(f"{title}, p corrected{corrected}" if corrected else title, columns, tuple(rows))
-    tested = (f"{TITLES[key]} of the model minus baseline", f"p{corrected}")
-    header = ("", "samples", TITLES[key], *tested, *(TITLES[name] for name in others))
+        return Table(title, ("", "samples", TITLES[key], "model minus it", "p"), tuple(rows))
+    header = ("", "samples", TITLES[key], f"{TITLES[key]}, model minus it", "p", *(TITLES[name] for name in others))
     return Table(title, header, tuple(rows))
 
 
@@ -203,7 +226,7 @@ def _coverage_tables(result: TargetResult) -> list[Table]:
     title, header = f"{100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
     tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),))]
     for kind, levels in kinds.items():
-        tables.append(_plain_table(f"Intervals by {kind}", kind, intervals.coverage_by(bounded, levels)))
+        tables += _level_table(f"Intervals by {kind}", kind, intervals.coverage_by(bounded, levels))
     return tables
 
 
@@ -226,74 +249,36 @@ def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[s
     return Table(title, (kind, "samples", *(TITLES[name] for name in names)), tuple(rows))
 
 
+def _level_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, float]]]) -> list[Table]:
+    """Return the table of the levels that have samples enough to say anything; none where there are not two."""
+    large = {level: part for level, part in parts.items() if part[0] >= LEAST_IN_LEVEL}
+    few = "" if len(large) == len(parts) else f", where there are {LEAST_IN_LEVEL} samples or more"
+    return [_plain_table(f"{title}{few}", kind, large)] if len(large) > 1 else []
+
+
 def result_tables(result: TargetResult) -> list[Table]:
     """Return all tables of one target."""
     tables, complete = [_metrics_table(result)], result.predictions.complete()
+    if result.new_studies is not None:
+        tables.insert(0, _new_studies_table(result.new_studies, result.names.batch))
     if result.comparisons:
         tables.append(_baselines_table(result))
     if complete.labels:
         by_class = metrics.per_class(complete.truth, complete.predicted, complete.labels)
         tables.append(_plain_table("Each class against all others", "class", by_class))
-        reliability = metrics.reliability(complete.truth, complete.predicted)
-        tables.append(_plain_table("Calibration", "probability", reliability))
     for name, parts in result.parts.items():
-        values = {
-            level: (count, {key: one.value for key, one in part.items()}) for level, (count, part) in parts.items()
-        }
-        tables.append(_plain_table(f"By {name}", name, values))
+        # A figure shows errors by group.
+        if name != result.names.group:
+            values = {
+                level: (count, {key: one.value for key, one in part.items()}) for level, (count, part) in parts.items()
+            }
+            tables += _level_table(f"By {name}", name, values)
     tables += _coverage_tables(result)
     tables += [_quantile_table(result)] if result.quantiles else []
     if result.dropped:
         header = ("class", "samples", "kept", "dropped")
         rows = ((name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.dropped.items())
         tables.append(Table("Samples dropped below the depth", header, tuple(rows)))
-    return tables
-
-
-def _level_columns(result: TargetResult, complete_rows: Array) -> dict[str, Array]:
-    """Return group, batch, fold and other columns of the samples that have truth and prediction."""
-    names, predictions = result.names, result.predictions
-    columns = {
-        names.group: predictions.groups,
-        names.batch: predictions.batch,
-        "fold": predictions.fold,
-        **result.levels,
-    }
-    return {name: values[complete_rows] for name, values in columns.items() if values is not None}
-
-
-def error_tables(result: TargetResult) -> list[Table]:
-    """Return the samples with the largest errors, and the levels that the worst tenth of all shares."""
-    complete, columns = result.predictions.complete(), _level_columns(result, result.predictions.has_both)
-    if not len(complete.truth):
-        return []
-    errors, rows = errors_of(complete), worst_rows(complete, WORST_SAMPLES)
-    labels = complete.labels
-
-    def value(at: int) -> tuple[str, str, str]:
-        if labels:
-            chosen = int(np.argmax(complete.predicted[at]))
-            return labels[int(complete.truth[at])], labels[chosen], number(float(complete.predicted[at, chosen]))
-        return number(float(complete.truth[at])), number(float(complete.predicted[at])), number(float(errors[at]))
-
-    header = ("sample-id", "true", "predicted", "probability" if labels else "absolute error", *columns)
-    body = [(complete.sample_ids[at], *value(at), *(str(v[at]) for v in columns.values())) for at in rows.tolist()]
-    tables = [Table(f"The {len(body)} samples predicted worst", header, tuple(body))]
-    shared = shared_by_worst(complete, columns)
-    if shared:
-        count, total = len(complete.truth) // 10, len(complete.truth)
-        cells = (
-            (
-                f"{one.column}: {one.level}",
-                str(one.worst),
-                str(one.samples),
-                number(one.worst / count),
-                number(one.samples / total),
-            )
-            for one in shared
-        )
-        header = ("", f"of the worst {count}", f"of all {total}", "share of the worst", "share of all")
-        tables.append(Table("What the worst tenth of the samples has in common", header, tuple(cells)))
     return tables
 
 

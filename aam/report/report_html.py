@@ -11,34 +11,40 @@ import re
 from collections.abc import Mapping
 
 import jinja2
-import numpy as np
 
+from aam.report.answer import introduction, judged_samples, keep_in_mind, tiles
 from aam.report.charts import dark_rules
-from aam.report.opening import opening
-from aam.report.report import (
-    FOLDED_ROWS,
-    ReportData,
-    TargetResult,
-    error_tables,
-    result_tables,
-    several_targets,
-    warning_lines,
-)
+from aam.report.report import FOLDED_ROWS, ReportData, TargetResult, result_tables, several_targets, warning_lines
+from aam.report.samples import error_tables, sample_figures
 from aam.report.tables import Table
-from aam.report.target_figures import confusion_counts, target_figures
+from aam.report.target_figures import target_figures
+from aam.report.terms import with_terms
 
 # Rows of a table in the page.
 MOST_ROWS = 500
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
+VALUE_WITH_LIMITS = re.compile(r"^(\S+) \((\S+ to \S+)\)$")
+
 # What `aam explain` replaces in the report of a run stands between these.
 IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
+
+
+def place_of_features(target: str) -> tuple[str, str]:
+    """Return the marks between which the most important features of a target stand, beside its first figures."""
+    name = hashlib.sha256(target.encode()).hexdigest()[:16]
+    return f"<!-- features {name} -->", f"<!-- end of features {name} -->"
 
 
 def unbroken_options(text: object) -> str:
     """Return text as HTML, escaped, in which options, such as --rarefy-depth, are not broken between lines."""
     return OPTION.sub(r'<span class="option">\g<0></span>', html.escape(str(text)))
+
+
+def cell_with_limits(text: str) -> str:
+    """Return a cell of a table as HTML, with limits below their value so that tables are not wide."""
+    return VALUE_WITH_LIMITS.sub(r"\1 <small>\2</small>", unbroken_options(text))
 
 
 @functools.cache
@@ -47,7 +53,7 @@ def templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aam.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["options"] = unbroken_options
+    environment.filters |= {"options": unbroken_options, "cell": cell_with_limits, "terms": with_terms}
     environment.globals["importances_start"], environment.globals["importances_end"] = IMPORTANCES
     return environment
 
@@ -65,27 +71,23 @@ def page_frame() -> dict[str, object]:
     }
 
 
-def _confusion(result: TargetResult) -> list[tuple[str, list[tuple[int, str]]]]:
-    """Return samples by true (rows) and predicted class, each with its shade: the share of the row."""
-    complete = result.predictions.complete()
-    counts = confusion_counts(complete)
-    shades = 0.7 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return [
-        (label, [(int(count), f"{shade:.2f}") for count, shade in zip(row, shade_row, strict=True)])
-        for label, row, shade_row in zip(complete.labels, counts, shades, strict=True)
-    ]
+def _target(results: ReportData, result: TargetResult) -> dict[str, object]:
+    """Return what the template shows of one target: the answer, its first figures, and all others.
 
-
-def _target(result: TargetResult) -> dict[str, object]:
-    """Return what the template shows of one target."""
-    labels = result.predictions.labels
+    Where importances may be added, one of the three first places is theirs.
+    """
+    figures, first = target_figures(result), 2 if results.explain_command else 3
+    tables = (*result_tables(result), *error_tables(result, results.around))
     return {
         "name": result.names.target,
+        "samples": judged_samples(result),
+        "tiles": tiles(result),
+        "keep_in_mind": keep_in_mind(result, results.transductive),
+        "hero": figures[:first],
+        "place": place_of_features(result.names.target),
         "sentences": result.sentences,
-        "tables": [_shortened(table) for table in (*result_tables(result), *error_tables(result))],
-        "figures": target_figures(result),
-        "labels": labels,
-        "confusion": _confusion(result) if labels else [],
+        "tables": [_shortened(table) for table in tables],
+        "figures": [*figures[first:], *sample_figures(result, results.around)],
     }
 
 
@@ -111,19 +113,22 @@ def page(configuration: Mapping[str, object], explain_command: str = "", **conte
     return template.render(page_frame(), **words) + "\n"
 
 
-def with_importances(report: str, importances: str) -> str:
-    """Return the report of a run with its importances replaced.
+def with_importances(report: str, importances: str, features: Mapping[str, str]) -> str:
+    """Return the report of a run with its importances replaced, and by target the `features` beside its first figures.
 
     Raises
     ------
     ValueError
-        The report has no place for them.
+        The report has no place for importances.
     """
-    before, start, rest = report.partition(IMPORTANCES[0])
-    _, end, after = rest.partition(IMPORTANCES[1])
-    if not end:
+    if IMPORTANCES[1] not in report:
         raise ValueError("no place for importances")
-    return f"{before}{start}\n{importances}\n{end}{after}"
+    parts = {IMPORTANCES: importances, **{place_of_features(target): text for target, text in features.items()}}
+    for (start, end), text in parts.items():
+        before, _, rest = report.partition(start)
+        _, found, after = rest.partition(end)
+        report = f"{before}{start}\n{text}\n{end}{after}" if found else report
+    return report
 
 
 def report_html(results: ReportData) -> str:
@@ -132,12 +137,12 @@ def report_html(results: ReportData) -> str:
     return page(
         results.configuration,
         title=results.title,
-        opening=opening(results),
+        opening=introduction(results),
         warnings=(*warning_lines(results), *several_targets(results)),
         facts=[facts_table(title, values) for title, values in facts.items()],
         tables=results.tables,
         encoder_figures=results.encoder_figures,
         curves=results.curves,
-        targets=[_target(result) for result in results.targets],
+        targets=[_target(results, result) for result in results.targets],
         explain_command=results.explain_command,
     )

@@ -28,7 +28,8 @@ from aam.predict.baseline_file import baselines_in
 from aam.predict.baselines import Columns, baselines_of, column_values, rows_for, truth_of
 from aam.report import report, report_html
 from aam.report.report import ReportData, TargetResult
-from aam.report.target_figures import file_figures, target_figures
+from aam.report.samples import sample_figures
+from aam.report.target_figures import target_figures
 
 log = logging.getLogger("aam")
 
@@ -213,7 +214,9 @@ def write_figures(folder: Path, results: ReportData) -> None:
     for number, result in enumerate(results.targets, 1):
         name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
         place = folder / f"{number}-{name}" if several else folder
-        placed[place] = [*placed.get(place, []), *target_figures(result), *file_figures(result)]
+        placed[place] = [
+            *placed.get(place, []), *target_figures(result), *sample_figures(result, results.around),
+        ]  # fmt: skip
     for place, plots in placed.items():
         for figure in plots:
             place.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,7 @@ def read_runs(folders: Sequence[Path], metadata: Metadata | None) -> list[Run]:
     Raises
     ------
     InputError
-        A folder without metrics.json, named with all others, or the same folder twice.
+        A folder without metrics.json, named with all others, one of another kind, or the same folder twice.
     """
     problems = [
         f"{folder}: no metrics.json; expected the --output-dir of aam train, pretrain or evaluate"
@@ -81,20 +82,34 @@ def read_runs(folders: Sequence[Path], metadata: Metadata | None) -> list[Run]:
         raise InputError(*problems)
     runs = []
     for name, folder in zip(_names(folders), folders, strict=True):
-        content = read_json(folder / "metrics.json")
         path, record = folder / "predictions.tsv", folder / RUN
         parts = {part.name: part for part in sorted(folder.glob("fold-*")) if part.is_dir()} or {"": folder}
         runs.append(
             Run(
                 name,
                 folder,
-                content if isinstance(content, dict) else {},
+                _metrics(folder / "metrics.json"),
                 read_predictions(path, () if metadata is None else metadata.columns) if path.is_file() else None,
                 read_record(record) if record.is_file() else {},
                 {f"{name} {part}".strip(): read_epochs(place) for part, place in parts.items()},
             )
         )
     return runs
+
+
+def _metrics(path: Path) -> Mapping[str, Any]:
+    """Return a metrics.json; raise `InputError` where targets and tables in it are not as aam writes them."""
+    content: Any = read_json(path)
+    try:
+        for target in content.get("targets", {}).values():
+            target.get("subset")
+            for value in target["metrics"].values():
+                _interval(value)
+        for row in itertools.chain.from_iterable(content.get("tables", {}).values()):
+            row.values()
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: not the metrics of a run; expected targets and tables as aam writes them") from None
+    return dict(content)
 
 
 def _interval(value: Mapping[str, Any]) -> Interval:
@@ -119,7 +134,9 @@ def _paired(
     if metadata is None or first.predictions is None or target not in metadata.columns:
         return (), None
     table = first.predictions
-    spec = next(spec for spec in table.specs if spec.name == target)
+    spec = next((spec for spec in table.specs if spec.name == target), None)
+    if spec is None:
+        return (), None
     ids = [name for name in table.sample_ids if name in metadata]
     table = table.with_rows(ids, {})
     values = table.values[target] if spec.kind == "numeric" else table.probabilities[target]
@@ -163,8 +180,12 @@ def _sentence(first: str, one: Comparison, key: str, tests: int) -> str:
 def _run_figures(runs: Sequence[Run], target: str, key: str, pairs: Sequence[Comparison]) -> list[Figure]:
     """Return the headline metric of each run, and the paired differences."""
     rows = [
-        IntervalRow(run.name, _interval(run.targets[target]["metrics"][key]), at % 9) for at, run in enumerate(runs)
+        IntervalRow(run.name, _interval(run.targets[target]["metrics"][key]), at % 9)
+        for at, run in enumerate(runs)
+        if key in run.targets[target]["metrics"]
     ]
+    if not rows:
+        return []
     better = "lower is better" if key in LOWER_IS_BETTER else "higher is better"
     plots = [
         Figure(
@@ -194,6 +215,9 @@ def _target_part(
     """Return what the page shows of one target, and its sentences."""
     having = [run for run in runs if target in run.targets]
     key = headline(_labels(having[0], target))
+    if key not in having[0].targets[target]["metrics"]:
+        # Without predictions.tsv the number of classes is not known.
+        key = "accuracy"
     unseen = [run for run in having if run.targets[target].get("subset") != "training"]
     compared = unseen if unseen[:1] == having[:1] else having[:1]
     pairs, predictions = _paired(compared, target, metadata, group)
@@ -220,7 +244,7 @@ def _target_part(
         head = ("run", "samples of both", f"{TITLES[key]} of {having[0].name} minus it", "p")
         tables.append(Table(f"{having[0].name} beside the others", head, body))
     part: dict[str, object] = {
-        "name": target, "sentences": sentences, "tables": tables, "labels": (), "confusion": [],
+        "name": target, "sentences": sentences, "tables": tables, "tiles": [], "hero": [],
         "figures": _run_figures(having, target, key, pairs),
     }  # fmt: skip
     return part, sentences

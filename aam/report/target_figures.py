@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
 import numpy as np
 
 from aam.evaluate import intervals, metrics
-from aam.evaluate.comparison import Comparison, headline
-from aam.evaluate.error_analysis import errors_by_level
-from aam.evaluate.intervals import number, tenths
+from aam.evaluate.comparison import Outcome, headline, outcome
+from aam.evaluate.error_analysis import LEAST_IN_LEVEL, errors_by_level
+from aam.evaluate.intervals import number, tenths, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.charts import (
@@ -20,7 +21,6 @@ from aam.report.charts import (
     INK,
     LIGHT,
     SOFT,
-    SQUARE,
     WIDTH,
     Chart,
     Figure,
@@ -45,7 +45,17 @@ MOST_STEPS = 200
 # More classes than this are no picture, only a table.
 MOST_CLASSES = 40
 
-MODEL, TRIVIAL, LEARNED = 0, 8, 1
+# Of more classes than these, cells have no room for numbers of samples, or for any text.
+MOST_WITH_COUNTS, MOST_WITH_TEXT = 5, 8
+
+# What the test says of a difference, and its colour.
+SHOWN: dict[Outcome, tuple[str, int]] = {
+    "better": ("the model is better", 0),
+    "close": ("the model is better", 0),
+    "worse": ("the model is worse", 1),
+    "not shown": ("no difference is shown", 8),
+    "untested": ("not tested", 8),
+}
 
 SHARE = {"domain": [0, 1]}
 
@@ -102,7 +112,7 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
         "predicted", f"Predicted against true {names.target}",
         f"Scatter of {len(rows)} samples. True values run from {ends[0]}, predictions from {ends[1]}; they differ by "
         f"{error} on average.{by}",
-        alt.layer(*layers).properties(width=SQUARE, height=SQUARE), caption,
+        alt.layer(*layers).properties(width=WIDTH, height=HEIGHT), caption,
     )  # fmt: skip
 
 
@@ -179,11 +189,11 @@ def _curves(complete: TargetPredictions) -> list[tuple[int, Array, Array]]:
     return [(k, hits, false) for k, hits, false in curves if hits[-1] and false[-1]]
 
 
-def threshold_figures(complete: TargetPredictions) -> list[Figure]:
-    """Return the ROC and the precision-recall curves of each class against all others."""
+def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[Figure]]:
+    """Return the ROC and the precision-recall curves of each class against all others, if there are any."""
     curves = _curves(complete)
     if not curves:
-        return []
+        return [], []
     roc, recall, chance = [], [], []
     areas, averages = {}, {}
     for k, hits, false in curves:
@@ -214,17 +224,16 @@ def threshold_figures(complete: TargetPredictions) -> list[Figure]:
         alt.layer(diagonal(0, 1), coloured(roc, areas, "roc")),
         alt.layer(dashes, coloured(recall, averages, "recall")),
     ]
-    drawn = [chart.properties(width=SQUARE, height=SQUARE) for chart in drawn]
-    return [
-        Figure(
-            "roc", "ROC curve", f"Share of a class that is found against false alarms. {'; '.join(areas)}.", drawn[0],
-            f"Guessing follows the dashed line.{folds}",
-        ),
-        Figure(
-            "precision-recall", "Precision and recall", f"Precision against recall. {'; '.join(averages)}.", drawn[1],
-            f"Guessing follows the dashed lines: the share of the class.{folds}",
-        ),
-    ]  # fmt: skip
+    drawn = [chart.properties(width=WIDTH, height=HEIGHT) for chart in drawn]
+    roc_figure = Figure(
+        "roc", "ROC curve", f"Share of a class that is found against false alarms. {'; '.join(areas)}.", drawn[0],
+        f"Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
+    )  # fmt: skip
+    recall_figure = Figure(
+        "precision-recall", "Precision and recall", f"Precision against recall. {'; '.join(averages)}.", drawn[1],
+        f"Guessing follows the dashed lines: the share of the class.{folds}",
+    )  # fmt: skip
+    return [roc_figure], [recall_figure]
 
 
 def reliability_figure(complete: TargetPredictions) -> Figure:
@@ -252,70 +261,92 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
     shares = "; ".join(f"{name}: {number(values['accuracy'])} of {count}" for name, (count, values) in parts.items())
     return Figure(
         "reliability", "Reliability of the probabilities", f"Share that is right by probability. {shares}.",
-        alt.layer(samples, diagonal(0, 1), intervals, points).properties(width=SQUARE, height=SQUARE),
+        alt.layer(samples, diagonal(0, 1), intervals, points).properties(width=WIDTH, height=HEIGHT),
         "On the dashed line probabilities are what they say; below it the model is too sure of itself. Bars are 95 % "
         "intervals of single samples; grey columns show how many samples there are.",
     )  # fmt: skip
 
 
 def confusion_figure(complete: TargetPredictions) -> Figure:
-    """Return the confusion matrix, shaded by the share of each true class."""
+    """Return the confusion matrix: per cent of each true class, which shade the cells, and numbers of samples."""
     counts, labels = confusion_counts(complete), complete.labels
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    rows = [
-        {"true": labels[row], "predicted": labels[column], "count": int(counts[row, column]),
-         "shade": 0.7 * float(shares[row, column])}
-        for row in range(len(labels))
-        for column in range(len(labels))
-    ]  # fmt: skip
+    rows = []
+    for row, column in np.ndindex(*counts.shape):
+        share, count = float(shares[row, column]), int(counts[row, column])
+        tip = f"{labels[row]} called {labels[column]}: {count} of {counts[row].sum()}, {100 * share:.0f} %"
+        rows.append({
+            "true": labels[row], "predicted": labels[column], "shade": 0.75 * share, "percent": f"{100 * share:.0f} %",
+            "count": f"n = {count}", "tip": tip,
+        })  # fmt: skip
     axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
+    angle = -60 if len(labels) > 2 else 0
     chart = alt.Chart(data(rows)).encode(
-        x=alt.X("predicted:N", sort=list(labels), title=None, axis=alt.Axis(labelAngle=-60, **axis)),
-        y=alt.Y("true:N", sort=list(labels), title=None, axis=alt.Axis(**axis)),
+        x=alt.X("predicted:N", sort=list(labels), title="called", axis=alt.Axis(labelAngle=angle, **axis)),
+        y=alt.Y("true:N", sort=list(labels), title="true class", axis=alt.Axis(**axis)),
     )
-    cells = chart.mark_rect(color=LIGHT[0]).encode(opacity=alt.Opacity("shade:Q", scale=None))
-    step = alt.Step(max(26, min(60, 260 // max(len(labels), 1))))
-    right = ", ".join(f"{labels[k]} {number(float(shares[k, k]))}" for k in range(len(labels)))
+    shade = alt.Opacity("shade:Q", scale=None)
+    layers = [chart.mark_rect(aria=True, color=LIGHT[0]).encode(opacity=shade, description="tip:N")]
+    with_counts = len(labels) <= MOST_WITH_COUNTS
+    if len(labels) <= MOST_WITH_TEXT:
+        layers.append(chart.mark_text(yOffset=-8 if with_counts else 0).encode(text="percent:N"))
+    if with_counts:
+        layers.append(chart.mark_text(yOffset=9).encode(text="count:N"))
+    right = ", ".join(f"{labels[k]} {100 * float(shares[k, k]):.0f} %" for k in range(len(labels)))
     return Figure(
-        "confusion", "True class (rows) and predicted class (columns)", f"Share of each class that is right: {right}.",
-        alt.layer(cells, chart.mark_text().encode(text="count:Q")).properties(width=step, height=step),
+        "confusion", "True and predicted class", f"Share of each class that is right: {right}.",
+        alt.layer(*layers).properties(width=WIDTH, height=HEIGHT),
+        "Each row is a true class, and the per cent of its samples that are called each class.",
     )  # fmt: skip
 
 
 # --- both ----------------------------------------------------------------------------------------------------------
 
 
-def comparison_figures(result: TargetResult) -> list[Figure]:
-    """Return the forest plots of the headline metric: of the model and its baselines, and of the paired differences."""
-    comparisons = result.comparisons
-    if not comparisons:
+def differences_figure(result: TargetResult) -> list[Figure]:
+    """Return the forest plot of the paired differences, in which bars and colours say what the tests say."""
+    constant = next((one for one in result.comparisons if one.constant), None)
+    if constant is None:
         return []
     key = headline(result.predictions.labels)
     lower, title = key in LOWER_IS_BETTER, TITLES[key]
-    better = "lower is better" if lower else "higher is better"
-
-    def colour(one: Comparison) -> int:
-        return TRIVIAL if one.trivial else LEARNED
-
-    ranked = sorted(comparisons, key=lambda one: one.metrics[key].value * (1 if lower else -1))
-    legend = [(MODEL, "the model"), (TRIVIAL, "trivial baselines"), (LEARNED, "learned baselines")]
-    legend = legend if len(set(map(colour, comparisons))) > 1 else []
-    rows = [IntervalRow("the model", result.metrics[key], MODEL)]
-    rows += [IntervalRow(one.name, one.metrics[key], colour(one)) for one in ranked]
-    paired = [IntervalRow(one.name, one.difference, colour(one)) for one in ranked]
-    few = "" if any(math.isfinite(row.value.low) for row in paired) else " Groups are too few for intervals."
+    ranked = sorted(result.comparisons, key=lambda one: one.metrics[key].value * (1 if lower else -1))
+    shown = [SHOWN[outcome(one, constant, key)] for one in ranked]
+    rows = [
+        IntervalRow(one.name, one.tested_difference, colour) for one, (_, colour) in zip(ranked, shown, strict=True)
+    ]
+    few = "" if any(math.isfinite(row.value.low) for row in rows) else " Groups are too few for intervals."
+    legend = {colour: words for words, colour in shown}
     return [
         Figure(
-            "baselines", f"{title} of the model and of each baseline", f"{title}, {better}: {listed(rows)}.",
-            interval_chart(rows, f"{title} ({better})", result.metrics[key].value, legend),
-            "Bars are 95 % intervals; the line is the model.",
-        ),
+            "differences", f"The model beside baselines: paired differences of {title}",
+            f"Model minus baseline: {listed(rows)}.",
+            interval_chart(rows, f"{title}, model minus baseline", 0.0, list(legend.items())),
+            f"{'Left' if lower else 'Right'} of the line the model is better; where a bar holds it, no difference is "
+            f"shown. Bars are intervals of the level of the test.{few}",
+        )
+    ]  # fmt: skip
+
+
+def new_studies_figures(result: TargetResult) -> list[Figure]:
+    """Return the forest plot of the studies that were held out whole, if they were, with their random-effects mean."""
+    new, name = result.new_studies, result.names.batch
+    if new is None:
+        return []
+    mean = new.mean if math.isnan(new.pooled.value) else new.pooled.value
+    rows = [IntervalRow("mean over studies", replace(new.pooled, value=mean))]
+    rows += [
+        IntervalRow(study, value, 1, f"{with_limits(value)}, n = {samples}")
+        for study, (samples, value) in new.studies.items()
+    ]
+    title = TITLES[new.metric]
+    return [
         Figure(
-            "differences", f"Paired differences of {title}", f"Model minus baseline: {listed(paired)}.",
-            interval_chart(paired, f"{title} of the model minus that of the baseline", 0.0, legend[1:]),
-            f"{'Left' if lower else 'Right'} of the line the model is better. Bars are paired 95 % intervals: both are "
-            f"resampled together; where a bar crosses the line, no difference is shown.{few}",
-        ),
+            "new-studies", f"{title} in each {name}, held out whole", f"{title}: {listed(rows)}.",
+            interval_chart(rows, title, mean),
+            f"Each {name} was predicted by a model that saw none of its samples. Bars are 95 % intervals, the line is "
+            "the random-effects mean.",
+        )
     ]  # fmt: skip
 
 
@@ -325,16 +356,17 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
     kind = "1 - probability of the true class" if complete.labels else "absolute error"
     columns = [("group", result.names.group, complete.groups), ("batch", result.names.batch, complete.batch)]
     for file, column, values in columns:
-        if values is None or len(np.unique(values)) < 2:
+        errors = {} if values is None else errors_by_level(complete, values)
+        if values is None or len(errors) < 2:
             continue
-        errors = errors_by_level(complete, values)
         overall = float(np.average([v.value for _, v in errors.values()], weights=[n for n, _ in errors.values()]))
         rows = [
             IntervalRow(name or "(none)", value, 0, f"{number(value.value)}, n = {count}")
             for name, (count, value) in errors.items()
         ]
         count = len(np.unique(values))
-        few = f" The {len(errors)} worst of {count} are drawn." if len(errors) < count else ""
+        few = f" Of {count}, the worst {len(errors)} with {LEAST_IN_LEVEL} samples or more are drawn."
+        few = few if len(errors) < count else ""
         plots.append(
             Figure(
                 f"errors-by-{file}", f"Errors by {column}",
@@ -355,15 +387,11 @@ def target_figures(result: TargetResult) -> list[Figure]:
     complete = result.predictions.complete()
     if not len(complete.truth):
         return []
-    compared, by_level = comparison_figures(result), _level_figures(result, complete)
+    compared = [*new_studies_figures(result), *differences_figure(result)]
+    by_level = _level_figures(result, complete)
     if complete.labels:
-        return [*compared, *threshold_figures(complete), reliability_figure(complete), *by_level]
+        roc, recall = threshold_figures(complete)
+        matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
+        return [*roc, *matrix, *compared, *recall, reliability_figure(complete), *by_level]
     scatter = scatter_figure(complete, result)
     return [scatter, *compared, *tenths_figure(complete, result.names.target), *by_level]
-
-
-def file_figures(result: TargetResult) -> list[Figure]:
-    """Return the figures that the page shows as tables: the confusion matrix."""
-    complete = result.predictions.complete()
-    drawn = 0 < len(complete.labels) <= MOST_CLASSES and len(complete.truth) > 0
-    return [confusion_figure(complete)] if drawn else []

@@ -15,7 +15,7 @@ from aam.errors import shown
 from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
-from aam.options import to_dict
+from aam.options import IN_MEMORY, to_dict
 from aam.predict.baselines import Columns
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, save_ensemble, save_model
@@ -23,6 +23,7 @@ from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.report import ReportData, TargetResult
 from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
+from aam.report.samples import surroundings
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
 from aam.training.fit import VALIDATION, split_folder
@@ -81,7 +82,8 @@ class TrainingReport:
         config, study = prepared.config, prepared.study
         passes = config.targets.val_prediction_passes
         asvs = prepared.frozen_asvs(saved.network, study)
-        return predict_rows(saved, study, split.held_out, config.runtime, passes, split.test_fold, asvs)
+        studies = study.column(config.data.study_column, split.held_out)
+        return predict_rows(saved, study, split.held_out, config.runtime, passes, split.test_fold, asvs, studies)
 
     def write(self) -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that was asked for."""
@@ -122,6 +124,7 @@ class TrainingReport:
             },
             split={"splits": len(splits), "held out": "test" if sizes["test"] else "validation", **sizes},
             targets=targets,
+            around=surroundings(study.table, [result.predictions for result in targets]),
             explain_command=_explain_command(config) if targets else "",
             configuration=to_dict(config),
         )
@@ -158,12 +161,17 @@ def _columns(config: FineTuneConfig) -> Columns:
     by = tuple(filter(None, [config.targets.normalize_by]))
     covariates = config.covariates
     categorical = tuple(dict.fromkeys((*covariates.categorical_columns, *by)))
-    return Columns(config.data.group_column, config.data.batch_column, by, categorical, covariates.numeric_columns)
+    data, numeric = config.data, covariates.numeric_columns
+    return Columns(data.group_column, data.batch_column, by, categorical, numeric, data.study_column)
 
 
 def _explain_command(config: FineTuneConfig) -> str:
-    """Return the command that adds importances to the report, with paths as the run was given them."""
+    """Return the command that adds importances to the report, with paths as the run was given them.
+
+    For what is in memory stands what is to be named there, such as TABLE.
+    """
     files = {"model": config.runtime.output_dir, "table": config.data.table}
     files |= {"sequences": config.data.sequences, "metadata": config.data.metadata}
-    words = [word for name, path in files.items() if path is not None for word in (f"--{name}", str(path))]
+    named = {name: name.upper() if path == IN_MEMORY else str(path) for name, path in files.items() if path is not None}
+    words = [word for name, path in named.items() for word in (f"--{name}", path)]
     return shlex.join(["aam", "explain", *words])

@@ -13,7 +13,7 @@ import numpy as np
 from aam.engine.run import METRICS
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, upper_triangle
-from aam.report.charts import HEIGHT, LIGHT, SQUARE, WIDTH, Figure, data, diagonal, levels, x_axis, y_axis
+from aam.report.charts import HEIGHT, LIGHT, WIDTH, Figure, data, diagonal, levels, x_axis, y_axis
 from aam.report.target_figures import drawn_rows
 
 Record = dict[str, Any]
@@ -39,8 +39,11 @@ TITLES = {
 
 # Samples of an ordination are coloured by parts of equal size along the first true axis.
 FIFTHS = {
-    "lowest fifth of the first axis": 0, "second fifth": 1, "third fifth": 2, "fourth fifth": 3, "highest fifth": 4
-}  # fmt: skip
+    name: len(LIGHT) + at
+    for at, name in enumerate(
+        ("lowest fifth of the first axis", "second fifth", "third fifth", "fourth fifth", "highest fifth")
+    )
+}
 
 # More samples than this are drawn as a random part of them.
 MOST_POINTS = 500
@@ -56,7 +59,19 @@ def read_epochs(folder: Path) -> list[Record]:
     records = [
         json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1:] == "\n"
     ]
-    return [record for record in records if record.get("event") == "epoch"]
+    return [_with_one_sum(record) for record in records if record.get("event") == "epoch"]
+
+
+def _with_one_sum(record: Record) -> Record:
+    """Return a record whose losses are of the same sum: of the targets, which alone decide on the epoch, if any.
+
+    The training loss of a run with targets holds what pretraining learns from too, and the validation loss does not.
+    """
+    of_targets = [name.removeprefix("val_") for name in record if name.startswith(("val_target", "val_label"))]
+    if not of_targets or not all(f"train_{name}" in record for name in of_targets):
+        return record
+    sums = {f"{kind}_loss": sum(float(record[f"{kind}_{name}"]) for name in of_targets) for kind in KINDS}
+    return {**record, **sums}
 
 
 def _losses(runs: Mapping[str, Sequence[Record]]) -> list[str]:
@@ -132,13 +147,6 @@ def pcoa(distances: Array) -> tuple[Array, Array]:
     return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (total if total > 0 else 1.0)
 
 
-def procrustes(points: Array, onto: Array) -> Array:
-    """Return points [N, 2] rotated, mirrored and scaled onto others, both around 0 (Gower 1975)."""
-    first, singular, second = np.linalg.svd(points.T @ onto)
-    squares = float((points**2).sum())
-    return np.asarray(points @ (first @ second) * (singular.sum() / squares if squares > 0 else 1.0))
-
-
 def _ordination(name: str, title: str, points: Array, shares: Array, fifth: Array, ids: Sequence[str]) -> Figure:
     """Return the points [N, 2] of an ordination in the colours of their fifth [N]."""
     rows = drawn_rows(len(points), MOST_POINTS)
@@ -182,7 +190,7 @@ def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
     return Figure(
         "distances", f"Predicted against true {metric}",
         f"Shades of {len(x)} pairs of samples; the correlation of predicted and true distances is {correlation}.",
-        alt.layer(cells, diagonal(float(x.min()), float(x.max()))).properties(width=SQUARE, height=SQUARE),
+        alt.layer(cells, diagonal(float(x.min()), float(x.max()))).properties(width=WIDTH, height=HEIGHT),
         f"Each pair of held-out samples; the stronger the colour, the more pairs. On the dashed line a distance is "
         f"right. Their correlation is the Mantel correlation, {correlation}.",
     )  # fmt: skip
@@ -195,12 +203,16 @@ def ordination_figures(truth: Array, predicted: Array, metric: str, ids: Sequenc
     """
     if len(truth) < 4:
         return []
+    # Imported here: they take half a second, and few reports need them.
+    from scipy.linalg import orthogonal_procrustes
+    from scipy.stats import rankdata
+
     metric = metric.replace("unifrac", "UniFrac").replace("_", " ")
     true, true_shares = pcoa(truth)
     other, other_shares = pcoa(predicted)
-    turned = procrustes(other, true)
-    order = np.argsort(np.argsort(true[:, 0], kind="stable"), kind="stable")
-    fifth = order * len(FIFTHS) // len(true)
+    turn, scale = orthogonal_procrustes(other, true)
+    turned = other @ turn * scale / max(float((other**2).sum()), 1e-12)
+    fifth = (rankdata(true[:, 0], "ordinal") - 1) * len(FIFTHS) // len(true)
     return [
         _ordination("pcoa-true", f"PCoA of true {metric}", true, true_shares, fifth, ids),
         _ordination("pcoa-predicted", f"PCoA of predicted {metric}", turned, other_shares, fifth, ids),

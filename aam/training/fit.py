@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.data.region import RegionProfile
-from aam.data.splits import Split, write_split
+from aam.data.splits import Split, Subset, write_split
 from aam.data.study import EVALUATION, Study
 from aam.device.memory import keep_freed_memory
 from aam.engine.checkpoint import State
@@ -56,10 +56,30 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
     def load_saved() -> SavedModel | None:
         return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
 
-    if prepared.config.targets.network_predicts or not prepared.config.targets.metadata_column:
+    if prepared.config.trains_network:
         return train_once(run, folder, title, prepared.config.train, start, load_saved)
     if run.world.any(run.world.is_main and run.is_trained(folder)):
         return load_saved()
+    if run.world.is_main:
+        write_split(folder / "split.tsv", split)
+    return _fit_and_save(prepared, run, split, folder)
+
+
+def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:
+    """Return the learners of all samples, after a cross-validation, saved in the run directory unless they were before.
+
+    Its figures are those of the folds. Ranks but the main one may get None.
+    """
+    if run.world.any(run.world.is_main and run.is_trained(run.path)):
+        return load_model(run.path / MODEL, prepared.device) if run.world.is_main else None
+    ids = tuple(sorted(prepared.study.table.sample_ids))
+    subsets: tuple[Subset, ...] = tuple("train" for _ in ids)
+    if run.world.is_main:
+        log.info("model/ learns from all %d samples; how good it is, the folds say", len(ids))
+    return _fit_and_save(prepared, run, Split(ids, subsets, ("",) * len(ids)), run.path)
+
+
+def _fit_and_save(prepared: Prepared, run: RunDirectory, split: Split, folder: Path) -> SavedModel:
     with run.signals:
         saved = _fit_learners(prepared, run, split, folder)
     run.signals.raise_if_requested(run.world)
@@ -84,7 +104,6 @@ def _fit_learners(prepared: Prepared, run: RunDirectory, split: Split, folder: P
         _profile(study, study.rows(train)), _notes(prepared, run, seen, seen), covariates,
     )  # fmt: skip
     if run.world.is_main:
-        write_split(folder / "split.tsv", split)
         saved = with_learners(saved, prepared, study, split)
         _write_validation(prepared, saved, study, split, folder)
         save_model(folder / MODEL, saved)
@@ -134,7 +153,8 @@ def _write_validation(prepared: Prepared, model: SavedModel, study: Study, split
     model = dataclasses.replace(model, blend=dataclasses.replace(alone, fitted=tuple(fitted)))
     passes, runtime = prepared.config.targets.val_prediction_passes, prepared.config.runtime
     asvs = prepared.frozen_asvs(model.network, study)
-    table = predict_rows(model, study, validation, runtime, passes, split.test_fold, asvs)
+    studies = study.column(prepared.config.data.study_column, validation)
+    table = predict_rows(model, study, validation, runtime, passes, split.test_fold, asvs, studies)
     write_predictions(folder / VALIDATION, table)
 
 
@@ -163,8 +183,7 @@ def with_learners(saved: SavedModel, prepared: Prepared, study: Study, split: Sp
 
 
 def _fit_blend(saved: SavedModel, prepared: Prepared, study: Study, ids: Sequence[str]) -> Blend:
-    groups, column = None, prepared.config.data.group_column
-    if study.metadata is not None and column is not None:
-        groups = [str(group) for group in study.metadata.values(column, ids)]
+    data = prepared.config.data
+    groups, studies = (study.column(name, ids) for name in (data.group_column, data.study_column))
     names = [name for name in prepared.config.targets.members if name != NETWORK]
-    return fit_blend(study, saved.targets, study.rows(ids), groups, prepared.config.runtime.seed, names)
+    return fit_blend(study, saved.targets, study.rows(ids), groups, prepared.config.runtime.seed, names, studies)

@@ -34,6 +34,11 @@ log = logging.getLogger("aam")
 
 SubsetRows = dict[str, npt.NDArray[np.int64]]
 
+# Folds of a cross-validation that nobody asked for, and up to which size there is one: README's cross-validation page
+# says it, docs/decisions.md with what it takes.
+DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
+MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
+
 # Share of the covariates that training hides, so that the category unknown is learned.
 HIDDEN_COVARIATES = 0.1
 
@@ -75,19 +80,28 @@ def encoder_folder(config: FineTuneConfig, fold: str) -> Path | None:
 def resolved(config: FineTuneConfig) -> FineTuneConfig:
     """Return the options of a training with those that others decide."""
     targets = config.targets
+    members = targets.members or config.default_members
+    config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
     if targets.metadata_column and not targets.count_prediction:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, count_penalty=0.0))
-    members = targets.members or targets.default_members
-    config = dataclasses.replace(config, targets=dataclasses.replace(targets, members=members))
-    if not targets.metadata_column and config.data.test_size is None:
+    data = config.data
+    if not targets.metadata_column and data.test_size is None:
         # Without labels there is nothing to hold out for, unless it is asked for.
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, test_size=0.0))
-    return config
+        data = dataclasses.replace(data, test_size=0.0)
+    if data.study_column is not None and not config.trains_network:
+        # Learners choose by inner folds, and of two studies one is held out: nothing is left for validation.
+        data = dataclasses.replace(data, validation_size=0.0)
+    return dataclasses.replace(config, data=data.divided_by_study())
 
 
-def load_inputs(config: FineTuneConfig, world: World = SINGLE) -> Prepared:
-    """Read every input of a run from its files and split the samples; errors are those of `prepare`."""
-    return prepare(config, lambda: read_inputs(config.data, metadata_columns(config)), world)
+def load_inputs(
+    config: FineTuneConfig, world: World = SINGLE, folds: bool = False, inputs: Inputs | None = None
+) -> Prepared:
+    """Read every input of a run from its files, unless there are `inputs` already, and split the samples.
+
+    The other parameters, and the errors, are those of `prepare`.
+    """
+    return prepare(config, lambda: inputs or read_inputs(config.data, metadata_columns(config)), world, folds)
 
 
 def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
@@ -98,8 +112,10 @@ def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
     return MetadataColumns(required, optional, targets.metadata_column, targets.classifier)
 
 
-def prepare(config: FineTuneConfig, read: Callable[[], Inputs], world: World = SINGLE) -> Prepared:
+def prepare(config: FineTuneConfig, read: Callable[[], Inputs], world: World = SINGLE, folds: bool = False) -> Prepared:
     """Return the inputs of a run, ready to train on; the pretrained encoder is checked before `read` gives them.
+
+    With `folds` a study that is small enough is cross-validated where nothing else is asked for.
 
     Raises
     ------
@@ -107,7 +123,10 @@ def prepare(config: FineTuneConfig, read: Callable[[], Inputs], world: World = S
         Problems of the encoder, the inputs or splits, before any long work.
     """
     device = prepare_device(config.runtime)
+    asked, chosen = shown(config.network_options), config.targets.members
     config = resolved(config)
+    if asked and not chosen and config.targets.metadata_column and len(config.targets.members) > 1 and world.is_main:
+        log.info("a network is trained too: %s asked for it; --members leaves it out", asked)
     encoder, pretrained = encoder_folder(config, "*"), None
     if encoder is not None:
         pretrained = load_model(encoder, device)
@@ -117,12 +136,54 @@ def prepare(config: FineTuneConfig, read: Callable[[], Inputs], world: World = S
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
     study = study.placed_on(_reference(data, pretrained)).with_lineages()
+    _check_studies(study, data.study_column)
     for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
         log.warning("warning: --pretrained-encoder: %s", sentence)
-    splits = make_splits(study, data, config.runtime.seed)
+    if folds and config.targets.metadata_column:
+        config = _with_folds(config, study)
+    splits = make_splits(study, config.data, config.runtime.seed)
     if not config.targets.metadata_column:
         _check_size(study, splits)
     return Prepared(config, study, splits, device, world)
+
+
+def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
+    """Return the options with a cross-validation and learned baselines, where no split is asked for and both are quick.
+
+    That is without a network, with `LEAST_GROUPS_FOR_FOLDS` groups and up to `MOST_ROWS` samples for each column to
+    predict and `MOST_CELLS` samples times ASVs: about two minutes on two cores.
+    """
+    data, targets, ids = config.data, config.targets, study.table.sample_ids
+    asked = (data.cv, data.split, data.split_column, data.test_size)
+    if config.trains_network or study.metadata is None or any(option is not None for option in asked):
+        return config
+    named = None if data.group_column is None else study.metadata.values(data.group_column, ids)
+    groups, columns, asvs = len(set(named or ids)), targets.metadata_column, len(study.table.sequences)
+    rows = len(ids) * len(columns)
+    if groups < LEAST_GROUPS_FOR_FOLDS or rows > MOST_ROWS or rows * asvs > MOST_CELLS:
+        return config
+    divided = study.selection.aligned or ids
+    few_values = len(set(study.metadata.values(columns[0], divided))) <= MOST_CLASSES
+    even = columns[0] if few_values or study.metadata.kinds.get(columns[0]) == "numeric" else None
+    whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
+    log.info(
+        "every sample is predicted by a model that has not seen it: %d folds of the %d %s, beside learned baselines, "
+        "as %d samples and %d ASVs are few enough; --test-size holds out one subset instead",
+        DEFAULT_FOLDS, groups, whole, len(ids), asvs,
+    )  # fmt: skip
+    data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
+    targets = dataclasses.replace(targets, rf_baseline=True)
+    return dataclasses.replace(config, data=data, targets=targets)
+
+
+def _check_studies(study: Study, column: str | None) -> None:
+    """Refuse to learn of studies what one study cannot tell."""
+    names = set(study.column(column, study.table.sample_ids) or ())
+    if len(names) == 1:
+        raise InputError(
+            f"--study-column {column}: all samples are of {shown(names)}, expected two studies or more; leave it out, "
+            "or pass --batch-column for runs and plates of one study"
+        )
 
 
 def _check_size(study: Study, splits: Sequence[Split]) -> None:
@@ -169,7 +230,8 @@ def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targ
 def check_targets(prepared: Prepared) -> None:
     """Raise `InputError` for targets, subsets and encoders that cannot be learned from, before anything is written.
 
-    Covariates that some samples lack, or whose categories a training subset lacks, are logged, each message once.
+    Covariates that some samples lack, whose categories a training subset lacks, or that tell a target, are logged, each
+    message once.
     """
     problems = Problems()
     ranks = prepared.world.size
@@ -185,6 +247,7 @@ def check_targets(prepared: Prepared) -> None:
         study, targets, covariates = supervise(prepared, train_ids)
         if study.metadata is not None:
             unknown |= dict.fromkeys(covariates.unknown_values(study.metadata, study.table.sample_ids))
+            unknown |= dict.fromkeys(covariates.leaks(targets, study.metadata, study.table.sample_ids))
         refused = prepared.config.targets.class_weight_problems(len(targets.classes))
         refused += [*name_problems(targets.specs), *_undefined_metric(prepared.config, study, targets, split)]
         problems.messages += [problem for problem in refused if problem not in problems.messages]

@@ -20,6 +20,18 @@ def component(kind: str, name: str, version: str, query: str = "") -> dict[str, 
     return {"type": "library", "name": name, "version": version, "purl": url}
 
 
+def licences(package: metadata.PackageMetadata) -> list[dict[str, object]]:
+    """Return the licences that a Python package names: an SPDX expression, or else its classifiers or its words."""
+    expression = package.get("License-Expression")
+    if expression:
+        return [{"expression": expression}]
+    names = [
+        each.rpartition(" :: ")[2] for each in package.get_all("Classifier") or [] if each.startswith("License ::")
+    ]
+    names = names or [(package.get("License") or "").strip().partition("\n")[0]]
+    return [{"license": {"name": name}} for name in names if name]
+
+
 def distribution_id() -> str:
     """Return the id of the Linux distribution, such as debian or ubuntu."""
     match = re.search(r'^ID="?(\w+)', Path("/etc/os-release").read_text(), re.MULTILINE)
@@ -41,8 +53,11 @@ def main(lock: Path) -> None:
         component("deb", f"{system}/{name}", version, f"?arch={architecture}")
         for name, version, architecture in debian_packages(lock.with_name("debs.txt"))
     ]
-    installed = {re.sub(r"[-_.]+", "-", package.name).lower(): package.version for package in metadata.distributions()}
-    python = [component("pypi", name, version) for name, version in installed.items()]
+    installed = {re.sub(r"[-_.]+", "-", package.name).lower(): package for package in metadata.distributions()}
+    python: list[dict[str, object]] = [
+        {**component("pypi", name, package.version), "licenses": licences(package.metadata)}
+        for name, package in installed.items()
+    ]
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     properties = {
         "aam:lock-sha256": digest,
@@ -54,7 +69,7 @@ def main(lock: Path) -> None:
         "specVersion": "1.5",
         "version": 1,
         "metadata": {"properties": [{"name": name, "value": value} for name, value in properties.items()]},
-        "components": sorted([*debian, *python], key=lambda entry: entry["purl"]),
+        "components": sorted([*debian, *python], key=lambda entry: str(entry["purl"])),
     }
     print(json.dumps(bill, indent=1))
 

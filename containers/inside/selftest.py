@@ -68,12 +68,14 @@ def check_runtime() -> dict[str, object]:
 
 
 def check_compiler() -> dict[str, object]:
-    """Check that a C compiler and Python's headers are installed: Triton compiles while a program runs."""
+    """Check the compilers for C and C++ and Python's headers: Triton and inductor compile while a program runs."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "check.c"
         source.write_text("#include <Python.h>\nint main(void) { return 0; }\n")
         headers = sysconfig.get_paths()["include"]
         subprocess.run(["gcc", f"-I{headers}", "-c", str(source), "-o", f"{folder}/check.o"], check=True)
+        source.with_suffix(".cpp").write_text("#include <vector>\nint size() { return std::vector<int>(3).size(); }\n")
+        subprocess.run(["g++", "-shared", "-fPIC", f"{folder}/check.cpp", "-o", f"{folder}/check.so"], check=True)
     return {"headers": headers}
 
 

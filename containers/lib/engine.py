@@ -132,8 +132,8 @@ def stop_process_group(process: subprocess.Popen[str]) -> None:
             process.wait(timeout=15)
 
 
-def run_engine(command: list[str], what: str, folder: Path | None = None, extra: dict[str, str] | None = None) -> None:
-    """Run the engine and print its output; after a failure raise `FailedError` with an explanation.
+def run_engine(command: list[str], what: str, folder: Path | None = None, extra: dict[str, str] | None = None) -> str:
+    """Run the engine, print its output and return it; after a failure raise `FailedError` with an explanation.
 
     When this process is interrupted, the engine is ended too.
     """
@@ -155,6 +155,7 @@ def run_engine(command: list[str], what: str, folder: Path | None = None, extra:
     if status:
         reasons = explain("".join(lines)) or [line.strip() for line in lines[-5:] if line.strip()]
         raise FailedError(f"{what} failed (exit status {status}):", *(f"  {reason}" for reason in reasons))
+    return "".join(lines)
 
 
 # --- whether this user may build a definition ----------------------------------------------------------------

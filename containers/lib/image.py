@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -20,9 +21,18 @@ from containers.lib.engine import Engine, find_engine, run_engine, scratch_folde
 from containers.lib.errors import InputError, raise_if_any
 from containers.lib.files import CONTAINERS, folder_digest
 from containers.lib.git import commit_time, revision
-from containers.lib.layer import build_layer
-from containers.lib.pins import DIGEST, Pins, lock_problems, read_pins, unverified
-from containers.lib.sidecar import Sidecar, file_record, remarks, run_in_image, sidecar_path, write_sidecar
+from containers.lib.layer import build_layer, fill, packages
+from containers.lib.pins import DIGEST, REST, Pins, lock_problems, read_pins, unverified
+from containers.lib.sidecar import (
+    Sidecar,
+    file_record,
+    remarks,
+    run_in_image,
+    sidecar_path,
+    sign,
+    write_papers,
+    write_sidecar,
+)
 from containers.lib.wheels import make_wheel, source_digest, version, wheel_folders, wheel_path
 
 ROUTES = ("auto", "definition", "layer")
@@ -40,6 +50,7 @@ class Request:
     engine: str = ""
     route: str = "auto"
     output: str = ""
+    submit: str = ""  # "0": only show what would be done
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,8 @@ def choose_base(request: Request, pins: Pins) -> Base:
     if request.base.startswith(("/", ".")) or os.sep * 2 in request.base:
         raise InputError(f"BASE={request.base}: no such folder or file; expected a path or NAME@sha256:DIGEST")
     if not digest:
-        hint = "make pin asks its registry" if not request.base else "write BASE=NAME@sha256:DIGEST"
+        ask = f"`skopeo inspect --no-tags --format {{{{.Digest}}}} docker://{name}` prints it"
+        hint = "make pin asks its registry" if not request.base else f"write BASE=NAME@sha256:DIGEST; {ask}"
         raise InputError(f"BASE={name}: has no digest, so the same image could not be built again; {hint}")
     if not DIGEST.fullmatch(digest):
         raise InputError(f"DIGEST={digest}: expected sha256: and 64 hexadecimal digits")
@@ -96,15 +108,20 @@ def definition_path(request: Request, pins: Pins) -> Path:
     return path
 
 
+def disks(pins: Pins, image: Path) -> list[tuple[Path, float, float, str]]:
+    """Return each folder that a build writes: with the GB it has free, those it needs, and what to do about it."""
+    image_disk = next(folder for folder in image.parents if folder.exists())
+    rows = (
+        (scratch_folder(), pins.disk_gb[0], "name a larger disk with AAM_SCRATCH=FOLDER"),
+        (image_disk, pins.disk_gb[1], "free some, or write elsewhere with OUTPUT=FILE"),
+    )
+    return [(folder, shutil.disk_usage(folder).free / 1e9, needed, remedy) for folder, needed, remedy in rows]
+
+
 def disk_problems(pins: Pins, image: Path) -> list[str]:
     """Return the folders with less free space than a build needs."""
     problems = []
-    image_disk = next(folder for folder in image.parents if folder.exists())
-    for folder, needed, remedy in (
-        (scratch_folder(), pins.disk_gb[0], "name a larger disk with AAM_SCRATCH=FOLDER"),
-        (image_disk, pins.disk_gb[1], "free some, or write elsewhere with OUTPUT=FILE"),
-    ):
-        free = shutil.disk_usage(folder).free / 1e9
+    for folder, free, needed, remedy in disks(pins, image):
         if free < needed:
             problems.append(f"{folder}: {free:.1f} GB are free, {needed} GB are needed; {remedy}")
     return problems
@@ -135,28 +152,67 @@ def definition_arguments(pins: Pins, base: Base, python: str) -> dict[str, str]:
     }
 
 
+def build_command(
+    pins: Pins, engine: Engine, definition: Path, base: Base, values: dict[str, str], out: Path
+) -> list[str]:
+    """Return the engine's command that builds a definition."""
+    command = [engine.command, "build", *(["--reproducible"] if engine.builds_reproducibly else [])]
+    command += ["--mksquashfs-args", pins.squashfs] if pins.squashfs else []
+    if base.local:
+        # A folder can be bound into a build only where it exists in the base.
+        folders = [path for path in wheel_folders() if (base.local / str(path).lstrip("/")).is_dir()]
+        command += [word for path in folders for word in ("--bind", f"{path}:{path}:ro")]
+    command += [word for key, value in values.items() for word in ("--build-arg", f"{key}={value}")]
+    return [*command, str(out), str(definition)]
+
+
 def build_definition(
     pins: Pins, engine: Engine, definition: Path, base: Base, values: dict[str, str], out: Path
-) -> None:
-    """Build the SIF with the engine, in a folder that the relative paths in `values` start from."""
+) -> str:
+    """Build the SIF with the engine, in a folder that the relative paths in `values` start from; return its output."""
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="build-") as name:
         folder = Path(name)
         (folder / "containers").symlink_to(CONTAINERS)
         (folder / "dist").symlink_to(wheel_path().parent)
-        command = [engine.command, "build", *(["--reproducible"] if engine.builds_reproducibly else [])]
-        command += ["--mksquashfs-args", pins.squashfs] if pins.squashfs else []
         if base.local:
             (folder / f"{base.name}@{base.digest}").symlink_to(base.local)
-            # A folder can be bound into a build only where it exists in the base.
-            folders = [path for path in wheel_folders() if (base.local / str(path).lstrip("/")).is_dir()]
-            command += [word for path in folders for word in ("--bind", f"{path}:{path}:ro")]
-        command += [word for key, value in values.items() for word in ("--build-arg", f"{key}={value}")]
+        command = build_command(pins, engine, definition, base, values, out)
         epoch = {"SOURCE_DATE_EPOCH": str(commit_time())} if engine.builds_reproducibly else None
-        run_engine([*command, str(out), str(definition)], f"building {definition.name}", folder, epoch)
+        return run_engine(command, f"building {definition.name}", folder, epoch)
 
 
-def build(request: Request) -> Path:
-    """Build an image with its sidecar and return the path of the image.
+def show_plan(
+    pins: Pins, image: Path, definition: Path, base: Base, python: str, engine: Engine | None, route: str
+) -> str:
+    """Return what a build would run, need and fetch."""
+    values = definition_arguments(pins, base, python)
+    parts = pins.lock.read_text(encoding="utf-8").split(REST)
+    vendor, own = (re.findall(r"(?m)^(\w\S*==[^\s\\]+)", part) for part in parts)
+    origin = f"{base.local}" if base.local else f"docker://{base.name}@{base.digest}, pulled from its registry"
+    rows = [("image", f"{image} and {sidecar_path(image).name}"), ("route", route)]
+    rows += [("base", f"{origin} ({'pinned' if base.pinned else 'not the pinned one'})")]
+    rows += [("apt", f"{' '.join(packages(definition, python))}, from the archive of the base")]
+    rows += [("pip", f"{', '.join(vendor)} from {pins.index}")] if vendor else []
+    rows += [("pip", f"{len(own)} packages of {values['LOCK']} from pip's own index, by hash")]
+    rows += [("wheel", f"{values['WHEEL']}, made of these sources where they have changed")]
+    rows += [
+        ("disk", f"{needed} GB in {folder}, {free:.1f} GB are free") for folder, free, needed, _ in disks(pins, image)
+    ]
+    if engine and route.startswith("definition"):
+        rows += [("command", shlex.join(build_command(pins, engine, definition, base, values, image)))]
+    return "\n".join(f"{name:<12}{text}" for name, text in rows)
+
+
+def choose_route(requested: str, engine: Engine | None) -> tuple[str, str]:
+    """Return the route of a build, and why it is not a definition."""
+    if requested != "auto" or engine is None:
+        return requested, ""
+    reason = why_not_build(engine)
+    return ("layer", reason) if reason else ("definition", "")
+
+
+def build(request: Request) -> Path | str:
+    """Build an image with its sidecar and return the path of the image; or only return what would be done.
 
     Raises
     ------
@@ -166,20 +222,24 @@ def build(request: Request) -> Path:
     pins = read_pins(request.flavour)
     image = Path(request.output).absolute() if request.output else pins.image
     problems = lock_problems(pins)
+    absences: list[str] = []
     if request.route not in ROUTES:
         problems.append(f"ROUTE={request.route}: expected one of {', '.join(ROUTES)}")
     definition = collect(lambda: definition_path(request, pins), problems)
-    engine = collect(lambda: find_engine(request.engine), problems)
+    engine = collect(lambda: find_engine(request.engine), absences)
     base = collect(lambda: choose_base(request, pins), problems)
-    problems += collect(lambda: disk_problems(pins, image), problems) or []
-    raise_if_any(problems)
+    absences += collect(lambda: disk_problems(pins, image), problems) or []
+    is_shown = request.submit == "0"
+    raise_if_any(problems if is_shown else [*problems, *absences])
     python = choose_python(request, pins, base)
-    route = request.route
-    if route == "auto":
-        reason = why_not_build(engine)
-        route = "layer" if reason else "definition"
-        if reason:
-            print(f"This user cannot build a definition here: {reason}\nBuilding a layer over the base instead.")
+    route, reason = choose_route(request.route, engine)
+    if is_shown:
+        for absence in absences:
+            print(f"containers/build: warning: nothing could be built here: {absence}", file=sys.stderr)
+        why = f"{route}: this user cannot build a definition here: {reason}" if reason else route
+        return show_plan(pins, image, definition, base, python, engine, why)
+    if reason:
+        print(f"This user cannot build a definition here: {reason}\nBuilding a layer over the base instead.")
     write_image(pins, engine, base, definition, python, image, route)
     return image
 
@@ -194,13 +254,20 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         new_image = files.enter_context(atomic_file(image))
         new_layer = files.enter_context(atomic_file(layer)) if route == "layer" else None
         if new_layer:
-            build_layer(pins, engine, definition, base.local, values, new_image, new_layer)
+            log = build_layer(pins, engine, definition, base.local, values, new_image, new_layer)
         else:
-            build_definition(pins, engine, definition, base, values, new_image)
+            log = build_definition(pins, engine, definition, base, values, new_image)
         sbom = run_in_image(engine, new_image, new_layer, ["cat", "/opt/aam/sbom.json"])
+        is_signed = sign(engine, new_image)
         for outdated in (sidecar_path(image), *([] if new_layer else [layer])):
             outdated.unlink(missing_ok=True)
     commit, dirty = revision()
+    papers = {
+        "definition": fill(definition.read_text(encoding="utf-8"), values),
+        "lock": pins.lock.read_text(encoding="utf-8"),
+        "sbom": sbom.decode(),
+        "log": log,
+    }
     sidecar = Sidecar(
         flavour=pins.flavour,
         image=file_record(image),
@@ -216,6 +283,8 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         python=python,
         route=route,
         reproducible=engine.builds_reproducibly and route == "definition",
+        papers=write_papers(image, papers),
+        signed=is_signed,
     )
     write_sidecar(sidecar, image)
     for remark in remarks(pins, sidecar):

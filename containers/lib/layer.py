@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from containers.lib.files import CONTAINERS, ROOT
 from containers.lib.pins import Pins
 from containers.lib.wheels import wheel_folders, wheel_path
 
+CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Runs in the base: unpacks packages into the folder $1; the other words are the names of the packages.
@@ -52,6 +54,11 @@ def section(definition: Path, name: str) -> str:
     return match[1]
 
 
+def fill(text: str, values: dict[str, str]) -> str:
+    """Return the text of a definition, or of a section, with its arguments filled in."""
+    return re.sub(r"{{ (\w+) }}", lambda match: values[match[1]], text)
+
+
 def packages(definition: Path, python: str) -> list[str]:
     """Return the Debian packages that a definition installs."""
     post = section(definition, "post").replace("\\\n", " ").replace("{{ PYTHON }}", python)
@@ -75,17 +82,18 @@ def make_squashfs(folder: Path, out: Path, options: str) -> None:
         raise FailedError(f"{out.name}: mksquashfs failed:", *done.stderr.strip().splitlines()[-3:])
 
 
-def run_in_base(engine: Engine, image: Path, command: list[str], binds: list[str], overlay: Path | None = None) -> None:
-    """Run a command in the base, which sees nothing of this machine but the binds."""
+def run_in_base(engine: Engine, image: Path, command: list[str], binds: list[str], overlay: Path | None = None) -> str:
+    """Run a command in the base, which sees nothing of this machine but the binds; return its output."""
     words = [engine.command, "exec", "--cleanenv", "--contain", "--no-home", "--pwd", "/"]
     words += ["--overlay", f"{overlay}:ro"] if overlay else []
     words += [word for bind in binds for word in ("--bind", bind)]
-    run_engine([*words, str(image), "env", f"PATH={SHELL_PATH}", *command], "making the layer")
+    return run_engine([*words, str(image), "env", f"PATH={SHELL_PATH}", *command], "making the layer")
 
 
 def base_lacks_packages(engine: Engine, image: Path, python: str) -> bool:
-    """Return whether the base lacks Python, its headers, its venv or a C compiler."""
-    check = f"command -v gcc && python{python} -c 'import ensurepip, sysconfig, os; "
+    """Return whether the base lacks Python, its headers, its venv, certificates or a compiler for C and C++."""
+    check = f"command -v gcc && command -v g++ && test -s /{CERTIFICATES} && "
+    check += f"python{python} -c 'import ensurepip, sysconfig, os; "
     check += 'assert os.path.exists(sysconfig.get_paths()["include"] + "/Python.h")\''
     command = [engine.command, "exec", "--cleanenv", "--no-home", "--pwd", "/", str(image), "sh", "-c", check]
     return subprocess.run(command, capture_output=True).returncode != 0
@@ -107,8 +115,8 @@ def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -
     aam = root / "opt" / "aam"
     (root / "opt" / "venv").mkdir(parents=True)
     aam.mkdir(parents=True, exist_ok=True)
-    for name in ("environment.py", "sbom.py", "selftest.py"):
-        shutil.copy(CONTAINERS / "inside" / name, aam / name)
+    for path in (CONTAINERS / "inside").glob("*.py"):
+        shutil.copy(path, aam / path.name)
     shutil.copy(ROOT / values["LOCK"], aam / "lock.txt")
     for name, part in (("env/95-aam.sh", "environment"), ("runscript", "runscript")):
         script = root / ".singularity.d" / name
@@ -118,10 +126,15 @@ def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -
     return aam
 
 
+def make_links(root: Path) -> None:
+    """Make in a layer what the packages' install scripts would have made: none of them has run."""
+    subprocess.run([sys.executable, "-S", str(CONTAINERS / "inside" / "links.py"), str(root)], check=True)
+
+
 def build_layer(
     pins: Pins, engine: Engine, definition: Path, local: Path | None, values: dict[str, str], base: Path, out: Path
-) -> None:
-    """Get the base image and make the layer that is mounted over it.
+) -> str:
+    """Get the base image and make the layer that is mounted over it; return what the programs printed.
 
     Parameters
     ----------
@@ -135,6 +148,7 @@ def build_layer(
     mksquashfs_path()
     get_base(engine, local, values, base)
     python = values["PYTHON"]
+    log = ""
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="layer-") as name:
         root = Path(name) / "root"
         temporary = Path(name) / "tmp"
@@ -144,7 +158,8 @@ def build_layer(
         bind_tmp = f"{temporary}:/tmp"
         if base_lacks_packages(engine, base, python):
             unpack = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", *packages(definition, python)]
-            run_in_base(engine, base, unpack, [f"{root}:/mnt", bind_tmp])
+            log += run_in_base(engine, base, unpack, [f"{root}:/mnt", bind_tmp])
+            make_links(root)
             packages_layer = Path(name) / "packages.squashfs"
             make_squashfs(root, packages_layer, pins.squashfs)
         opt_aam = add_definition_files(root, definition, values)
@@ -154,6 +169,7 @@ def build_layer(
         make = f"python{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index '{values['INDEX']}'"
         make += f" --wheel /tmp/{wheel_path().name} --no-cache"
         make += " && /opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json"
-        run_in_base(engine, base, ["sh", "-euc", make], binds, packages_layer)
+        log += run_in_base(engine, base, ["sh", "-euc", make], binds, packages_layer)
+        make_links(root)
         make_squashfs(root, out, pins.squashfs)
-        run_in_base(engine, base, ["/opt/venv/bin/python", "/opt/aam/selftest.py"], [bind_tmp], out)
+        return log + run_in_base(engine, base, ["/opt/venv/bin/python", "/opt/aam/selftest.py"], [bind_tmp], out)

@@ -14,12 +14,10 @@ from pathlib import Path
 from aam.files.atomic import file_digest
 from containers.lib.errors import FailedError, InputError
 from containers.lib.files import ROOT, write_text
-from containers.lib.pins import PROJECT, Pins, inputs_digest, lock_problems, read_pins, record
+from containers.lib.pins import PROJECT, REST, Pins, inputs_digest, lock_problems, read_pins, record
 from containers.lib.wheels import wheel_folders
 
 LOWEST_PYTHON = "3.11"
-# Above this line stand the wheels of the vendor's index; containers/inside/environment.py reads it too.
-REST = "# --- from pip's own index\n"
 HASH = re.compile(r"sha256:([0-9a-f]{64})")
 
 

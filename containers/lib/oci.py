@@ -23,16 +23,11 @@ from containers.lib.image import (
     definition_path,
     disk_problems,
 )
-from containers.lib.layer import section
+from containers.lib.layer import fill, section
 from containers.lib.pins import Pins, lock_problems, read_pins
 from containers.lib.wheels import make_wheel, version, wheel_folders, wheel_path
 
 PROGRAMS = ("buildah", "podman")
-
-
-def fill(text: str, values: dict[str, str]) -> str:
-    """Return a section of a definition with its arguments filled in."""
-    return re.sub(r"{{ (\w+) }}", lambda match: values[match[1]], text)
 
 
 def shell_steps(text: str) -> str:

@@ -18,6 +18,8 @@ PROJECT = ROOT / "pyproject.toml"
 FLAVOURS = ("rocm", "cuda", "cpu")
 # Locks that no image is made from are added.
 LOCKS = (*FLAVOURS, "runtime")
+# In a lock, the wheels of the vendor's index stand above this line; containers/inside/environment.py reads it too.
+REST = "# --- from pip's own index\n"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 

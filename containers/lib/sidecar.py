@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from containers.lib.files import write_text
 from containers.lib.pins import Pins, lock_problems, unverified
 
 SCHEMA = 1
+# The files beside an image, by what they hold.
+PAPERS = {"definition": ".def", "lock": ".lock.txt", "sbom": ".cdx.json", "log": ".log"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Sidecar:
 
     `base` holds name, digest and whether it is the pinned one. `route` is "definition", or "layer" where the user
     may not build; then `layer` describes the file that is mounted over the base. `unverified` names the packages
-    whose hash comes from a second-hand source.
+    whose hash comes from a second-hand source. `papers` describes the files beside the image: the definition with its
+    arguments filled in, the lock, the bill of materials and the log of the build.
     """
 
     flavour: str
@@ -40,6 +43,8 @@ class Sidecar:
     python: str
     route: str
     reproducible: bool
+    papers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    signed: bool = False
     schema: int = SCHEMA
 
 
@@ -51,6 +56,47 @@ def sidecar_path(image: Path) -> Path:
 def file_record(path: Path) -> dict[str, Any]:
     """Return name, size and SHA-256 of a file."""
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
+
+
+def write_papers(image: Path, texts: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Write the papers of an image beside it, and return name, size and SHA-256 of each."""
+    records = {}
+    for name, text in texts.items():
+        path = image.with_name(image.name + PAPERS[name])
+        write_text(path, text)
+        records[name] = file_record(path)
+    return records
+
+
+def has_key(engine: Engine) -> bool:
+    """Return whether the engine has a secret key of this user."""
+    done = subprocess.run(
+        [engine.command, "key", "list", "--secret"], env=engine_environment(), capture_output=True, text=True
+    )
+    return done.returncode == 0 and "Fingerprint" in done.stdout
+
+
+def sign(engine: Engine, image: Path) -> bool:
+    """Sign an image with the user's key, where there is one without a passphrase; return whether it is signed."""
+    if not has_key(engine):
+        return False
+    command = [engine.command, "sign", str(image)]
+    # Without a terminal a key with a passphrase does not wait for it.
+    done = subprocess.run(command, env=engine_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        print(f"the image is not signed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+    return done.returncode == 0
+
+
+def signature_problems(engine: Engine, image: Path) -> list[str]:
+    """Return what is wrong with the signature of an image."""
+    done = subprocess.run(
+        [engine.command, "verify", "--local", str(image)], env=engine_environment(), capture_output=True, text=True
+    )
+    if done.returncode == 0:
+        return []
+    last_lines = " ".join(done.stderr.strip().splitlines()[-1:])
+    return [f"{image.name}: {engine.name} verify refuses its signature ({last_lines}); is its key in your keyring?"]
 
 
 def write_sidecar(sidecar: Sidecar, image: Path) -> None:
@@ -96,7 +142,8 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
     remedy = f"make container-{pins.flavour} builds the image anew"
     problems = lock_problems(pins)
     layer = image.with_name(sidecar.layer["file"]) if sidecar.layer else None
-    for path, recorded in ((image, sidecar.image), (layer, sidecar.layer)):
+    papers = [(image.with_name(record["file"]), record) for record in sidecar.papers.values()]
+    for path, recorded in ((image, sidecar.image), (layer, sidecar.layer), *papers):
         if path and recorded:
             digest = file_digest(path) if path.exists() else "missing"
             problems += _difference(f"{path.name}: SHA-256", digest, recorded["sha256"], remedy)
@@ -104,6 +151,8 @@ def verify(pins: Pins, image: Path, engine: Engine | None) -> list[str]:
         problems += _difference(f"{pins.lock.name}: SHA-256", file_digest(pins.lock), sidecar.lock["sha256"], remedy)
     if sidecar.base["pinned"]:
         problems += _difference("base digest in pins.toml", pins.digest, sidecar.base["digest"], remedy)
+    if engine and sidecar.signed and not problems:
+        problems += signature_problems(engine, image)
     if engine and not problems:
         for name, recorded_digest in (("lock.txt", sidecar.lock["sha256"]), ("sbom.json", sidecar.sbom_sha256)):
             printed = run_in_image(engine, image, layer, ["sha256sum", f"/opt/aam/{name}"])

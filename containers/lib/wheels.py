@@ -22,7 +22,7 @@ from containers.lib.git import commit_time
 SETUPTOOLS = 77
 SOURCES = ("aam", "containers", "slurm", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 # Images beside the definitions, caches, and what an installed package holds twice.
-LEFT_OUT = re.compile(r"\.(pyc|sif|sif\.json|squashfs|oci\.tar)$|/(\.[^/]*|bundled/.*)$")
+LEFT_OUT = re.compile(r"\.(pyc|sif(\.[\w.]+)?|squashfs|oci\.tar)$|/(\.[^/]*|bundled/.*)$")
 
 
 def version() -> str:

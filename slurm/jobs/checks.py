@@ -13,6 +13,9 @@ from slurm.jobs.site import Site
 
 # A job shorter than this has no time to save a checkpoint.
 SHORTEST_JOB = 120
+# What a dry run without inputs shows in their place.
+PLACEHOLDERS = {"--table": "TABLE", "--tree": "TREE", "--metadata": "METADATA", "--metadata-column": "COLUMN"}
+PLACEHOLDERS |= {"--model": "MODEL"}
 
 
 def parse_time(time: str) -> int:
@@ -69,6 +72,16 @@ def check_free_space(site: Site, user: str, needed: int, problems: list[str]) ->
         problems.append(f"shared: {shared} is not a folder here; is this a login node of {site.title}?")
     elif (free := shutil.disk_usage(shared).free) < needed:
         problems.append(f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed")
+
+
+def add_placeholders(kind: Kind, options: Options, absences: list[str]) -> None:
+    """Add what a job needs and nobody gave under the names of make's variables, and name it as absent."""
+    present = {name for name, values in options if values}
+    needs = kind.needs or (("--table",) if kind.template == "stage.sh" and not present & set(INPUTS) else ())
+    for name in needs:
+        if name not in present and "--config" not in present:
+            options.append((name, [PLACEHOLDERS[name]]))
+            absences.append(f"{name}: is missing, {PLACEHOLDERS[name]} stands in its place")
 
 
 def check_options(kind: Kind, options: Options, request: Request, problems: list[str]) -> None:

@@ -12,6 +12,8 @@ from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, OUTPUT
 from containers.lib.git import commit_label
 from slurm.jobs.checks import (
+    PLACEHOLDERS,
+    add_placeholders,
     check_free_space,
     check_limits,
     check_log_folder,
@@ -96,7 +98,9 @@ def resolve_inputs(options: Options, request: Request, problems: list[str], abse
             expected, other = ("folder", "file") if name in INPUT_FOLDERS else ("file", "folder")
             is_promised = not request.check or any(path.is_relative_to(folder) for folder in request.promised)
             is_readable = not is_promised and os.access(path, os.R_OK)
-            if not is_promised and not is_readable:
+            if request.placeholders and value in PLACEHOLDERS.values() and not is_readable:
+                pass  # named already
+            elif not is_promised and not is_readable:
                 absences.append(f"{name} {value}: {path} is missing or may not be read")
             elif is_readable and path.is_dir() != (expected == "folder"):
                 problems.append(f"{name} {value}: {path} is a {other}, expected a {expected}")
@@ -213,6 +217,8 @@ def make_job(request: Request, site: Site) -> Job:
     # A script can be shown on any machine; what is missing there stops a submission only.
     absences: list[str] = []
     options = parse_options(request.words)
+    if request.dry_run and request.placeholders:
+        add_placeholders(kind, options, absences)
     check_options(kind, options, request, problems)
     if request.stripes and (kind.command != "unifrac" or request.stripes < 1):
         problems.append(f"--stripes {request.stripes}: expected 1 or more parts of a matrix, of the job unifrac")

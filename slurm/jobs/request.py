@@ -76,6 +76,8 @@ class Request:
         Parts of a UniFrac matrix that elements of an array compute; 0: one job for all of it.
     dry_run
         The script is only shown: missing files, image and storage are warnings of the job.
+    placeholders
+        In a dry run, an input that is needed and not given is named by a placeholder.
     """
 
     job: str
@@ -96,3 +98,4 @@ class Request:
     check: bool = True
     stripes: int = 0
     dry_run: bool = False
+    placeholders: bool = False

@@ -88,6 +88,9 @@ def sbatch_lines(job: Job) -> str:
         "account": site.account,
         "qos": site.qos,
         "gres": site.gres,
+        "gpus-per-node": site.gpus_per_node,
+        "constraint": site.constraint,
+        "reservation": site.reservation,
         "nodes": job.nodes,
         "ntasks-per-node": job.tasks,
         "cpus-per-task": site.cpus_per_device,
@@ -125,6 +128,9 @@ def header(job: Job) -> str:
         lines += [f"reads       {in_comment(read.path)}{size}"]
     lines += [f"writes      {in_comment(job.out / job.file if job.file else job.out)}"]
     lines += [f"log         {in_comment(job.logs)}"]
+    lines += [
+        f"first       {in_comment(shlex.join(['mkdir', '-p', str(job.logs)]))}  (--submit makes it; sbatch does not)"
+    ]
     lines += [f"image       {in_comment(job.image or 'none: ' + job.python_inside)}", f"commit      {job.commit}"]
     if job.folds:
         lines += [f"array       one element for each fold: {in_comment(', '.join(job.folds))}"]
@@ -224,6 +230,7 @@ def render(job: Job) -> str:
         "ELEMENT": array_element(job),
         "PREPARE": job.prepare,
     }
+    values |= {"PYTHON_INSIDE": shlex.quote(job.python_inside or "python")}
     values |= {"CLEAN": "" if site.local_purged else '[ -z "$copied" ] || on_each_node clean'}
     return fill_template(job.template, values)
 
@@ -235,11 +242,17 @@ def script_head(text: str) -> str:
     return "\n".join(lines[:end])
 
 
-def srun_words(site: Site, time: str) -> list[str]:
-    """Return the srun that runs a command on one node of a site now."""
+def srun_words(site: Site, time: str, terminal: bool = False) -> list[str]:
+    """Return the srun that runs a command on one node of a site now, or with `terminal` on this terminal."""
     named = {"partition": site.partition, "account": site.account, "qos": site.qos, "gres": site.gres}
+    named |= {
+        "gpus-per-node": str(site.gpus_per_node or ""),
+        "constraint": site.constraint,
+        "reservation": site.reservation,
+    }
     options = [f"--{name}={value}" for name, value in named.items() if value]
     options += [f"--cpus-per-task={site.cpus_per_device * site.devices_per_node}"] if site.cpus_per_device else []
     options += ["--exclusive", "--mem=0"] if site.exclusive else []
+    options += ["--pty"] if terminal else []
     words = ["srun", "--job-name=aam", "--nodes=1", "--ntasks=1", *options, f"--time={time or '01:00:00'}"]
     return [*words, "bash", "-lc", " && ".join([*site.setup, 'exec "$@"']), "reach"] if site.setup else words

@@ -17,8 +17,9 @@ from containers.lib.files import ROOT
 
 PROFILES = ROOT / "slurm" / "sites"
 VARIABLE = "AAM_SITE_"
-# Keys whose values stand on #SBATCH lines.
-SBATCH_KEYS = ("partition", "account", "qos", "gres")
+# Keys whose values stand on #SBATCH lines. "none" says that the site has no such thing.
+SBATCH_KEYS = ("partition", "account", "qos", "gres", "constraint", "reservation")
+NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Site:
     account: str = ""
     qos: str = ""
     gres: str = ""
+    gpus_per_node: int = 0  # instead of gres
+    constraint: str = ""
+    reservation: str = ""
     exclusive: bool = True
     max_hours: float = 0
     max_nodes: int = 0
@@ -67,6 +71,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "max_nodes": (0, 100_000),
     "devices_per_node": (1, 1024),
     "cpus_per_device": (0, 4096),
+    "gpus_per_node": (0, 1024),
     "threads": (0, 4096),
     "shared_mb_per_second": (0.1, 1e6),
     "most_requeues": (0, 10_000),
@@ -244,7 +249,9 @@ def load_site(name: str, options: Mapping[str, str], environment: Mapping[str, s
     raise_if_any(
         [
             f"{key}: {problem}: write {key} = ... into {own_path}, or set {VARIABLE}{key.upper()}=..."
+            + (f"; {NONE} where the site has none" if key in SBATCH_KEYS else "")
             for key, problem in missing.items()
         ]
     )
+    values |= {key: "" for key in SBATCH_KEYS if values.get(key) == NONE}
     return Site(**values)

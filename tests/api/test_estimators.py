@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import logging
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -125,6 +127,10 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         aam.AmpliconRegressor(rarefy_depth=300).fit(frame, metadata["ph"] * 0 + 1)
     with pytest.raises(InputError, match="y has 3 values, and the table has 60 samples"):
         small.fit(frame, [1, 2, 3])
+    with pytest.raises(InputError, match=r"column 'y' is declared numeric, but sample '.*' has 'soil'"):
+        small.fit(frame, ["soil"] * 60)
+    with pytest.raises(InputError, match=r"^the table: 60 of 60 feature ids are not DNA"):
+        small.fit(frame.T, np.zeros(80))
     with pytest.raises(InputError, match="10 of 60 samples are not in its index"):
         small.fit(frame, metadata["ph"].iloc[10:])
     with pytest.raises(InputError, match="2 of 60 sample ids cannot stand in metadata: '#a', 'b '"):
@@ -214,6 +220,48 @@ def test_pretrain_and_unifrac(frame, study_folder, small, tmp_path):
     )  # fmt: skip
     np.testing.assert_allclose(distances.filter(frame.index).data, expected.data, atol=1e-6)
     assert aam.unifrac(frame, tree, "faith_pd").index.tolist() == list(frame.index)
+
+
+def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor, monkeypatch):
+    skbio = pytest.importorskip("skbio")
+    tree = skbio.TreeNode.read(str(study_folder / "tree.nwk"))
+    expected = regressor.model_.predict(study_folder / "table.biom")
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *_, **__: pytest.fail("a file is written"))
+    pd.testing.assert_frame_equal(regressor.model_.predict(frame).sort_index(), expected.sort_index(), rtol=1e-5)
+    assert regressor.model_.embed(frame).shape == (60, 16)
+    assert len(regressor.model_.explain(frame, tree=tree, prediction_passes=1)) == 80
+    pd.testing.assert_frame_equal(regressor.model_.predict(frame.T, transpose=True), regressor.model_.predict(frame))
+    options = {"metric": "weighted", "device": "cpu", "threads": 1}
+    of_files = aam.unifrac(study_folder / "table.biom", study_folder / "tree.nwk", **options)
+    assert aam.unifrac(frame, tree, **options) == of_files.filter(frame.index)
+
+
+def test_a_run_is_resumed_with_the_same_data_in_memory_alone(frame, small, tmp_path, caplog):
+    options = {**small, "output_dir": tmp_path / "pre"}
+    first = aam.pretrain(frame, **options)
+    inputs = json.loads((tmp_path / "pre" / "run.json").read_text())["inputs"]
+    assert inputs["table"]["path"] == "(in memory)"
+    with caplog.at_level(logging.INFO, "aam"):
+        again = aam.pretrain(frame, resume_from="auto", **options)
+    assert "finished already" in caplog.text
+    pd.testing.assert_frame_equal(first.embed(frame), again.embed(frame))
+    with pytest.raises(InputError, match=r"inputs\.table\.sha256 was"):
+        aam.pretrain(frame + 1, resume_from="auto", **options)
+
+
+def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame, metadata):
+    studies = np.repeat(["first", "second", "new"], 20)
+    old, new = studies != "new", studies == "new"
+    options = {"rarefy_depth": 300, "threads": 1, "members": ("presence",)}
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = aam.AmpliconClassifier(**options).set_fit_request(studies=True)
+        model.fit(frame[old], (metadata["biome"] == "gut").to_numpy()[old], studies=studies[old])
+    assert model.model_.members[0].blend.is_relative
+    plain, centred = model.predict_proba(frame[new]), model.predict_proba(frame[new], new_study=True)
+    assert not np.allclose(plain, centred)
+    np.testing.assert_array_equal(centred.argmax(axis=1), model.predict(frame[new], new_study=True).astype(int))
+    with pytest.raises(InputError, match="all samples are of 'first', expected two studies"):
+        aam.AmpliconClassifier(**options).fit(frame[:20], metadata["biome"][:20], studies=studies[:20])
 
 
 @pytest.mark.slow

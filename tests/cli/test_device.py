@@ -264,7 +264,7 @@ def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(study
     assert not (tmp_path / "other").exists()
     (run / "metrics.json").unlink()
     assert pretrain(study, run, "--resume-from", "auto", "--attn-implementation", "math") == 0
-    assert "config.runtime.attn_implementation was auto and is math" in capsys.readouterr().err
+    assert "--attn-implementation was auto and is math" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

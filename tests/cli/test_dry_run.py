@@ -30,7 +30,8 @@ def supervision(study) -> list[str]:
 
 def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path, capsys):
     output = tmp_path / "run"
-    assert main(["train", *words_of(study, *supervision(study), "--cv", "fold", "--output-dir", output)]) == 0
+    words = words_of(study, *supervision(study), "--cv", "fold", "--dropout", "0.1", "--output-dir", output)
+    assert main(["train", *words]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "members that predict together: deep, presence, kernel, forest"
     assert len(printed) == 7
@@ -79,7 +80,7 @@ def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
         ((), 2, "holds results already"),
         (("--overwrite",), 0, "would be replaced, all else there would stay"),
         (("--resume-from", "auto"), 0, "the run there is finished"),
-        (("--resume-from", "auto", "--seed", "5"), 2, "config.runtime.seed was 0 and is 5"),
+        (("--resume-from", "auto", "--seed", "5"), 2, "--seed was 0 and is 5"),
         (("--overwrite", "--memory-profile"), 0, "would be replaced, all else there would stay"),
     ):
         capsys.readouterr()
@@ -121,3 +122,19 @@ def test_what_a_run_would_refuse_is_refused(study, tmp_path, capsys):
     assert main(["train", *words]) == 2
     assert "pH7" in capsys.readouterr().err
     assert [path.name for path in tmp_path.rglob("*")] == ["taken", "note.txt"]
+
+
+def test_a_small_study_is_cross_validated_unless_asked_otherwise(study, tmp_path, capsys):
+    """In five folds of whole groups and by learners alone; not with a network, a share to hold out, or few groups."""
+    metadata = ["--metadata", study / "metadata.tsv", "--metadata-column", "ph", "--output-dir", tmp_path / "run"]
+
+    def printed(*more: object) -> str:
+        assert main(["train", *words_of(study, *metadata, *more)]) == 0
+        return capsys.readouterr().out
+
+    lines = printed().splitlines()
+    assert lines[0] == "members that predict together: presence, kernel, forest"
+    tested = [int(found[1]) for line in lines if (found := re.match(r"fold \d: .* (\d+) test", line))]
+    assert tested == [8] * 5
+    for more in (["--test-size", 0.2], ["--epochs", 3], ["--group-column", "subject"]):
+        assert "fold 0" not in printed(*more), more

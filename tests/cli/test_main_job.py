@@ -82,7 +82,17 @@ def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_p
     assert main(["predict", "--model", str(tuned / "model"), "--table", str(table), "--output", str(output)]) == 0
     rows = list(csv.reader(output.read_text().splitlines(), dialect="excel-tab"))
     biomes = ["biome=gill", "biome=gut", "biome=mouth", "biome=skin"]
-    assert rows[0] == ["sample-id", "ph", "ph.sd", "biome", *biomes, "null", "null.sd", "subset", "note"]
+    assert rows[0] == [
+        "sample-id",
+        "ph",
+        "ph.rarefaction-sd",
+        "biome",
+        *biomes,
+        "null",
+        "null.rarefaction-sd",
+        "subset",
+        "note",
+    ]
     assert len(rows) == 61, "one row per input sample"
     predicted = read_predictions(output)
     shallow = 3

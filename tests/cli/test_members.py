@@ -139,3 +139,29 @@ def test_a_network_without_weight_is_not_run(study: Path, run: Path, tmp_path: P
     monkeypatch.setattr("aam.predict.prediction.run_model", None)
     assert main(f"{words}/without.tsv".split()) == 0
     assert (tmp_path / "run.tsv").read_bytes() == (tmp_path / "without.tsv").read_bytes()
+
+
+def test_by_default_folds_judge_learners_and_the_model_learns_from_all(study: Path, tmp_path: Path, capsys) -> None:
+    """Every sample is reported once by a model that has not seen it; model/ predicts, and the folds explain."""
+    run, metadata = tmp_path / "run", f"--metadata {study}/metadata.tsv"
+    words = f"train --table {study}/table.biom {metadata} --metadata-column ph --rarefy-depth 300 --output-dir {run}"
+    assert main([*words.split(), "--threads", "1"]) == 0
+    reported = read_predictions(run / "predictions.tsv")
+    assert set(reported.folds) == set("01234")
+    assert set(reported.subsets) == {"test"}
+    folds = [load_model(run / f"fold-{fold}" / "model", CPU) for fold in range(5)]
+    saved = load_model(run / "model", CPU)
+    assert saved.network is None
+    assert set(saved.notes["labelled_samples"]) == set(reported.sample_ids)
+    assert saved.notes["intervals"] == folds[0].notes["intervals"]
+    assert "extra trees on presence" in (run / "report.html").read_text()
+    applied = f"--table {study}/table.biom --threads 1 --model {run}"
+    assert main(f"predict {applied} --output {tmp_path}/all.tsv".split()) == 0
+    assert set(read_predictions(tmp_path / "all.tsv").subsets) == {"train"}
+    assert main(f"explain {applied} {metadata} --prediction-passes 1".split()) == 0
+    assert "left out" not in (run / "report.html").read_text()
+    assert main([*words.split(), "--threads", "1", "--resume-from", "auto"]) == 0
+    assert main(f"embed {applied} --output-dir {tmp_path}/v".split()) == 2
+    assert "name an encoder such as 16s-v4" in capsys.readouterr().err
+    assert main(f"export --model {run} --format torch --part encoder --output {tmp_path}/encoder".split()) == 2
+    assert "name an encoder such as 16s-v4" in capsys.readouterr().err

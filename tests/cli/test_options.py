@@ -44,6 +44,8 @@ def test_help_shows_the_usual_options_and_help_all_every_one(capsys, command, de
     assert "--help-all" in text
     assert f"usage: aam {command}" in text
     assert "--config" in text
+    # What Python says of the function that builds a section is nothing for users.
+    assert "dataclass" not in text
     assert shown(capsys, command, default, "-h") == (text, options)
     text, options = shown(capsys, command, default, "--help-all")
     assert set(options) == every.keys()

@@ -113,9 +113,9 @@ def test_changes_of_the_meaning_are_refused_together(study, tmp_path, monkeypatc
     assert main([*words, "--lr", "1e-3", "--batch-size", "8", "--seed", "7"]) == 2
     stderr = capsys.readouterr().err
     assert "4 problems" in stderr
-    assert "config.runtime.seed was 0 and is 7" in stderr
-    assert "config.train.lr was 0.0005 and is 0.001" in stderr
-    assert "config.train.batch_size was 16 and is 8" in stderr
+    assert "--seed was 0 and is 7" in stderr
+    assert "--lr was 0.0005 and is 0.001" in stderr
+    assert "--batch-size was 16 and is 8" in stderr
     assert "inputs.table.sha256 was" in stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
@@ -127,7 +127,7 @@ def test_changes_of_the_last_bits_are_said(study, tmp_path, monkeypatch, capsys)
     moved.write_bytes((study / "table.biom").read_bytes())
     assert main([*words, "--table", str(moved), "--asv-chunk-size", "7", "--num-workers", "1"]) == 0
     stderr = capsys.readouterr().err
-    assert "config.runtime.asv_chunk_size was None and is 7: the rest of the run may differ in the last bits" in stderr
+    assert "--asv-chunk-size was None and is 7: the rest of the run may differ in the last bits" in stderr
     assert "num_workers" not in stderr
     assert "elsewhere" not in stderr, "the same content elsewhere is the same input"
 
@@ -204,7 +204,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(study, tmp_path, 
     checkpoints = tmp_path / "one" / "checkpoints"
     words = pretraining(study, tmp_path / "two", f"--lr 1e-3 --resume-from {checkpoints}/step-2")
     assert main(words) == 2
-    assert "config.train.lr was" in capsys.readouterr().err
+    assert "--lr was" in capsys.readouterr().err
     assert len(list(checkpoints.iterdir())) == 5
     assert not (tmp_path / "two").exists()
 
@@ -324,7 +324,7 @@ def test_what_another_user_may_not_do_is_said(study, tmp_path, monkeypatch, case
     output = log.read_text()
     assert "Traceback" not in output
     assert "ermission" in output
-    assert status == {"output": 2, "table": 2, "resume": 1}[case], output
+    assert status == 2, output
     assert sorted(path.name for path in tmp_path.iterdir()) == (["run", "said"] if case == "resume" else ["said"])
 
 

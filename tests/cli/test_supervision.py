@@ -140,9 +140,9 @@ def test_quantiles_are_written_ordered_and_hold_the_truth(study, tmp_path, capsy
         "ph_q0.05",
         "ph_q0.5",
         "ph_q0.95",
-        "ph.sd",
+        "ph.rarefaction-sd",
         "null",
-        "null.sd",
+        "null.rarefaction-sd",
         "subset",
         "note",
     ]
@@ -191,7 +191,7 @@ def test_predictions_stay_in_their_range(study, tmp_path, words):
         ("--learnable-output-scale", {"target.scale": (1,)}),
         ("--regressor-dropout 0.5", {}),
         ("--dropout 0.5", {}),
-        ("--val-prediction-passes 2 --target-penalty 3", {}),
+        ("--val-prediction-passes 2 --target-penalty 0.03", {}),
         ("--count-prediction --count-penalty 0.5", {"count.linear.weight": (1, 16)}),
     ],
 )

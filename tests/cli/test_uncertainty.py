@@ -124,7 +124,7 @@ def test_intervals_of_a_fold_come_from_the_other_folds(study: Path, run: Path, t
     assert interval_metrics["coverage"]["value"] == pytest.approx(inside.mean())
     assert interval_metrics["width"]["value"] == pytest.approx((limits[:, 1] - limits[:, 0]).mean(), rel=1e-5)
     page = (run / "report.html").read_text()
-    for title in ("90 % conformal intervals", "Intervals by tenth of the target", "Intervals by fold", "Calibration"):
+    for title in ("90 % conformal intervals", "Intervals by tenth of the target", "Intervals by fold", "Reliability"):
         assert title in page
     assert "one width for all samples would be" in page
 

@@ -21,7 +21,7 @@ from tests.cluster.conftest import GUEST, ROOT, check_out, environment
 pytestmark = pytest.mark.cluster
 STUDY = ["--table", "study/table.biom", "--metadata", "study/metadata.tsv", "--rarefy-depth", "1000"]
 HELD_OUT = ["--split-column", "fold", "--test-fold", "0", "--group-column", "subject"]
-# The commands of `make demo`, shortened, on one thread.
+# A simulated study from pretraining to predictions, on one thread.
 DEMO = [
     ["simulate", "--output-dir", "study", "--samples", "120", "--seed", "0"],
     [
@@ -124,7 +124,7 @@ def test_a_gpu_session_without_a_gpu_fails(image, checkout, shell, monkeypatch, 
 
 
 def demo(shell, folder: Path, *before: object) -> dict[str, bytes]:
-    """Run the commands of the demo in a folder; return the files that must be the same to the bit."""
+    """Run the commands of `DEMO` in a folder; return the files that must be the same to the bit."""
     folder.mkdir()
     for words in DEMO:
         encoder = ["--pretrained-encoder", "pre/model", "--output-dir", "tune"] if words[0] == "train" else []

@@ -82,6 +82,18 @@ def test_the_tolerance_is_an_option(tmp_path, capsys):
     assert compared(tmp_path, BENCH, slower, "--tolerance", "nan") == 2
 
 
+@pytest.mark.parametrize("other", [DOCTOR, {"cases": {}}, {"cases": {"unifrac": {"seconds": float("nan")}}}])
+def test_reports_that_share_no_figure_are_refused(tmp_path, capsys, other):
+    assert compared(tmp_path, BENCH, other) == 2
+    assert "nothing is measured in it that" in capsys.readouterr().err
+
+
+def test_figures_of_one_report_only_are_counted(tmp_path, capsys):
+    less = {**BENCH, "cases": {"unifrac": BENCH["cases"]["unifrac"]}}
+    assert compared(tmp_path, BENCH, less) == 0
+    assert "5 figures are in one of the two only" in capsys.readouterr().out
+
+
 def test_what_is_no_report(tmp_path, capsys):
     assert compared(tmp_path, BENCH, {"a": 1}) == 2
     assert "expected the JSON of aam doctor, aam bench or aam profile step" in capsys.readouterr().err

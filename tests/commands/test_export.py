@@ -1,4 +1,4 @@
-"""Exported networks: the same outputs as the network, on odd batches, and what cannot be exported."""
+"""Exported models: the same outputs as the model, on odd batches and real samples, and what cannot be exported."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
-from aam.predict.exported import check_exportable, output_names
-from aam.predict.saved_model import SavedModel, save_model
+from aam.predict.exported import ODD_BATCHES, check_exportable, example_inputs, output_names
+from aam.predict.exported_learners import ExportedLearners, learner_outputs
+from aam.predict.saved_model import SavedModel, load_model, save_model
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
 needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"the extra onnx is not installed: {', '.join(MISSING)}")
@@ -89,14 +90,102 @@ assert "torch" not in sys.modules and "aam" not in sys.modules
     assert done.stdout == f"(5, 16) (7, 16) {about['opset']}\n"
 
 
-def saved_like(**changes: object) -> SimpleNamespace:
-    return SimpleNamespace(**{"targets": TARGETS, "blend": SimpleNamespace(learners=[]), "reference": None, **changes})
+@pytest.fixture(scope="module")
+def learners(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated study and what `aam train` makes of it by default: a number and classes, from ASVs and covariates."""
+    from aam.cli.main import main
+
+    folder = tmp_path_factory.mktemp("learners")
+    study = folder / "study"
+    sizes = "--samples 60 --asvs 80 --length 60 --depth 600 --seed 0"
+    assert main(["simulate", "--output-dir", str(study), *sizes.split()]) == 0
+    files = ["--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv")]
+    columns = (
+        "--metadata-column ph biome null --categorical-columns batch --rarefy-depth 300 --test-size 0.2 --threads 1"
+    )
+    assert main(["train", *files, *columns.split(), "--output-dir", str(folder / "run")]) == 0
+    return folder
+
+
+# Reads what was exported as a program without aam does, but for rarefied reads and encoded covariates, and predicts.
+PREDICT = """
+import sys, json, numpy, torch
+from pathlib import Path
+import aam
+from aam.api.apply import load_models_and_table, predict_samples
+from aam.config_commands import PredictConfig
+from aam.data.collate import rarefied_rows
+from aam.data.study import EVALUATION
+from aam.predict.prediction import with_inputs
+
+folder, exported = Path(sys.argv[1]), Path(sys.argv[2])
+study_folder = folder / "study"
+config = PredictConfig(model=(folder / "run" / "model",), table=study_folder / "table.biom",
+                       metadata=study_folder / "metadata.tsv", prediction_passes=1)
+(saved,), study, _ = load_models_and_table(config)
+table = predict_samples([saved], study, 1, config.runtime)
+study = with_inputs(saved, study)
+kept = [at for at, name in enumerate(table.sample_ids) if name in study.table.row_of]
+rows = study.rows([table.sample_ids[at] for at in kept])
+reads = rarefied_rows(study, rows, EVALUATION - 1)
+line = {name: at for at, name in enumerate((exported / "asvs.txt").read_text().split())}
+slots = max(len(columns) for columns, _ in reads)
+asv, counts = numpy.zeros((len(rows), slots), numpy.int64), numpy.zeros((len(rows), slots), numpy.float32)
+for at, (columns, values) in enumerate(reads):
+    asv[at, :len(columns)], counts[at, :len(columns)] = columns, values
+inputs = {
+    "tokens": study.tokens.numpy(), "asv": asv, "counts": counts,
+    "place": numpy.array([line.get(name, -1) for name in study.table.sequences], numpy.int64),
+    "category": study.labels.category[rows], "covariate": study.labels.covariate[rows],
+}
+about = json.loads((exported / "description.json").read_text())
+if about["format"] == "onnx":
+    import onnxruntime
+    outputs = onnxruntime.InferenceSession(str(exported / "model.onnx")).run(None, inputs)
+else:
+    program = torch.export.load(exported / "model.pt2").module()
+    outputs = [one.numpy() for one in program(**{name: torch.from_numpy(value) for name, value in inputs.items()})]
+for name, values in zip(about["outputs"], outputs, strict=True):
+    expected = (table.values[name] if name in table.values else table.probabilities[name])[kept]
+    assert values.shape == expected.shape and len(values) > 40
+    assert numpy.abs(values - expected).max() <= 1e-5 * max(1, numpy.abs(expected).max()), name
+print("equal", *about["outputs"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["torch", pytest.param("onnx", marks=needs_onnx)])
+def test_exported_learners_predict_as_aam_does_from_one_rarefaction(learners, tmp_path, form):
+    about = export(learners / "run", tmp_path / "out", "--format", form)
+    assert about["difference"] < 1e-5
+    assert set(about["inputs"]) == {"tokens", "asv", "counts", "place", "category", "covariate"}
+    command = [sys.executable, "-c", PREDICT, str(learners), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["equal", "ph", "null", "biome"]
+
+
+@pytest.mark.slow
+def test_the_functions_of_learners_are_the_learners(learners):
+    saved = load_model(learners / "run" / "model", torch.device("cpu"))
+    exported = ExportedLearners(saved)
+    for seed, shape in enumerate(ODD_BATCHES):
+        inputs = example_inputs(saved, "model", shape, seed)
+        for value, expected in zip(exported(**inputs), learner_outputs(saved, inputs), strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+
+
+def saved_like(reference: object = None, **changes: object) -> SimpleNamespace:
+    network = SimpleNamespace(reference=reference)
+    blend = SimpleNamespace(learners=[], network_weight=1.0)
+    return SimpleNamespace(**{"targets": TARGETS, "blend": blend, "required_network": network, **changes})
 
 
 def test_what_cannot_be_exported_is_said():
-    blend = SimpleNamespace(learners=["kernel", "forest"])
-    with pytest.raises(InputError, match=r"with forest, kernel, which look up ASVs by name.*--members deep"):
+    blend = SimpleNamespace(learners=["kernel", "forest"], network_weight=0.1)
+    with pytest.raises(InputError, match=r"its network with forest, kernel, and.*--members deep or --members forest"):
         check_exportable(saved_like(blend=blend), "model")
+    check_exportable(saved_like(blend=SimpleNamespace(learners=["forest"], network_weight=0.0)), "model")
     check_exportable(saved_like(blend=blend), "encoder")
     with pytest.raises(InputError, match="has no targets; pass --part encoder"):
         check_exportable(saved_like(targets=Targets(())), "model")

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+import aam
 import aam.encoders as shipped
 from aam.cli.main import main
 from aam.config import ModelConfig
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Targets
+from aam.data.tokens import reverse_complement
+from aam.errors import InputError
 from aam.files.atomic import MANIFEST
+from aam.io.matrices import read_distances
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 
@@ -85,12 +89,60 @@ def test_a_name_stands_for_its_folder(encoders, tmp_path, capsys):
 
 
 def test_what_is_shipped_is_whole_and_small():
-    assert "16s-v4" in shipped.shipped_encoders()
+    assert set(shipped.shipped_encoders()) == {"16s", "16s-v4"}
     for name, folder in shipped.shipped_encoders().items():
         saved = load_model(folder, CPU)
-        assert saved.notes["seen_samples"], name
-        learned = [parameter for parameter in saved.network.distance.parameters() if parameter.any()]
-        assert not learned, "distances are those of presence on the reference tree alone"
+        if saved.network is not None:
+            assert saved.notes["seen_samples"], name
+            learned = [parameter for parameter in saved.network.distance.parameters() if parameter.any()]
+            assert not learned, "distances are those of presence on the reference tree alone"
         assert (folder / MANIFEST).is_file()
         assert (folder / shipped.CARD).read_text(encoding="utf-8").startswith("# ")
         assert sum(path.stat().st_size for path in folder.iterdir()) <= 6_000_000
+
+
+@pytest.fixture(scope="module")
+def placing() -> aam.Model:
+    """The shipped reference, whose words are then counted once."""
+    return aam.load("16s")
+
+
+def write_reads(path: Path, reads: list[str]) -> Path:
+    samples = range(6)
+    rows = ["\t".join([read, *("900" if (at + s) % 3 else "300" for s in samples)]) for at, read in enumerate(reads)]
+    path.write_text("\n".join(["\t".join(["#OTU ID", *(f"s{s}" for s in samples)]), *rows]) + "\n")
+    return path
+
+
+def letters(tokens: np.ndarray) -> list[str]:
+    return ["".join(".ACGT"[token] for token in row) for row in tokens.tolist()]
+
+
+def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp_path, capsys):
+    tokens = placing.members[0].reference.tokens[::1000]
+    v1 = write_reads(tmp_path / "v1.tsv", letters(tokens[:, 20:250]))
+    words = ["embed", "--model", "16s", "--table", str(v1), "--device", "cpu", "--output-dir"]
+    asked = ["--distances", "unifrac", "weighted-normalized", "--format", "qza"]
+    assert main([*words, str(tmp_path / "v1"), *asked]) == 0
+    names = sorted(path.name for path in (tmp_path / "v1").iterdir())
+    assert names == ["run.json", "unifrac.qza", "weighted-normalized.qza"]
+    for metric in ("unifrac", "weighted-normalized"):
+        written = read_distances(tmp_path / "v1" / f"{metric}.qza")
+        np.testing.assert_allclose(placing.distances(v1, metric).filter(written.ids).data, written.values, atol=1e-6)
+    v4 = write_reads(tmp_path / "v4.tsv", letters(tokens[:, 500:650]))
+    one, other = (placing.branches(table, "weighted-normalized") for table in (v1, v4))
+    assert one.shape == other.shape == (6, len(placing.members[0].reference.parent))
+    assert np.corrcoef(one.to_numpy().ravel(), other.to_numpy().ravel())[0, 1] > 0.9
+    assert main([*words, str(tmp_path / "no")]) == 2
+    assert "ask for --distances" in capsys.readouterr().err
+
+
+def test_other_strands_are_turned_and_what_is_no_16s_is_refused(placing, tmp_path):
+    tokens = placing.members[0].reference.tokens[::1000, 500:700]
+    forward = write_reads(tmp_path / "forward.tsv", letters(tokens))
+    backward = write_reads(tmp_path / "backward.tsv", letters(reverse_complement(tokens)))
+    np.testing.assert_allclose(placing.distances(backward).data, placing.distances(forward).data, atol=1e-6)
+    rng = np.random.default_rng(0)
+    random = write_reads(tmp_path / "random.tsv", letters(rng.integers(1, 5, (10, 200))))
+    with pytest.raises(InputError, match="100% of the ASVs are no 16S of bacteria or archaea"):
+        placing.distances(random)

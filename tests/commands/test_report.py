@@ -59,6 +59,13 @@ def test_without_truth_runs_stand_side_by_side_only(runs, capsys):
     assert "Paired" not in text
 
 
+def test_metadata_of_other_samples_are_refused(runs, tmp_path, capsys):
+    (tmp_path / "other.tsv").write_text("sample-id\tage\nx1\t3\n")
+    assert call(runs / "good", "--metadata", tmp_path / "other.tsv", "--output", tmp_path / "x.html") == 2
+    assert "other.tsv has none of the 40 samples that" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
+
+
 def test_every_problem_is_named_at_once(runs, capsys):
     (runs / "empty").mkdir(exist_ok=True)
     (runs / "empty2").mkdir(exist_ok=True)
@@ -72,6 +79,24 @@ def test_every_problem_is_named_at_once(runs, capsys):
     assert "nothing: no such file or folder" in problems
     assert "expected .html" in problems
     assert not (runs / "x.html").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", '{"targets": {"age": 3}}', '{"targets": {"age": {"metrics": {"mae": "x"}}}}', '{"tables": {"a": [1]}}'],
+)
+def test_metrics_that_are_none_are_refused(runs, tmp_path, capsys, content):
+    (tmp_path / "metrics.json").write_text(content)
+    assert call(runs / "good", tmp_path, "--output", tmp_path / "x.html") == 2
+    assert "metrics.json: not the metrics of a run" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_classes_are_shown_without_predictions_and_beside_numbers(runs, tmp_path):
+    classes = {"targets": {"age": {"subset": "held-out", "metrics": {"accuracy": {"value": 0.5}}}}, "tables": {}}
+    (tmp_path / "metrics.json").write_text(json.dumps(classes))
+    assert call(tmp_path, runs / "good", "--metadata", runs / "metadata.tsv", "--output", tmp_path / "x.html") == 0
+    assert "accuracy of each run" in (tmp_path / "x.html").read_text()
 
 
 def test_only_samples_of_both_runs_are_compared(runs, tmp_path, capsys):

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from containers.lib import image
-from containers.lib.engine import engine_environment
+from containers.lib.engine import engine_environment, find_engine
 from containers.lib.errors import FailedError, InputError
 from containers.lib.pins import read_pins
-from containers.lib.sidecar import verify
+from containers.lib.sidecar import PAPERS, signature_problems, verify
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "containers" / "build"
@@ -59,7 +59,32 @@ def test_an_image_and_its_sidecar(make, base, tmp_path):
     arguments = done.stderr.split("--build-arg ")[1:]
     assert "BOOTSTRAP=localimage " in arguments
     assert any(word.startswith("LOCK=containers/lock/cpu.txt") for word in arguments)
-    assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out.sif", "out.sif.json"]
+    papers = {name: f"out.sif{end}" for name, end in PAPERS.items()}
+    assert {path.name for path in tmp_path.glob("*out*")} == {"out.sif", "out.sif.json", *papers.values()}
+    assert {name: record["file"] for name, record in sidecar["papers"].items()} == papers
+    rendered = (tmp_path / papers["definition"]).read_text()
+    assert f"From: base@{sidecar['base']['digest']}\n" in rendered
+    assert "{{" not in rendered
+    assert (tmp_path / papers["lock"]).read_bytes() == (ROOT / "containers/lock/cpu.txt").read_bytes()
+    assert sidecar["papers"]["sbom"]["sha256"] == sidecar["sbom_sha256"]
+
+
+def test_an_image_is_signed_where_there_is_a_key(make, tmp_path):
+    done = make(FAKE_KEY="locked", FAKE_OUTPUT="devices: {}")
+    assert "the image is not signed: FATAL: wrong passphrase" in done.stdout
+    assert json.loads((tmp_path / "out.sif.json").read_text())["signed"] is False
+    assert "devices: {}" in (tmp_path / "out.sif.log").read_text(), "the log holds the lines of the self-test"
+    assert make(FAKE_KEY="good").returncode == 0
+    assert json.loads((tmp_path / "out.sif.json").read_text())["signed"] is True
+
+
+@pytest.mark.parametrize(("key", "problems"), [("good", 0), ("lost", 1)])
+def test_a_signature_is_verified(engine, monkeypatch, tmp_path, key, problems):
+    monkeypatch.setenv("AAM_SCRATCH", str(tmp_path))
+    monkeypatch.setenv("FAKE_KEY", key)
+    found = signature_problems(find_engine(str(engine / "apptainer")), tmp_path / "out.sif")
+    assert len(found) == problems
+    assert all("verify refuses its signature (FATAL: wrong passphrase)" in problem for problem in found)
 
 
 def test_either_definition_builds_it(make):
@@ -83,14 +108,16 @@ def test_all_problems_are_in_one_message(script, tmp_path):
     assert not list(tmp_path.glob("*out.sif*"))
 
 
-def test_rocm_without_a_digest_is_refused(script, tmp_path):
-    import tomllib
-
-    pinned = tomllib.loads((ROOT / "containers" / "pins.toml").read_text())["rocm"]["digest"]
-    done = script("build", "rocm", "--output", tmp_path / "out.sif", *(["--base", "a/b:1"] if pinned else []))
+def test_the_rocm_image_builds_on_the_pinned_base(script, tmp_path):
+    """A fresh clone has all that `make container-rocm` needs; the vendor's base needs its digest."""
+    done = script("build", "rocm", "--route", "definition", "--output", tmp_path / "out.sif")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out.sif.json").read_text())["base"]["pinned"] is True
+    assert "BASE=docker.io/library/ubuntu " in done.stderr
+    done = script("build", "rocm", "--output", tmp_path / "b.sif", "--base", "docker.io/rocm/dev-ubuntu-24.04:6.3.4")
     assert done.returncode == 2
     assert "has no digest" in done.stderr
-    assert "make pin" in done.stderr or "BASE=NAME@sha256:DIGEST" in done.stderr
+    assert "docker://docker.io/rocm/dev-ubuntu-24.04:6.3.4` prints it" in done.stderr
 
 
 @pytest.mark.parametrize("digest", ["sha256:" + "0" * 64, "latest", "sha256:12"])
@@ -213,6 +240,33 @@ def test_an_old_python_is_told_which_it_must_be(name, tmp_path):
     assert "Python 3.11 or newer" in done.stderr
 
 
+def test_a_dry_run_says_what_would_be_run_needed_and_fetched(script, make, engine, tmp_path):
+    words = ("build", "rocm", "--output", tmp_path / "out.sif", "--route", "definition")
+    shown = script(*words, "--dry-run", AAM_SCRATCH=str(tmp_path)).stdout
+    for part in (
+        f"image       {tmp_path}/out.sif and out.sif.json",
+        "docker://docker.io/library/ubuntu@sha256:",
+        "torch==2.7.1+rocm6.3, pytorch-triton-rocm==3.3.1 from https://download.pytorch.org/whl/rocm6.3",
+        "ca-certificates gcc g++",
+        "60 GB in ",
+        "build --build-arg BOOTSTRAP=docker",
+    ):
+        assert part in shown
+    assert not list(tmp_path.glob("*out*"))
+    assert "(not the pinned one)" in make("--submit", "0").stdout
+    (engine / "apptainer").rename(engine / "other")
+    done = script(*words, "--dry-run", PATH=f"{engine}:/usr/bin:/bin")
+    assert done.returncode == 0, "a plan can be shown on any machine"
+    assert "warning: nothing could be built here: ENGINE: apptainer and singularity not found" in done.stderr
+
+
+def test_make_asks_for_the_engine_before_it_builds_a_wheel():
+    command = ["make", "-n", "-B", "container-cpu", "SUBMIT=0", "PYTHON=python3"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith('python3 containers/build cpu --submit "0" --engine ""')
+
+
 # --- verify ------------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +280,8 @@ def test_an_untouched_image_is_verified(make, tmp_path):
     [
         ("out.sif", lambda old: old + "x", "out.sif: SHA-256"),
         ("out.sif", lambda old: None, "is missing, the sidecar has"),
+        ("out.sif.log", lambda old: old + "x", "out.sif.log: SHA-256"),
+        ("out.sif.cdx.json", lambda old: None, "out.sif.cdx.json: SHA-256: is missing"),
         ("out.sif.json", lambda old: None, "nothing proves what is in out.sif"),
         ("out.sif.json", lambda old: old[:40], "is not a sidecar"),
         ("out.sif.json", lambda old: old.replace('"sha256": "', '"sha256": "0', 2), "cpu.txt: SHA-256"),

@@ -67,7 +67,7 @@ def test_files_of_the_build(script, tmp_path):
     text = (context / "Containerfile").read_text()
     assert text.splitlines()[1:3] == ["FROM scratch", "ADD base.tar /"]
     copied = [shlex.split(line)[1] for line in text.splitlines() if line.startswith("COPY")]
-    assert len(copied) == 5
+    assert len(copied) == 6
     assert all((context / name).is_file() for name in copied)
     assert (context / copied[0]).read_bytes() == (ROOT / "containers/lock/cpu.txt").read_bytes()
     with tarfile.open(context / "base.tar") as file:

@@ -78,6 +78,7 @@ def test_job_scripts_of_an_installed_aam(aam, packages, tmp_path):
     (tmp_path / "shared").mkdir()
     site = {"AAM_SITE": "generic", "AAM_SITE_PARTITION": "batch", "AAM_SITE_SHARED": str(tmp_path / "shared")}
     site |= {"AAM_SITE_LOCAL": "/local/{job}", "AAM_SITE_MAX_HOURS": "12", "AAM_SITE_MAX_NODES": "1"}
+    site |= {"AAM_SITE_ACCOUNT": "none", "AAM_SITE_GRES": "none"}
     words = ("slurm", "pretrain_single", "--image", "my.sif", "--", "--table", "table.biom")
     script = aam(*words, **site)
     assert f"AAM={packages}/installed/aam/bundled\n" in script

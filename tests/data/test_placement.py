@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aam.data.placement import K, ReferenceTree, read_reference
-from aam.data.tokens import encode
+from aam.data.tokens import encode, reverse_complement
 from aam.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -87,3 +87,36 @@ def test_tips_must_be_sequences(tmp_path):
     path.write_text("((ACGTACGTAN:1,ACGTTTTTT:2):3,ACCCCCCCC:4);")
     with pytest.raises(InputError, match="another letter than A, C, G and T"):
         read_reference(path)
+
+
+def test_soft_placement_is_as_sure_as_the_8_mers_are_unlike(tree):
+    half = TIPS[0][:20] + TIPS[1][20:]
+    random = "".join("ACGT"[base] for base in np.random.default_rng(5).integers(0, 4, 40))
+    found = tree.place_softly(encode([TIPS[3], half, random]))
+    for row, sequence in enumerate([TIPS[3], half]):
+        share = {tip: len(words(tip) & words(sequence)) / len(words(sequence)) for tip in TIPS}
+        weight = {tip: np.exp(50 * (value - max(share.values()))) for tip, value in share.items()}
+        weight = {tip: value if value >= 1e-3 else 0 for tip, value in weight.items()}
+        lengths = path_lengths(tree)
+        expected = sum(weight[tip] * lengths[tip] for tip in TIPS) / sum(weight.values())
+        np.testing.assert_allclose((found.probability @ tree.length)[row], expected, rtol=1e-5)
+        assert found.similarity[row] == pytest.approx(max(share.values()))
+    np.testing.assert_allclose(found.probability[:2, -1].toarray(), 1, rtol=1e-6)
+    np.testing.assert_array_equal(found.is_16s, [True, True, False])
+    assert found.probability[2].nnz == 0
+    np.testing.assert_allclose(found.own_length, [0, 0.3 * (1 - found.similarity[1]), 0], rtol=1e-5)
+
+
+def test_the_other_strand_is_placed_as_its_reverse_complement(tree):
+    tokens = encode([TIPS[0], TIPS[2]])
+    turned = tree.place_softly(reverse_complement(tokens))
+    assert turned.turned.all()
+    assert not tree.place_softly(tokens).turned.any()
+    np.testing.assert_allclose(turned.probability.toarray(), tree.place_softly(tokens).probability.toarray())
+
+
+def test_bases_in_parts_bring_the_tree_back(tree, monkeypatch):
+    monkeypatch.setattr("aam.data.placement.TIPS_OF_PART", 2)
+    arrays = tree.to_arrays(parts=True)
+    assert sum(name.startswith("bases.") for name in arrays) == 3
+    np.testing.assert_array_equal(ReferenceTree.from_arrays(arrays).tokens, tree.tokens)

@@ -172,7 +172,9 @@ def test_what_cannot_be_divided():
     assert "2 samples have no value in --group-column: 'a', 'c'" in refusal(
         make_split, ["c", "b", "a"], groups=[None, "g", None]
     )
-    assert "102 strata" in refusal(make_split, [*IDS, "x", "y"], strata=[*IDS, "x", "y"])
+    assert "--stratify names a column of 102 different values" in refusal(
+        make_split, [*IDS, "x", "y"], strata=[*IDS, "x", "y"]
+    )
     assert "--cv is 21, expected 2 to 20, the number of groups" in refusal(kfold, IDS, 21, GROUPS)
     assert "--cv is 1," in refusal(kfold, IDS, 1)
     assert "takes 1 of 1 groups" in refusal(kfold, ["a", "b"], 2, ["1", "2"])
@@ -181,7 +183,10 @@ def test_what_cannot_be_divided():
 def test_folds_that_cannot_be_used():
     folds = [str(k % 5) for k in range(100)]
     assert "folds are '0', '1', '2', '3', '4', expected --test-fold '5'" in refusal(from_column, IDS, folds, "5")
-    assert "folds are '0', expected" in refusal(from_column, IDS, ["0"] * 100, "0")
+    assert "all samples are in fold '0', expected two folds or more" in refusal(from_column, IDS, ["0"] * 100, "0")
+    apart = from_column(IDS, ["a", *["b"] * 99], "a", seed=0)
+    with pytest.raises(InputError, match="in the subset 'test' of fold 'a'; lower"):
+        restricted(apart, IDS[1:])
     assert "1 samples have no value in the fold column: 's0'" in refusal(from_column, IDS, [None, *folds[1:]], "1")
     crossing = refusal(from_column, IDS, folds, "1", [f"g{k // 7}" for k in range(100)])
     assert "15 of 15 groups lie in several folds" in crossing
@@ -367,6 +372,24 @@ def test_the_same_reads_under_two_ids_on_two_sides_are_named(study_of, tiny):
     apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
     (message,) = duplicates_across_subsets(study.table, apart)
     assert "1 held-out samples of fold 2 have the very reads of others" in message
+    assert "'s1', 's4'" in message
+    together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
+    assert duplicates_across_subsets(study.table, together) == ()
+
+
+def test_nearly_the_same_reads_on_two_sides_are_named(study_of, tiny):
+    draw = np.random.default_rng(0)
+    given = tiny(lengths=(20,) * 40)
+    counts = draw.poisson(np.exp(draw.normal(3, 1, (9, given["counts"].shape[1])))).astype(np.int64)
+    counts[4] = counts[1]
+    counts[4, :3] += 1
+    counts[6] = counts[1] // 2
+    given["counts"] = counts
+    study = study_of(**given)
+    ids = study.table.sample_ids
+    apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
+    (message,) = duplicates_across_subsets(study.table, apart)
+    assert "1 held-out samples of fold 2 have nearly the reads of others" in message
     assert "'s1', 's4'" in message
     together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
     assert duplicates_across_subsets(study.table, together) == ()

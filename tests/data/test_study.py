@@ -86,11 +86,14 @@ def test_samples_below_the_depth_are_dropped_and_listed(files, caplog):
 
 def test_values_that_are_probably_meant_otherwise_are_warned_of(files, caplog):
     rows = ["a\tP1\tYes\t0", "b\tp1\tyes\t1", "c\tP2\tno\t0", "d\tP2\tno\t1", "e\tP3\tno\t1"]
-    files["metadata"].write_text("\n".join(["sample-id\tsubject\tsite\till", *rows]) + "\n")
+    rows = [f"{row}\t{months} months" for months, row in enumerate(rows)]
+    files["metadata"].write_text("\n".join(["sample-id\tsubject\tsite\till\tage", *rows]) + "\n")
+    classes = ("site", "ill", "age")
     with caplog.at_level(logging.WARNING, "aam"):
-        load(files, "site", "ill", "subject", classes=("site", "ill"), rarefy_depth=2, group_column="subject")
+        load(files, *classes, "subject", classes=classes, rarefy_depth=2, group_column="subject")
     assert "'Yes', 'yes' in 'site' are different classes" in caplog.text
     assert "'P1', 'p1' in 'subject' are different groups; if they are one, it is in several subsets" in caplog.text
+    assert "column 'age' holds numbers with units: '0 months', '1 months' and 3 more; to predict them" in caplog.text
     assert "'ill' holds 0 and 1 only and is predicted as a number; --classifier makes classes" in caplog.text
 
 

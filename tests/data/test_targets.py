@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,25 @@ def test_classifier_makes_classes_of_numbers_in_their_own_spelling():
 def test_a_column_that_is_declared_categorical_holds_classes():
     metadata = Metadata(MIXED.ids, MIXED.columns, {**MIXED.kinds, "plate": "categorical"}, frozenset(["plate"]))
     assert fit_targets(metadata, ["plate"], metadata.ids).specs[0].labels == ("10", "9")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ("1 month|2 months|3 months|10 months|12 months", "numbers with units: '1 month', '10 months' and 3 more"),
+        ("5%|6%|>7%|8 %|<9.5%", "numbers alone, in one unit"),
+        ("2019-05-01|2019-05-02|2019-05-03|2019-06-01|2020-01-01", "days since one date"),
+        ("1/5/2019|2/5/2019|3/5/2019|4/5/2019|5/5/2019", "dates or times"),
+        ("1.5.19|2.5.19|3.5.19|4.5.19|5.5.19", "dates or times"),
+    ],
+)
+def test_numbers_with_units_and_dates_are_named_as_such(values, says):
+    metadata = table(when=values.split("|"))
+    with pytest.raises(InputError, match=f"column 'when' holds .*{re.escape(says)}"):
+        fit_targets(metadata, ["when"], metadata.ids)
+    declared = Metadata(metadata.ids, metadata.columns, metadata.kinds, frozenset(["when"]))
+    with pytest.raises(InputError, match="classes of one training sample"):
+        fit_targets(declared, ["when"], metadata.ids)
 
 
 BY_STUDY = table(age=["1", "3", "10", "30", "7", "5", "5", "40"], study=["A", "A", "B", "B", "C", "D", "D", "NA"])
@@ -299,6 +319,26 @@ def test_real_columns():
 
 def fitted(**columns) -> Covariates:
     return fit_covariates(METADATA, CovariateConfig(**columns), TRAIN)
+
+
+def test_covariates_that_tell_a_target_are_named():
+    ids = tuple(f"s{row}" for row in range(40))
+    random = np.random.default_rng(0)
+    age = random.permutation(40)
+    columns = {
+        "age": age, "months": 12 * age + 3, "noise": random.permutation(40), "site": ["gut", "skin"] * 20,
+        "code": ["G1", "S1", "G2", "S2"] * 10, "visit": ["a", "a", "b", "b"] * 10, "id": ids,
+    }  # fmt: skip
+    texts = {name: tuple(map(str, values)) for name, values in columns.items()}
+    numeric = ("age", "months", "noise")
+    metadata = Metadata(ids, texts, {name: "numeric" if name in numeric else "categorical" for name in texts})
+    targets = fit_targets(metadata, ["age", "site"], ids)
+    given = CovariateConfig(categorical_columns=("code", "visit", "id"), numeric_columns=("months", "noise"))
+    leaks = fit_covariates(metadata, given, ids).leaks(targets, metadata, ids)
+    assert [sentence.split(";")[0] for sentence in leaks] == [
+        "warning: metadata: covariate 'months' tells 'age' of every sample",
+        "warning: metadata: covariate 'code' tells 'site' of every sample",
+    ]
 
 
 def test_new_and_empty_categories_are_unknown():

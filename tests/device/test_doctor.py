@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from aam.device.doctor import Finding, collect_findings
+from aam.device.doctor import TESTED, Finding, collect_findings
 from aam.device.platform import Platform, platform_of, read_facts
 
 
@@ -29,6 +31,8 @@ def report(**changes: Any) -> dict[str, Any]:
         "cpu_operations": (),
         "compile": {},
         "unseen": False,
+        "first_tensor": "",
+        "memory": {},
     }
     return {**healthy, **changes}
 
@@ -72,3 +76,51 @@ def test_a_change_of_the_environment_is_a_finding(platform, facts):
     assert finding.level == "mended"
     assert "to no device at all" in finding.what
     assert "leave it out of your scripts" in finding.mend
+
+
+def test_a_torch_newer_than_the_tests_saw_is_worth_a_note(platform, facts):
+    newer = {**facts, "torch": {**facts["torch"], "torch": "2.15.0+cu130"}}
+    (finding,) = collect_findings(platform, newer, report())
+    assert finding.level == "note"
+    assert "PyTorch 2.15.0+cu130 is newer than those that aam was tested with, 2.7.1 to 2.13" in finding.what
+    older = {**facts, "torch": {**facts["torch"], "torch": "2.7.1+rocm6.3"}}
+    assert collect_findings(platform, older, report()) == []
+
+
+def test_the_newest_tested_torch_is_that_of_the_lock():
+    lock = (Path(__file__).parents[2] / "containers" / "lock" / "cpu.txt").read_text()
+    assert f"\ntorch=={TESTED[1]}." in lock
+
+
+# --- what others reported on MI300A, on a simulated platform -------------------------------------------------
+
+
+@pytest.fixture
+def apu() -> dict[str, Any]:
+    path = Path(__file__).parents[1] / "golden" / "platforms" / "gfx942-torch2.7-rocm6.3.json"
+    return {**json.loads(path.read_text()), "environment": {}}
+
+
+def test_a_first_tensor_that_crashes_is_wrong(apu):
+    (finding,) = collect_findings(platform_of(apu), apu, report(first_tensor="ended with SIGSEGV"))
+    assert finding.level == "wrong"
+    assert finding.what == "the first tensor on the GPU ended with SIGSEGV"
+    assert "without --rocm" in finding.mend
+
+
+def test_parts_of_an_apu_are_noted(apu):
+    apu["device"]["multi_processor_count"] = 76
+    (finding,) = collect_findings(platform_of(apu), apu, report())
+    assert (finding.level, "mode TPX" in finding.what, "one rank for each device" in finding.mend) == (
+        "note",
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize("free", [0, -1, 2**40])
+def test_free_memory_that_an_apu_reports_wrong_is_noted(apu, free):
+    (finding,) = collect_findings(platform_of(apu), apu, report(memory={"free": free}))
+    assert finding.level == "note"
+    assert "pytorch #145693" in finding.mend
+    assert collect_findings(platform_of(apu), apu, report(memory={"free": 2**36})) == []

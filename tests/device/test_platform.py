@@ -108,6 +108,35 @@ def test_a_file_that_records_no_machine_is_refused(tmp_path, monkeypatch):
         recorded_platform()
 
 
+# --- parts of an accelerator ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("units", "memory", "mode", "share"),
+    [
+        (228, 128, "SPX", 0.8),
+        (76, 128 / 3, "TPX", 0.8),
+        (76, 128, "TPX", 0.8 / 3),
+        (38, 128, "CPX", 0.8 / 6),
+        (38, 21, "CPX", 0.8),
+        (100, 128, "", 0.4),
+    ],
+)
+def test_the_parts_of_an_apu_share_its_memory(units, memory, mode, share):
+    """All parts together stay below the limit, whether a driver reports the memory of the part or of the whole."""
+    facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
+    facts["device"] |= {"multi_processor_count": units, "total_memory": int(memory * 2**30)}
+    platform = platform_of(facts)
+    assert platform.partition == mode
+    assert platform.memory_share == pytest.approx(share)
+
+
+def test_a_device_that_cannot_be_divided_has_no_mode():
+    facts = json.loads((PLATFORMS / "sm_90-torch2.7-cuda12.6.json").read_text())
+    assert platform_of(facts).partition == ""
+    assert platform_of(facts).memory_share is None
+
+
 # --- this machine --------------------------------------------------------------------------------------------
 
 CUDA, MPS = torch.cuda.is_available(), torch.backends.mps.is_available()

@@ -127,5 +127,5 @@ def test_options_that_were_removed_since_do_not_keep_a_run_from_going_on(caplog)
     (record,) = caplog.records
     assert "config.train.pipeline, config.prepare of the earlier run: ignored" in record.message
     before["config"]["train"]["lr"] = 0.2
-    with pytest.raises(InputError, match=r"config\.train\.lr was 0\.2 and is 0\.1"):
+    with pytest.raises(InputError, match=r"--lr was 0\.2 and is 0\.1"):
         check_same(before, now)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
+from aam.evaluate.new_studies import batches_held_out_whole
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.evaluate.verdict import batch_sentences, batches_held_out_whole, within_batches
+from aam.evaluate.verdict import batch_sentences, within_batches
 
 
 def test_a_prediction_of_the_batch_alone_is_worth_nothing_within_it():

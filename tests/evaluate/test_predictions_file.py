@@ -22,7 +22,7 @@ def test_the_columns_of_the_file(tmp_path):
     )  # fmt: skip
     write_predictions(tmp_path / "p.tsv", written)
     assert (tmp_path / "p.tsv").read_bytes().decode() == (
-        "sample-id\tage\tage.sd\tsite\tsite=gut\tsite=oral\tsite=skin\tnote\n"
+        "sample-id\tage\tage.rarefaction-sd\tsite\tsite=gut\tsite=oral\tsite=skin\tnote\n"
         "a\t31.25\t0.5\toral\t0.25\t0.625\t0.125\t\n"
         "b\t\t\t\t\t\t\t12 reads, fewer than 40\n"
     )
@@ -88,8 +88,11 @@ def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
     written = replace(written, derived={"age.member-sd": np.array([0.5, 0.25]), **written.derived})
     write_predictions(tmp_path / "p.tsv", written)
     header, *_ = (tmp_path / "p.tsv").read_text().splitlines()
-    assert header.split("\t")[1:6] == ["age", "age.sd", "age.member-sd", "age.low", "age.high"]
+    assert header.split("\t")[1:6] == ["age", "age.rarefaction-sd", "age.member-sd", "age.low", "age.high"]
     assert not different(read_predictions(tmp_path / "p.tsv"), written)
+    older = tmp_path / "older.tsv"
+    older.write_text((tmp_path / "p.tsv").read_text().replace("age.rarefaction-sd", "age.sd"))
+    assert not different(read_predictions(older), written), "files of older versions are read"
     moved = written.with_rows(["007", "new"], {})
     np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
     assert table().limits("age") is None
@@ -104,6 +107,7 @@ def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
         (("ph.low", "ph", "ph.high"), 4),
         (("ph", "ph.sd"), 1),
         (("ph", "ph.sd"), 4),
+        (("ph", "ph.rarefaction-sd"), 4),
         (("ph", "ph_q0.5"), 1),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from aam.explain.asvs import make_asvs
 from aam.explain.figures import explanation_figures, write_figures
-from aam.explain.page import explanation_html, importances_html
+from aam.explain.page import explanation_html, features_html, importances_html
 from aam.explain.results import Explanation, explanation_of
 from aam.io.newick import parse_newick
 from aam.report.report import ReportData
@@ -69,14 +69,23 @@ def test_the_words_say_when_nothing_can_be_said():
 def test_the_report_of_a_run_takes_the_importances_again_and_again():
     report = report_html(ReportData("aam train", {}, {}, {}, (classes(),), explain_command="aam explain --model run"))
     assert '<pre>aam explain <span class="option">--model</span> run</pre>' in report
-    once = with_importances(report, importances_html([explained(3)], [f"a note {HOSTILE}"], 4))
+    assert "Not computed yet: <a" in report
+    parts = (importances_html([explained(3)], [f"a note {HOSTILE}"], 4), {"case": features_html(explained(3), 4)})
+    once = with_importances(report, *parts)
+    assert "Not computed yet" not in once
+    assert len(re.findall("Importance by genus[^<]*</h3>", once)) == 1, "beside the first figures, and not again below"
+    assert (
+        once.index("Importance by genus")
+        < once.index("Reliability of the probabilities")
+        < once.index('id="importances"')
+    )
     assert "2 of 6 tested ASVs stand out in 60 held-out samples" in once
     assert once.count('id="importances"') == 1
     assert "</span> run</pre>" not in once
     assert HOSTILE not in once
-    assert with_importances(once, importances_html([explained(3)], [f"a note {HOSTILE}"], 4)) == once
+    assert with_importances(once, *parts) == once
     with pytest.raises(ValueError, match="no place"):
-        with_importances(report_html(ReportData("aam evaluate", {}, {}, {}, (classes(),))), "")
+        with_importances(report_html(ReportData("aam evaluate", {}, {}, {}, (classes(),))), "", {})
 
 
 def test_a_label_keeps_its_id_where_the_taxon_is_long():

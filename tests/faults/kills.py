@@ -1,9 +1,10 @@
 """Kills a run at random instants, starts it again until it ends, and compares it with one never disturbed.
 
 ``python tests/faults/kills.py FOLDER --kills 200`` does so for a pretraining and a training run on a simulated study;
-``--runs cv ranks`` for a cross-validated training run, and for a pretraining run of one process for each core. Every
-call is a forked process, so that none has to import torch anew (ranks do), and saves after each step, so that many
-kills fall into a save. Exit status 1 when anything differs.
+``--runs cv default ranks`` for a cross-validated training run with a network, for one as `aam train` makes it without
+options, and for a pretraining run of one process for each core. Every call is a forked process, so that none has to
+import torch anew (ranks do), and saves after each step, so that many kills fall into a save. Exit status 1 when
+anything differs.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ def commands(folder: Path, epochs: int) -> dict[str, list[str]]:
 
 def all_commands(folder: Path, epochs: int) -> dict[str, list[str]]:
     """Words of every run on the study in `folder`, without output."""
-    study = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv --epochs {epochs}"
+    labelled = f"--table {folder}/study/table.biom --metadata {folder}/study/metadata.tsv"
+    study = f"{labelled} --epochs {epochs}"
     train = f"--metadata-column ph biome --pretrained-encoder {folder}/whole-pretrain/model --patience 0 --lr 1e-3"
     return {
         "pretrain": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN}".split(),
         "train": f"train {study} {train} --batch-size 8 {SIDES} {AGAIN}".split(),
         "cv": f"train {study} --metadata-column ph biome --cv 3 --patience 0 {SMALL} {PLAIN} {AGAIN}".split(),
+        "default": f"train {labelled} --metadata-column ph biome --seed 1 --threads 1 --resume-from auto".split(),
         "ranks": f"pretrain {study} --tree {folder}/study/tree.nwk {SMALL} {SIDES} {AGAIN} --data-parallel".split(),
     }
 
@@ -144,7 +147,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="an empty folder")
     parser.add_argument("--kills", type=int, default=200, help="kills of each run")
-    parser.add_argument("--runs", nargs="+", choices=("pretrain", "train", "cv", "ranks"), default=BOTH)
+    parser.add_argument("--runs", nargs="+", choices=("pretrain", "train", "cv", "default", "ranks"), default=BOTH)
     parser.add_argument("--seed", type=int, default=0, help="seed of the instants")
     chosen = parser.parse_args()
     sys.exit(not run(chosen.folder, chosen.kills, chosen.seed, chosen.runs))

@@ -165,6 +165,31 @@ def test_outputs_are_checked_before_the_work(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a.tsv", "locked"], "checking makes nothing"
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder of the system, as Linux has it")
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/proc/a.tsv", "/proc is of the system and takes no files"),
+        ("/proc/new/a.tsv", "/proc is of the system and takes no files"),
+        ("a" * 240, "the name is too long for a file"),
+        ("b" * 300, "cannot be written .*too long"),
+    ],
+)
+def test_an_output_that_no_one_can_make_is_refused_before_the_work(tmp_path, monkeypatch, path, says):
+    # As the administrator sees it, whom permissions do not hold.
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    with pytest.raises(InputError, match=says):
+        check_writable(tmp_path / path)
+
+
+def test_links_that_lead_nowhere_are_no_outputs(tmp_path):
+    (tmp_path / "dangling").symlink_to("nothing")
+    (tmp_path / "loop").symlink_to("loop")
+    for path in ("dangling", "dangling/a.tsv", "loop", "loop/deeper/a.tsv"):
+        with pytest.raises(InputError, match=f"{path.split('/')[0]} is a link that leads nowhere"):
+            check_writable(tmp_path / path, overwrite=True)
+
+
 # --- what killed processes leave ---------------------------------------------------------------------------
 
 

@@ -24,6 +24,8 @@ def test_tips_are_matched_missing_ones_refused_or_dropped():
     tree = parse_newick("((a:1,b:1):1,c:1);")
     assert match_tips(tree, ("c", "a")).tolist() == [2, 0]
     assert match_tips(tree, ("c", "x", "a"), "drop").tolist() == [2, -1, 0]
+    with pytest.raises(InputError, match=r"like 'a' \(2 differ in case, quotes or blanks only\)"):
+        match_tips(tree, ("A", '"b"', "c"))
     with pytest.raises(InputError, match=r"2 of 3 features .* 'x', 'y'; .*--missing-tips drop"):
         match_tips(tree, ("c", "x", "y"))
     with pytest.raises(InputError, match="2 of 2 features") as caught:

@@ -13,7 +13,7 @@ from aam.predict.features import Inputs, Product, kmer_sketch
 
 def inputs_of(*rarefactions: dict) -> Inputs:
     """Return the inputs of samples s0, s1, ... whose features in each rarefaction are known."""
-    (samples, *_) = {len(one["presence"].toarray()) for one in rarefactions}
+    (samples, *_) = {one["presence"].shape[0] for one in rarefactions}
     table = SimpleNamespace(sample_ids=[f"s{row}" for row in range(samples)])
     computed = {name: tuple(one[name] for one in rarefactions) for name in rarefactions[0]}
     rows = np.arange(samples)

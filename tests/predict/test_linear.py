@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -9,8 +11,9 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from aam.data.tokens import encode
+from aam.evaluate.metrics import auroc
 from aam.predict import linear
-from aam.predict.features import Product, kmer_sketch
+from aam.predict.features import Inputs, Product, kmer_sketch
 from aam.predict.linear import PENALTIES, Linear, fit_dual, inner_products, scale_of
 from aam.predict.truth import subsample
 from tests.predict.samples import features_of, inputs_of
@@ -34,10 +37,10 @@ def test_weights_of_features_predict_as_the_kernel_does(classes, covariates, ter
         products = inner_products(X.read(name))
         gram += scale_of(products[:50, :50], weight) * products
     indicators = np.eye(classes)[y.astype(int)] if classes else (y[:, None] <= learner.thresholds_).astype(float)
-    dual = fit_dual(gram[:50, :50], indicators, np.ones(50))
+    dual = fit_dual(gram[:50, :50], indicators, np.ones(50), np.array([learner.alpha_]))
     if classes == 2:
-        dual = dual.__class__(dual.share, np.full(2, 0.5), dual.values, dual.vectors, dual.turned)
-    expected = dual.predict(gram[:50, :50], gram[50:, :50], [learner.alpha_])[0]
+        dual = dataclasses.replace(dual, mean=np.full(2, 0.5))
+    expected = dual.predict(gram[:50, :50], gram[50:, :50])[0]
     np.testing.assert_allclose(learner.indicators(X[new]), expected, rtol=0, atol=1e-9)
     np.testing.assert_array_equal(learner.out_of_fold_, np.full((50, classes or 1), np.nan))
 
@@ -47,10 +50,13 @@ def test_the_dual_is_ridge_regression():
     x, y, weights = rng.normal(size=(40, 7)), rng.normal(size=(40, 3)), rng.random(40) + 0.2
     weights /= weights.mean()
     new = rng.normal(size=(5, 7))
-    dual = fit_dual(x @ x.T, y, weights)
-    for penalty in (0.1, 3.0, 100.0):
+    penalties = np.array([0.1, 3.0, 100.0])
+    together = fit_dual(x @ x.T, y, weights, penalties).predict(x @ x.T, new @ x.T)
+    for penalty, one_of_several in zip(penalties, together, strict=True):
         expected = Ridge(alpha=penalty).fit(x, y, weights).predict(new)
-        np.testing.assert_allclose(dual.predict(x @ x.T, new @ x.T, [penalty])[0], expected, atol=1e-9)
+        np.testing.assert_allclose(one_of_several, expected, atol=1e-9)
+        alone = fit_dual(x @ x.T, y, weights, np.array([penalty])).predict(x @ x.T, new @ x.T)[0]
+        np.testing.assert_allclose(alone, expected, atol=1e-9)
 
 
 def test_each_term_of_the_kernel_has_its_share_and_constant_features_have_none():
@@ -141,7 +147,7 @@ def test_a_large_study_is_learned_in_random_parts(monkeypatch):
     assert len(set(np.concatenate(parts).tolist())) > 45
     learned = np.flatnonzero(np.isfinite(learner.out_of_fold_[:, 0]))
     np.testing.assert_array_equal(learned, np.unique(np.concatenate(parts)))
-    monkeypatch.setattr(linear, "UNTRIED_PENALTY", learner.alpha_)
+    monkeypatch.setattr(linear, "UNTRIED_PENALTY", np.array([learner.alpha_]))
     alone = [
         Linear(3, terms=KERNEL).fit(X.rarefaction(number)[part], y[part], groups=ONE[:30])
         for number, part in enumerate(parts)
@@ -156,3 +162,76 @@ def test_probabilities_of_an_uncommon_class_keep_its_base_rate():
     learner = Linear(2, terms=KERNEL).fit(X, (np.arange(200) % 10 == 0).astype(float))
     assert learner.predict_proba(X)[:, 1].mean() == pytest.approx(0.1, abs=0.06)
     assert learner.out_of_fold_[:, 1].mean() == pytest.approx(0.1, abs=0.06)
+
+
+def of_studies(
+    rng: np.random.Generator, sizes=(20, 25, 35), shift: float = 0.0
+) -> tuple[Inputs, np.ndarray, np.ndarray]:
+    """Return features of several studies, each around a mean of its own, labels that they share, and the studies."""
+    studies = np.repeat([f"study {number}" for number in range(len(sizes))], sizes)
+    y = rng.integers(0, 2, len(studies)).astype(float)
+    signal = rng.normal(size=12)
+    means = {study: rng.normal(size=12) for study in np.unique(studies)}
+    values = rng.normal(size=(len(y), 12)) + y[:, None] * signal + np.array([means[study] for study in studies])
+    values[studies == studies[-1]] += shift
+    return inputs_of({"presence": values, "covariates": np.zeros((len(y), 0))}), y, studies
+
+
+def test_centring_by_study_is_ridge_regression_of_what_differs_within_studies():
+    rng = np.random.default_rng(11)
+    X, _, studies = of_studies(rng)
+    x, weights, y = X.read("presence"), rng.random(80) + 0.2, rng.normal(size=(80, 2))
+    weights /= weights.mean()
+
+    def within(values: np.ndarray) -> np.ndarray:
+        means = {one: np.average(values[studies == one], 0, weights[studies == one]) for one in np.unique(studies)}
+        return values - np.array([means[study] for study in studies])
+
+    dual, new = fit_dual(x @ x.T, y, weights, np.array([3.0]), studies), rng.normal(size=(30, 12))
+    expected = Ridge(alpha=3.0, fit_intercept=False).fit(within(x), within(y), weights)
+    mean = np.average(y, 0, weights)
+    predicted = dual.predict(x @ x.T, new @ x.T)[0]
+    origin = np.average(x, 0, weights)
+    np.testing.assert_allclose(predicted, expected.predict(new - origin) + mean, atol=1e-9)
+    predicted = dual.predict(x @ x.T, new @ x.T, np.repeat(["new", "small"], [25, 5]))[0]
+    np.testing.assert_allclose(predicted[:25], expected.predict(new[:25] - new[:25].mean(axis=0)) + mean, atol=1e-9)
+    np.testing.assert_allclose(predicted[25:], expected.predict(new[25:] - origin) + mean, atol=1e-9)
+
+
+def test_a_new_study_is_read_relative_to_its_own_mean():
+    """However far its samples lie from those of training, and as its inner folds are; base rates are unknown there."""
+    X, y, studies = of_studies(np.random.default_rng(12))
+    moved, _, _ = of_studies(np.random.default_rng(12), shift=50.0)
+    learn, new = np.arange(45), np.arange(45, 80)
+    learner = Linear(2).fit(X[learn], y[learn], studies=studies[learn])
+    plain, centred = learner.outputs(X[new]), learner.centred_on(X[new]).outputs(X[new])
+    np.testing.assert_allclose(learner.centred_on(moved[new]).outputs(moved[new]), centred, atol=1e-9)
+    assert auroc(y[new] == 1, centred[:, 1]) == auroc(y[new] == 1, plain[:, 1]) > 0.8
+    assert learner.centred_on(X[new]).indicators(X[new]).mean(axis=0) == pytest.approx([0.5, 0.5])
+    far = learner.outputs(moved[new])
+    assert np.ptp(far[:, 1]) < np.ptp(centred[:, 1])
+    without = Linear(2).fit(X[learn], y[learn])
+    np.testing.assert_array_equal(without.centred_on(X[new]).outputs(X[new]), without.outputs(X[new]))
+
+
+def test_studies_are_predicted_out_of_their_folds_without_their_labels():
+    X, y, studies = of_studies(np.random.default_rng(13))
+    first = studies == studies[0]
+    swapped = np.where(first, 1 - y, y)
+    pair = [Linear(2).fit(X, one, studies=studies).out_of_fold_ for one in (y, swapped)]
+    np.testing.assert_array_equal(pair[0][first], pair[1][first])
+    assert np.isfinite(pair[0]).all()
+    assert not np.array_equal(pair[0][~first], pair[1][~first])
+
+
+@pytest.mark.parametrize("own", [0.0, 30.0])
+def test_numbers_are_relative_to_their_study_only_where_other_studies_say_so(own):
+    """Levels that come with the studies as nature made them are kept; levels that each study adds are taken off."""
+    rng = np.random.default_rng(14)
+    studies = np.repeat([f"study {number}" for number in range(5)], 30)
+    level = np.repeat(np.arange(5.0) * 4, 30)
+    x = np.stack([rng.normal(size=150) + (0 if own else level), rng.normal(size=150)], axis=1)
+    noise = np.repeat(rng.normal(size=5), 30) * own
+    y = x[:, 0] + noise + rng.normal(size=150) * 0.1
+    learner = Linear(0).fit(inputs_of({"presence": x, "covariates": np.zeros((150, 0))}), y, studies=studies)
+    assert hasattr(learner, "centre_") == bool(own)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -67,3 +69,28 @@ def test_errors_of_numbers_of_two_classes_and_of_more():
     assert error_of(two, np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]])) == pytest.approx(0)
     three = make_truth(np.array([0.0, 1.0, 2.0]), 3)
     assert error_of(three, np.eye(3)[[0, 1, 1]]) == pytest.approx(1 / 3)
+
+
+def test_studies_weigh_by_the_root_of_their_samples_and_their_classes_alike():
+    studies = np.repeat(["a", "b", "c"], [4, 16, 36])
+    values = (np.arange(56) % 4 == 0).astype(float)
+    truth = make_truth(values, 2, studies=studies)
+    assert truth.weights.mean() == pytest.approx(1)
+    sums = [truth.weights[studies == study].sum() for study in "abc"]
+    np.testing.assert_allclose(sums, np.array([2, 4, 6]) * sums[0] / 2)
+    for study in "abc":
+        cases = truth.weights[(studies == study) & (values == 1)].sum()
+        assert cases == pytest.approx(truth.weights[(studies == study) & (values == 0)].sum())
+    some = truth.rows(np.arange(20))
+    np.testing.assert_array_equal(some.weights, make_truth(values[:20], 2, studies=studies[:20]).weights)
+
+
+def test_inner_folds_hold_out_whole_studies_where_there_are_several():
+    studies = np.repeat(["a", "b", "c"], 10)
+    names = [f"s{number}" for number in range(30)]
+    folds = inner_folds(make_truth(np.arange(30.0), 0, studies=studies), names, [f"g{n % 7}" for n in range(30)], 0)
+    assert [sorted(set(studies[predict])) for _, predict in folds] in [
+        [[a], [b], [c]] for a, b, c in permutations("abc")
+    ]
+    one = inner_folds(make_truth(np.arange(30.0), 0, studies=["a"] * 30), names, None, 0)
+    assert len(one) == 4

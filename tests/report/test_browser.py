@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.explain.page import explanation_html, importances_html
+from aam.explain.page import explanation_html, features_html, importances_html
 from aam.report.report import ReportData, Table
 from aam.report.report_html import report_html, with_importances
 from aam.report.search import ERROR, write_search
@@ -59,7 +59,9 @@ def pages(folder: Path) -> dict[str, str]:
     encoder = ReportData("aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",))
     regression_page = report_html(ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain"))
     return {
-        "regression": with_importances(regression_page, importances_html([explained(1)], ["a note"], 4)),
+        "regression": with_importances(
+            regression_page, importances_html([explained(1)], ["a note"], 4), {"age": features_html(explained(1), 4)}
+        ),
         "classification": report_html(ReportData("aam train", {}, {}, {}, (classes(("skin", "gut", "soil")),))),
         "pretraining": report_html(encoder),
         "explanation": explanation_html([explained(1), explained(3)], ["a note"], 4),

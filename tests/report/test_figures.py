@@ -11,31 +11,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.linalg
 import skbio
 import sklearn.metrics
 
-from aam.evaluate.comparison import DEPTH, MEDIAN, Baseline
+from aam.evaluate.comparison import DEPTH, MEDIAN, Baseline, outcome
 from aam.evaluate.error_analysis import errors_by_level, errors_of, shared_by_worst, worst_rows
 from aam.evaluate.intervals import Interval, number
 from aam.evaluate.metrics import mantel
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.report.answer import introduction, keep_in_mind
 from aam.report.charts import Figure, IntervalRow, interval_chart
-from aam.report.opening import opening
-from aam.report.report import Names, ReportData, TargetResult, error_tables, target_result
+from aam.report.report import Names, ReportData, TargetResult, target_result
 from aam.report.results import write_figures
+from aam.report.samples import error_tables
 from aam.report.tables import Table, middle_cut, plain_lines
 from aam.report.target_figures import (
     MOST_POINTS,
-    comparison_figures,
     confusion_figure,
-    file_figures,
+    differences_figure,
     reliability_figure,
     scatter_figure,
     target_figures,
     threshold_counts,
 )
-from aam.report.training_figures import loss_figures, ordination_figures, pcoa, procrustes, read_epochs
+from aam.report.training_figures import loss_figures, ordination_figures, pcoa, read_epochs
 
 
 @functools.cache
@@ -82,14 +81,14 @@ def distances(samples: int = 30) -> tuple[np.ndarray, np.ndarray]:
 def every_figure() -> list[Figure]:
     _, truth = distances()
     results = (regression(), classes(), classes(("skin & bone", "<gut>", "soil")))
-    of_targets = [figure for result in results for figure in (*target_figures(result), *file_figures(result))]
+    of_targets = [figure for result in results for figure in target_figures(result)]
     epochs = [{"event": "epoch", "epoch": e, "best": 1, "train_loss": 3 / e, "val_loss": 4 / e} for e in (1, 2, 3)]
     return [*of_targets, *ordination_figures(truth, truth**2, "unifrac"), *loss_figures({"": epochs})]
 
 
 def test_figures_are_well_formed_and_described():
     drawn = every_figure()
-    assert len(drawn) == 18
+    assert len(drawn) == 17
     for figure in drawn:
         root = parsed(figure)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -111,7 +110,7 @@ def test_files_have_one_place_for_each_figure(tmp_path):
     write_figures(tmp_path / "figures", results)
     names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.svg"))
     assert names == sorted(
-        [f"figures/1-age/{name}.svg" for name in ("predicted", "baselines", "differences", "errors-by-tenth")]
+        [f"figures/1-age/{name}.svg" for name in ("predicted", "differences", "errors-by-tenth")]
         + [f"figures/1-age/errors-by-{name}.svg" for name in ("group", "batch")]
         + [f"figures/2-case/{name}.svg" for name in ("roc", "precision-recall", "reliability", "confusion")]
     )
@@ -150,7 +149,7 @@ def test_curves_are_those_of_scikit_learn():
     x, y, _ = sklearn.metrics.roc_curve(positive, score, drop_intermediate=False)
     assert np.allclose(hits / hits[-1], y)
     assert np.allclose(false / false[-1], x)
-    roc, recall = target_figures(classes())[:2]
+    roc, _, recall = target_figures(classes())[:3]
     assert f">yes: AUROC {number(sklearn.metrics.roc_auc_score(positive, score))}</text>" in roc.svg
     average = sklearn.metrics.average_precision_score(positive, score)
     assert f">yes: AUPRC {number(average)}, chance 0.500</text>" in recall.svg
@@ -163,9 +162,17 @@ def test_reliability_and_confusion_name_their_numbers():
     counts = [tuple(map(float, pair)) for pair in re.findall(r": ([\d.]+) of (\d+)", figure.description)]
     assert sum(count for _, count in counts) == 60
     assert sum(share * count for share, count in counts) == pytest.approx(right.sum(), abs=0.1)
-    text = [node.text for node in parsed(confusion_figure(complete)).iter("{http://www.w3.org/2000/svg}text")]
+    figure = confusion_figure(complete)
     expected = sklearn.metrics.confusion_matrix(complete.truth, complete.predicted.argmax(axis=1))
-    assert [int(one) for one in text if one and one.isdigit()] == expected.ravel().tolist()
+    counts = re.findall(r'data-tip="\w+ called \w+: (\d+) of (\d+), (\d+) %"', figure.svg)
+    assert [int(count) for count, _, _ in counts] == expected.ravel().tolist()
+    assert [int(of) for _, of, _ in counts] == np.repeat(expected.sum(axis=1), 2).tolist()
+    text = [node.text for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text")]
+    assert [one for one in text if one.endswith(" %")] == [f"{percent} %" for _, _, percent in counts]
+    assert [one for one in text if one.startswith("n = ")] == [f"n = {count}" for count in expected.ravel()]
+    many = confusion_figure(classes(tuple("abcdefghij")).predictions.complete())
+    assert "%</text>" not in many.svg
+    assert many.svg.count("data-tip=") == 100
 
 
 # --- comparison --------------------------------------------------------------------------------------------
@@ -173,13 +180,36 @@ def test_reliability_and_confusion_name_their_numbers():
 
 def test_the_forest_plot_shows_every_baseline_with_its_paired_interval():
     result = regression()
-    values, differences = comparison_figures(result)
+    (figure,) = differences_figure(result)
     for one in result.comparisons:
-        assert one.name in values.svg
-        assert f"{number(one.difference.value)} ({number(one.difference.low)} to " in differences.svg
-    assert "Left of the line the model is better." in differences.caption
-    assert "where a bar crosses the line, no difference is shown." in differences.caption
-    assert comparison_figures(replace(result, comparisons=())) == []
+        assert one.name in figure.svg
+        limits = one.tested_difference
+        assert f"{number(one.difference.value)} ({number(limits.low)} to " in figure.svg
+    assert "Left of the line the model is better; where a bar holds it, no difference is shown." in figure.caption
+    assert differences_figure(replace(result, comparisons=())) == []
+
+
+def test_bars_and_tests_say_the_same():
+    """Bars of 95 % stood off the line beside baselines that the corrected test called ties."""
+    draw, samples = np.random.default_rng(5), 120
+    truth = draw.normal(0, 1, samples)
+    predicted = truth + draw.normal(0, 0.5, samples)
+    given = TargetPredictions(tuple(map(str, range(samples))), truth, predicted, groups=np.arange(samples) // 3)
+    baselines = [Baseline(MEDIAN, np.full(samples, np.median(truth)))]
+    baselines += [
+        Baseline(f"noise {s:.2f}", truth + draw.normal(0, s, samples), False) for s in np.linspace(0.5, 0.8, 12)
+    ]
+    result = target_result(Names("ph"), given, baselines)
+    constant = result.comparisons[0]
+    for one in result.comparisons:
+        limits = one.tested_difference
+        shown = outcome(one, constant, "mae") != "not shown"
+        assert shown == (limits.high < 0 or limits.low > 0), one
+        assert one.constant or limits.high - limits.low >= 0.999 * (one.difference.high - one.difference.low)
+    ties = [one for one in result.comparisons if outcome(one, constant, "mae") == "not shown"]
+    assert any(one.difference.high < 0 for one in ties), "an uncorrected bar would have said otherwise"
+    svg = differences_figure(result)[0].svg
+    assert {"the model is better", "no difference is shown"} <= set(re.findall(r">([^<>]+)</text>", svg))
 
 
 def test_a_row_without_interval_has_a_point_only():
@@ -235,11 +265,16 @@ def test_pcoa_is_that_of_scikit_bio():
     assert np.allclose(shares, expected.proportion_explained.iloc[:2])
 
 
-def test_procrustes_undoes_a_turn_and_a_scale():
-    points = distances()[0][:, :2]
-    points = points - points.mean(axis=0)
-    turn = scipy.linalg.expm(np.array([[0, -1.0], [1.0, 0]])) @ np.diag([1, -1])
-    assert np.allclose(procrustes(3 * points @ turn, points), points)
+def test_the_predicted_ordination_is_turned_onto_the_true_one():
+    points = distances()[0]
+    _, mirrored = (np.linalg.norm(p[:, None] - p[None], axis=2) for p in (points, -3 * points[:, ::-1]))
+    truth = distances()[1]
+    ids = [f"s{at}" for at in range(len(points))]
+    drawn = [figure.svg for figure in ordination_figures(truth, mirrored, "unifrac", ids)[:2]]
+    places = [re.findall(r'data-tip="s\d+" transform="translate\(([-\d.]+),([-\d.]+)\)"', svg) for svg in drawn]
+    places = [np.array(found, float) for found in places]
+    assert len(places[0]) == len(points)
+    assert np.allclose(*places, atol=0.2), "distances are the same but for a factor"
 
 
 def test_ordinations_give_the_mantel_correlation():
@@ -272,23 +307,25 @@ def test_loss_curves_are_those_of_the_records(tmp_path: Path):
     assert loss_figures({"": records[:1]}) == []
 
 
+def test_training_and_validation_losses_are_the_same_sum(tmp_path: Path):
+    """The training loss held UniFrac and masked bases, the validation loss the targets only."""
+    record = {"event": "epoch", "epoch": 1, "train_loss": 9.0, "val_loss": 3.0, "train_unifrac": 6.0}
+    record |= {"train_target": 1.0, "train_label0": 0.5, "val_target": 2.0, "val_label0": 1.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    (read,) = read_epochs(tmp_path)
+    assert (read["train_loss"], read["val_loss"]) == (1.5, 3.0)
+
+
 # --- opening words and plain tables ------------------------------------------------------------------------
 
 
-def test_the_opening_says_what_on_whom_how_well_against_what_and_what_to_distrust():
-    result = regression()
-    (words,) = opening(ReportData("t", {}, {}, {}, (result,)))
-    mae = result.metrics["mae"]
-    assert words.startswith(
-        "The model predicts age of 60 samples from 12 groups (subject) that took no part in training"
-    )
-    assert f"is {number(mae.value)} ({number(mae.low)} to {number(mae.high)})." in words
-    assert f"The best of 2 baselines, {MEDIAN}, has MAE" in words
-    assert "intervals rest on 12 groups only" in words
-    assert "values of run" in words
-    (seen,) = opening(ReportData("t", {}, {}, {}, (regression(subset="training"),)))
-    assert "these samples were not held out" in seen
-    assert opening(ReportData("t", {}, {}, {})) == [
+def test_what_to_keep_in_mind_and_the_lead_of_a_report_without_targets():
+    reasons = keep_in_mind(regression())
+    assert "Intervals rest on 12 groups only." in reasons
+    assert "What differs between values of run may be what was learned." in reasons
+    assert "These samples were not held out." in keep_in_mind(regression(subset="training"))
+    assert introduction(ReportData("t", {}, {}, {}, (regression(),))) == []
+    assert introduction(ReportData("t", {}, {}, {})) == [
         "Nothing was held out, so there is nothing to judge: --test-size or --cv holds samples out."
     ]
 
@@ -320,10 +357,10 @@ def test_plain_tables_that_fit_stay_in_one_piece():
 
 
 def test_a_long_name_does_not_run_into_its_value():
-    """In a browser 56 characters of both fill the line; the end of a name, such as an id, tells rows apart."""
+    """In a browser 52 characters of both fill the line; the end of a name, such as an id, tells rows apart."""
     value = "0.000278 (-0.000311 to 0.000953)"
-    assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 56 - len(value)) == "Ruminococcace…5e99c84d99"
-    assert middle_cut("Roseburia c942f59fef", 56 - len(value)) == "Roseburia c942f59fef"
+    assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 52 - len(value)) == "Ruminococ…5e99c84d99"
+    assert middle_cut("Roseburia c942f59fef", 52 - len(value)) == "Roseburia c942f59fef"
     row = IntervalRow("Christensenellaceae (family), no genus", Interval(0.000799, 0.00024, 0.00149))
     texts = re.findall(r"<text[^>]*>([^<]+)</text>", Figure("f", "t", "d", interval_chart([row], "x")).svg)
-    assert {"Christensenella…, no genus", "0.000799 (0.000240 to 0.00149)"} <= set(texts)
+    assert {"Christensen…, no genus", "0.000799 (0.000240 to 0.00149)"} <= set(texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -170,3 +171,36 @@ def test_a_start_copies_the_run_so_far(bash, tmp_path):
     done = bash("SOURCES=() TARGETS=(); stage_in")
     assert (done.returncode, done.stderr) == (0, "")
     assert names(tmp_path / "local" / "run") == {"run.json", "checkpoints/step-1/tensors"}
+
+
+def test_pages_of_copied_files_are_dropped(bash, tmp_path):
+    """On an APU the page cache lies in the memory of the GPU (ROCm/amdgpu #186)."""
+    if shutil.which("fincore") is None:
+        pytest.skip("fincore of util-linux counts cached pages")
+    data = os.urandom(2**22)
+    write(tmp_path / "study")
+    (tmp_path / "study" / HOSTILE).write_bytes(data)
+
+    def cached(path: Path) -> int:
+        done = subprocess.run(
+            ["fincore", "--bytes", "--noheadings", "--output=RES", path], capture_output=True, text=True
+        )
+        return int(done.stdout or 0)
+
+    assert cached(tmp_path / "study" / HOSTILE) > 0
+    assert bash('drop_cached "$1" "$2"', tmp_path / "study", tmp_path / "nowhere").returncode == 0
+    assert cached(tmp_path / "study" / HOSTILE) == 0
+    assert (tmp_path / "study" / HOSTILE).read_bytes() == data
+
+
+@pytest.mark.parametrize(("gpu", "status", "called"), [(False, 0, False), (True, 7, True)])
+def test_the_first_step_of_a_job_makes_a_tensor_on_nodes_with_a_gpu(bash, tmp_path, gpu, status, called):
+    (tmp_path / "containers").mkdir()
+    (tmp_path / "containers" / "run").write_text('echo "$@" >called; exit 7\n')
+    (tmp_path / "device").write_text("")
+    devices = tmp_path / ("device" if gpu else "nothing")
+    done = bash(f"GPUS='/dev/nothing {devices}' AAM={tmp_path} PYTHON=bash IMAGE=image ENTER=(--nv); first_tensor")
+    assert done.returncode == status
+    assert (tmp_path / "local" / "called").exists() == called
+    if called:
+        assert (tmp_path / "local" / "called").read_text() == "--nv image python -m aam.device.allocation\n"

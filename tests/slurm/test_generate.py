@@ -20,7 +20,7 @@ from slurm.jobs import checks, options, script, site, workflow
 
 ROOT = Path(__file__).parents[2]
 GENERIC = {"PARTITION": "batch", "SHARED": "/shared/{user}", "LOCAL": "/local/{user}/{job}"}
-GENERIC |= {"MAX_HOURS": "48", "MAX_NODES": "8"}
+GENERIC |= {"MAX_HOURS": "48", "MAX_NODES": "8", "ACCOUNT": "none", "GRES": "none"}
 HOSTILE = "a b'c\"d\n$(touch x)`y`;*\\é"
 
 Done = subprocess.CompletedProcess[str]
@@ -156,6 +156,82 @@ def test_a_dry_run_shows_a_script_anywhere_and_a_submission_is_refused(login, tm
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("pretrain-node", ["--table TABLE"]),
+        ("train", ["--table TABLE", "--metadata METADATA", "--metadata-column COLUMN"]),
+        ("predict", ["--table TABLE", "--model MODEL"]),
+        ("stage", ["/TABLE"]),
+    ],
+)
+def test_a_dry_run_with_nothing_else_shows_the_job_with_placeholders(login, target, names):
+    shown = login(target, program="make", SUBMIT="0")
+    assert shown.stdout.startswith("#!/bin/bash")
+    for name in names:
+        option, _, placeholder = name.rpartition(" ")
+        assert placeholder in shown.stdout
+        if option:
+            assert f"{option}: is missing, {placeholder} stands in its place" in shown.stderr
+    assert shown.stderr.count("TABLE") == 1, "each absence is named once"
+
+
+def test_the_script_names_the_folder_of_its_log(pretrain, shared):
+    text = pretrain(more=("--output-dir", "a b"))
+    assert f"# first       mkdir -p '{shared}/a b/slurm'" in text
+
+
+def test_none_is_an_answer(pretrain):
+    """A site without accounts or GPU requests says so; nobody forgets them."""
+    variables = {f"AAM_SITE_{key}": value for key, value in GENERIC.items() if key != "SHARED"}
+    text = pretrain("--site", "generic", **variables)
+    assert "--account" not in text.partition("set -uo")[0]
+    assert "--gres" not in text
+    text = pretrain("--site", "generic", **{**variables, "AAM_SITE_ACCOUNT": "lab", "AAM_SITE_GRES": "gpu:4"})
+    assert "#SBATCH --account=lab\n" in text
+    assert "#SBATCH --gres=gpu:4\n" in text
+
+
+# What the public pages of each site show in their own scripts.
+PUBLIC_SITES = {
+    "lumi-g": [
+        "#SBATCH --partition=standard-g",
+        "#SBATCH --account=project_1",
+        "#SBATCH --gpus-per-node=8",
+        "#SBATCH --ntasks-per-node=8",
+        "mask_cpu:0x7e000000000000,0x7e00000000000000,0x7e0000,0x7e000000,0x7e,0x7e00,0x7e00000000,0x7e0000000000 ",
+    ],
+    "perlmutter": [
+        "#SBATCH --qos=regular",
+        "#SBATCH --constraint=gpu",
+        "#SBATCH --gpus-per-node=4",
+        "#SBATCH --cpus-per-task=32",
+        ".venv/bin/python -m aam pretrain",
+    ],
+    "cosmos-tpx": ["#SBATCH --reservation=tpx", "#SBATCH --ntasks-per-node=12", "--cpus-per-task=16", "0xff00000000"],
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC_SITES)
+def test_scripts_for_other_sites(pretrain, name, tmp_path):
+    text = pretrain("--site", name, AAM_SITE_ACCOUNT="project_1")
+    for part in PUBLIC_SITES[name]:
+        assert part in text
+    (tmp_path / "job.sh").write_text(text)
+    subprocess.run(["bash", "-n", tmp_path / "job.sh"], check=True)
+    profile = site.load_site(name, {"account": "a", "shared": "/s/{user}"}, {"XDG_CONFIG_HOME": os.devnull})
+    assert not profile.cpu_sets or len(set(profile.cpu_sets)) == profile.devices_per_node
+    assert ("--gpus-per-node=" in " ".join(script.srun_words(profile, ""))) == bool(profile.gpus_per_node)
+
+
+def test_account_and_storage_of_other_sites_are_asked_for(login, tmp_path):
+    words = ("--", "--table", tmp_path / "table.biom")
+    for name in ("lumi-g", "perlmutter"):
+        message = login("pretrain_node", "--site", name, *words, status=2, AAM_SITE_SHARED="").stderr
+        assert "account: is not set" in message
+        assert "shared: is" in message
+
+
 def test_wrong_variables_of_make(login, tmp_path):
     more = {"COLUMN": "it's age", "NODES": "²", "SUBMIT": "no", "ARGS": "'", "TABLE": str(tmp_path / "table.biom")}
     message = login("train", program="make", status=2, **more).stderr
@@ -278,9 +354,10 @@ def test_later_layers_of_a_site_win(pretrain, tmp_path):
 
 def test_missing_values_of_a_site_are_named(login, tmp_path):
     message = login("pretrain_node", "--site", "generic", "--", "--table", tmp_path / "table.biom", status=2).stderr
-    for name in ("partition", "local", "max_hours", "max_nodes"):
+    for name in ("partition", "account", "gres", "local", "max_hours", "max_nodes"):
         assert f"{name}: is not set, and generic needs it" in message
         assert f"AAM_SITE_{name.upper()}=" in message
+    assert "AAM_SITE_GRES=...; none where the site has none" in message
     assert "\n  shared: is not set" not in message
     profiles = ", ".join(sorted(path.stem for path in (ROOT / "slurm" / "sites").glob("*.toml")))
     refusal = login("stage", "--site", "mars", "--", status=2).stderr
@@ -431,6 +508,30 @@ def test_a_command_reaches_a_node_of_the_site():
     words = script.srun_words(cosmos, "")
     assert words[:1] == ["srun"]
     assert {"--partition=cluster", "--nodes=1", "--exclusive", "--mem=0", "--time=01:00:00"} <= set(words)
+
+
+def test_a_shell_on_a_node_and_the_jobs_that_ran(login, tmp_path):
+    for name in ("srun", "sacct"):
+        (tmp_path / "login" / name).write_text(f'#!/bin/sh\necho "{name} $@"\n')
+        (tmp_path / "login" / name).chmod(0o755)
+    shown = login("shell-node", "SUBMIT=0", program="make", TIME="0:30:00").stdout
+    for part in (
+        "srun --job-name=aam",
+        "--partition=cluster",
+        " --pty ",
+        "--time=0:30:00",
+        "containers/run --engine sing",
+    ):
+        assert part in shown
+    assert shown.endswith(f"{tmp_path}/image.sif bash\n")
+    opened = login("shell-node", program="make", TIME="0:30:00").stdout
+    assert opened.startswith("srun --job-name=aam")
+    missing = login("shell-node", program="make", status=2, AAM_SITE_IMAGE=str(tmp_path / "no.sif")).stderr
+    assert "no.sif is missing; make container-rocm" in missing
+    assert login("shell", "--engine", "none").stdout.endswith(" reach bash\n")
+    assert "--name=pretrain_single,pretrain_node" in login("jobs", program="make").stdout
+    (tmp_path / "login" / "sacct").unlink()
+    assert "sacct: not found on PATH; this needs a login node" in login("jobs", status=2).stderr
 
 
 def test_sbatch_that_refuses(login, tmp_path):

@@ -119,8 +119,8 @@ def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, monkeypatch)
     assert main([*words, "--resume-from", "auto"]) == 0
     assert main([*words, "--resume-from", "auto", "--no-auto-batch-size"]) == 2
     stderr = capsys.readouterr().err
-    assert "config.train.batch_size was 4 and is 8" in stderr
-    assert "config.train.auto_batch_size was True and is False" in stderr
+    assert "--batch-size was 4 and is 8" in stderr
+    assert "--auto-batch-size was True and is False" in stderr
 
 
 def test_the_memory_of_a_step_is_predicted_from_its_batch(steps):

@@ -16,10 +16,10 @@ from qiime2 import Metadata
 from aam.api.functions import interrupts_as_in_python, unifrac
 from aam.api.models import load
 from aam.api.options import configured
+from aam.api.training import run
 from aam.commands.evaluate import evaluate_table
 from aam.commands.explain import explain_model
 from aam.commands.predict import predict_table
-from aam.commands.train import run
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import EvaluateConfig, ExplainConfig, PredictConfig, UnifracConfig
 from q2_aam.formats import EncoderFolderFormat, SampleTableFormat, TargetsFolderFormat

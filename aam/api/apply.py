@@ -9,13 +9,14 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
-from aam.data.study import MetadataColumns, Study, load_study
+from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, combined
 from aam.options import given
+from aam.predict.linear import LEAST_TO_CENTRE
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 
@@ -49,9 +50,12 @@ def load_models_and_table(config: ApplyConfig) -> tuple[list[SavedModel], Study,
     return models, *load_table(models, config)
 
 
-def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study, list[str]]:
-    """Return the table of `config` rarefied as for the first of some models, and warnings about its ASVs and
-    the covariates of its samples.
+def load_table(
+    models: Sequence[SavedModel], config: ApplyConfig, inputs: Inputs | None = None
+) -> tuple[Study, list[str]]:
+    """Return a table rarefied as for the first of some models, and warnings about its ASVs and covariates.
+
+    The table and its metadata are `inputs`, or the files that `config` names.
 
     Raises
     ------
@@ -78,8 +82,12 @@ def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study
         missing=config.missing if isinstance(config, PredictConfig) else "drop",
     )
     columns = MetadataColumns(sorted(required), optional)
-    study = load_study(data, saved.model.max_bp, saved.seed, columns, of_model=True)
-    warnings = saved.profile.compare(study.table.sequences)
+    if inputs is None:
+        inputs = read_inputs(data, columns)
+    elif data.metadata is None:
+        inputs = replace(inputs, metadata=None)
+    study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
+    warnings = [] if saved.only_places else saved.profile.compare(study.table.sequences)
     for column, scales in {spec.normalize_by: spec.categories for spec in specs}.items():
         if column is None or study.metadata is None:
             continue
@@ -94,12 +102,47 @@ def load_table(models: Sequence[SavedModel], config: ApplyConfig) -> tuple[Study
     return study, warnings
 
 
-def predict_samples(models: Sequence[SavedModel], study: Study, passes: int, runtime: RuntimeConfig) -> PredictionTable:
-    """Return one row per sample of the file, the mean of all models; one below the depth is empty and says why."""
+def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:
+    """Say what centres the samples of a new study; `InputError` for a model that learned nothing about studies."""
+    ids, column = study.table.sample_ids, models[0].data.study_column
+    relative = any(model.blend.is_relative for model in models)
+    if new_study and column is None:
+        raise InputError(
+            "--new-study: the model was not trained to hold in other studies; train it with --study-column"
+        )
+    seen = set(ids).intersection(*(samples_with_labels(model) for model in models))
+    if new_study and seen:
+        log.warning(
+            "warning: --new-study: %d samples are of a study of training: %s", len(seen), shown(sorted(seen), 3)
+        )
+    if relative and not new_study and len(seen) < len(ids):
+        log.warning(
+            "warning: the model learned from several values of %r; for one it has not seen: --new-study", column
+        )
+    if relative and new_study and len(ids) < LEAST_TO_CENTRE:
+        log.warning(
+            "warning: --new-study: %d samples are too few to know the mean of their study, %d are needed; they are "
+            "read relative to the mean of training", len(ids), LEAST_TO_CENTRE,
+        )  # fmt: skip
+    elif relative and new_study:
+        log.info("--new-study: read relative to the mean of its %d samples, whose labels nobody needs", len(ids))
+
+
+def predict_samples(
+    models: Sequence[SavedModel], study: Study, passes: int, runtime: RuntimeConfig, new_study: bool = False
+) -> PredictionTable:
+    """Return one row per sample of the file, the mean of all models; one below the depth is empty and says why.
+
+    With `new_study` the samples are read relative to their own mean.
+    """
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
+    _check_new_study(models, study, new_study)
     ids = study.table.sample_ids
-    predictions = [predict_rows(m, replace(study, seed=m.seed), ids, runtime, passes) for m in models]
+    studies = ["new"] * len(ids) if new_study else None
+    predictions = [
+        predict_rows(model, replace(study, seed=model.seed), ids, runtime, passes, studies=studies) for model in models
+    ]
     table = combined(predictions)
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))

@@ -1,0 +1,140 @@
+"""Vectors of samples and ASVs, and distances between samples, of a model and a table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from aam.api.apply import load_table
+from aam.config_commands import EmbedConfig
+from aam.data.collate import rarefied_table
+from aam.data.placement import NOT_16S, SoftPlacement
+from aam.data.study import Inputs, Study
+from aam.device.options import RuntimeConfig
+from aam.diversity.placed import PlacedMetric, placed_tiles, sample_branches
+from aam.encoders import shipped_encoders
+from aam.errors import InputError, shown
+from aam.io.matrices import Tile
+from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
+from aam.predict.saved_model import SavedModel
+
+log = logging.getLogger("aam")
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Vectors of samples, float32 ``[N, D]``, and of ASVs, float32 ``[F, D]``, with their ids and sequences."""
+
+    sample_ids: tuple[str, ...]
+    samples: npt.NDArray[np.float32]
+    sequences: tuple[str, ...]
+    asvs: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedSamples:
+    """Rarefied samples, CSR ``[N, F]``, whose ASVs stand on a reference tree."""
+
+    sample_ids: tuple[str, ...]
+    counts: sparse.csr_matrix
+    placement: SoftPlacement
+
+    def distances(self, metric: PlacedMetric) -> Iterator[Tile]:
+        """Yield the distances between samples in tiles on and above the diagonal."""
+        placement = self.placement
+        return placed_tiles(self.counts, placement.probability, placement.length, placement.own_length, metric)
+
+    def branches(self, metric: PlacedMetric) -> npt.NDArray[np.float32]:
+        """Return what samples have of each branch of the reference, float32 ``[N, E]`` (`sample_branches`)."""
+        return sample_branches(self.counts, self.placement.probability, metric)
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """A model and a table whose samples are embedded part by part; the vectors of the ASVs ``[F, D]`` are there."""
+
+    saved: SavedModel
+    study: Study
+    asvs: AsvVectors
+    runtime: RuntimeConfig
+
+    @property
+    def width(self) -> int:
+        """Return the width of every vector."""
+        return self.asvs.vectors.shape[1]
+
+    def samples(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the vectors of all samples in the order of the table, those of some thousands at a time."""
+        rows = np.arange(len(self.study.table.sample_ids))
+        for start in range(0, len(rows), SAMPLES_OF_PART):
+            some, device = rows[start : start + SAMPLES_OF_PART], self.asvs.vectors.device
+            predicted = run_model(self.saved.required_network, self.study, some, device, self.runtime, asvs=self.asvs)
+            yield predicted.samples.astype(np.float32)
+
+
+def open_embedding(models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None) -> Embedding:
+    """Encode the ASVs of a table: that of `inputs`, or of the file that `config` names.
+
+    Raises
+    ------
+    InputError
+        Several models, or a bad table.
+    """
+    if len(models) > 1:
+        raise InputError(f"--model: {len(models)} models, each with vectors of its own; name one of them")
+    (saved,) = models
+    network = saved.required_network
+    study, _ = load_table(models, config, inputs)
+    asvs = encode_table(network, study, saved.device, config.runtime)
+    study = study.with_covariates(saved.covariates, None).placed_on(saved.reference)
+    return Embedding(saved, study, asvs, config.runtime)
+
+
+def embed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None) -> Vectors:
+    """Return the vectors of every sample of a table that reaches the depth, and of every ASV.
+
+    Raises
+    ------
+    InputError
+        Several models, or a bad table.
+    """
+    embedding = open_embedding(models, config, inputs)
+    table = embedding.study.table
+    samples = np.concatenate(list(embedding.samples()))
+    return Vectors(table.sample_ids, samples, tuple(table.sequences), embedding.asvs.vectors.cpu().numpy())
+
+
+def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None) -> PlacedSamples:
+    """Rarefy a table, of `inputs` or of `config`, and place its ASVs on the reference tree of a model.
+
+    Raises
+    ------
+    InputError
+        Several models, one without a reference tree, a bad table, or one that holds no 16S.
+    """
+    if len(models) > 1 or models[0].reference is None:
+        raise InputError(
+            f"--distances: {len(models)} models, expected one with a reference tree: "
+            f"{shown(shipped_encoders())}, or one pretrained with --reference-tree"
+        )
+    study, _ = load_table(models, config, inputs)
+    placement = models[0].reference.place_softly(study.tokens.numpy())
+    counts = rarefied_table(study)
+    strange, turned = ~placement.is_16s, placement.turned & placement.is_16s
+    best = float(np.median(placement.similarity))
+    if turned.any():
+        log.warning("%d of %d ASVs are reverse complements and were turned", turned.sum(), len(turned))
+    if counts[:, strange].sum() > counts.sum() / 2:
+        raise InputError(
+            f"--table: {strange.mean():.0%} of the ASVs are no 16S of bacteria or archaea: they share less than "
+            f"{NOT_16S:.0%} of their 8-mers with any sequence of the reference, like random DNA (median of all ASVs "
+            f"{best:.0%}); expected 16S reads without primers"
+        )
+    if strange.any():
+        log.warning("%d of %d ASVs are no 16S and are left out of distances", strange.sum(), len(strange))
+    return PlacedSamples(study.table.sample_ids, counts, placement)

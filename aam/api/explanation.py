@@ -1,0 +1,237 @@
+"""Which ASVs, taxa and clades drive the predictions of models, computed and written."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from aam.api.apply import load_table, prepare_models
+from aam.config_commands import ExplainConfig
+from aam.data.splits import Split, read_split
+from aam.data.study import Inputs
+from aam.data.table import SampleTable
+from aam.data.targets import TargetSpec
+from aam.engine.run import describe
+from aam.errors import InputError, Problems, shown
+from aam.explain.asvs import Asvs, make_asvs
+from aam.explain.effects import explain_samples
+from aam.explain.figures import write_figures
+from aam.explain.files import folder_names, write_explanation
+from aam.explain.page import explanation_html
+from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of
+from aam.explain.variants import Floats
+from aam.files.atomic import write_text
+from aam.files.output_folder import MEMORY, RUN, OutputFolder
+from aam.io.metadata import Metadata, read_metadata
+from aam.io.newick import matched_tree, read_tree
+from aam.io.taxonomy import Taxonomy, read_taxonomy
+from aam.options import files_read, given, to_dict
+from aam.predict.blend import specs_in_order
+from aam.predict.saved_model import SavedModel, samples_with_labels
+
+log = logging.getLogger("aam")
+
+Read = TypeVar("Read")
+
+
+def _read_inputs(config: ExplainConfig, inputs: Inputs | None) -> tuple[Metadata | None, Taxonomy | None, Split | None]:
+    """Return what beside models and table is read, where it is asked for; problems of all come in one message.
+
+    Metadata are those of `inputs` where there are some.
+    """
+    problems = Problems()
+
+    def read(reader: Callable[[Path], Read], path: Path | None) -> Read | None:
+        try:
+            return None if path is None else reader(path)
+        except InputError as error:
+            problems.extend(error)
+            return None
+
+    metadata = None if inputs is None else inputs.metadata
+    if inputs is None:
+        metadata = read(partial(read_metadata, decimal=config.decimal), config.metadata)
+    column = config.group_column
+    if metadata is not None and column is not None and column not in metadata.columns:
+        problems.add(f"--group-column: {metadata.source}: no column {column!r}")
+    if config.metadata is None and column is not None:
+        problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
+    taxonomy, split = read(read_taxonomy, config.taxonomy), read(read_split, config.split)
+    problems.raise_if_any()
+    return metadata, taxonomy, split
+
+
+def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | None) -> list[str]:
+    """Return the samples that may be explained: of the test subset and with a row of metadata, where those are known.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    tested = list(ids) if split is None else [name for name in ids if name in split.ids("test")]
+    if not tested:
+        raise InputError("--split: none of its test samples is in the table at this depth")
+    if metadata is None:
+        return tested
+    described = [name for name in tested if name in metadata]
+    if not described:
+        raise InputError(f"{metadata.source}: no row for any sample of the table, such as {shown(tested, 3)}")
+    if len(described) < len(tested):
+        log.warning("%d of %d samples have no metadata and are left out", len(tested) - len(described), len(tested))
+    return described
+
+
+def _samples_of_models(models: Sequence[SavedModel], candidates: Sequence[str]) -> tuple[list[list[str]], str]:
+    """Return the samples that each model explains, and what they were to it: those that it has not seen, if any."""
+    unseen = [[name for name in candidates if name not in seen] for seen in map(samples_with_labels, models)]
+    if any(unseen):
+        return unseen, HELD_OUT
+    return [list(candidates) for _ in models], TRAINING
+
+
+def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> Floats:
+    """Return the target of samples in own units or as index of a class, NaN where the metadata do not say."""
+    if metadata is None or spec.name not in metadata.columns:
+        return np.full(len(ids), math.nan)
+    if spec.kind == "numeric":
+        return metadata.numbers(spec.name, ids)
+    index = {label: float(place) for place, label in enumerate(spec.labels)}
+    return np.array([index.get(label or "", math.nan) for label in metadata.values(spec.name, ids)])
+
+
+def _groups(column: str | None, metadata: Metadata | None, ids: Sequence[str]) -> npt.NDArray[np.object_] | None:
+    """Return the group of each sample, itself where it has none; nothing without groups."""
+    if metadata is None or column is None or column not in metadata.columns:
+        return None
+    values = zip(ids, metadata.values(column, ids), strict=True)
+    return np.array([f"sample {name}" if value is None else value for name, value in values], object)
+
+
+def _notes(
+    models: Sequence[SavedModel], candidates: Sequence[str], explained: int, subset: str, has_metadata: bool
+) -> list[str]:
+    """Return what a reader must know of the samples."""
+    notes = []
+    if subset == TRAINING:
+        notes.append(
+            "The models have learned from all of these samples: this is what they use, and not what predicts samples "
+            "that they have not seen. Train with --cv or --test-size to explain held-out samples."
+        )
+    elif len(candidates) > explained:
+        notes.append(
+            f"{len(candidates) - explained} samples are left out, because every model has learned from them; the run "
+            "of a cross-validation (--cv) explains all."
+        )
+    labelled = set().union(*map(samples_with_labels, models))
+    if set(candidates) & {name for saved in models for name in saved.notes["seen_samples"]} - labelled:
+        notes.append("Pretraining saw some of these samples, though not their labels.")
+    if not has_metadata:
+        notes.append("Without --metadata nothing is known of the truth: effects are given, and no importance.")
+    return notes
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The explanation of each target, the options, what a reader must know of the samples, checksums of inputs."""
+
+    explanations: tuple[Explanation, ...]
+    config: ExplainConfig
+    notes: tuple[str, ...]
+    in_memory: dict[str, str]
+
+
+def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: Inputs | None = None) -> Explained:
+    """Return what drives the predictions of models; these, and the inputs, are read unless they are passed.
+
+    Raises
+    ------
+    InputError
+        Bad inputs, or models that predict nothing.
+    """
+    metadata, taxonomy, split = _read_inputs(config, inputs)
+    models = models or prepare_models(config.model, config.runtime)
+    if not models[0].targets.specs:
+        raise InputError("--model: a pretrained encoder predicts nothing to explain; fine-tune it with `aam train`")
+    study, warnings = load_table(models, config, inputs)
+    table, study = study.table, replace(study, metadata=metadata)
+    asvs, tree = _named_asvs(table, taxonomy), None
+    if config.tree is not None:
+        sequences = () if config.sequences is None else table.sequences
+        phylogeny = read_tree(config.tree) if inputs is None else given(inputs.trees[0])
+        tree = matched_tree(phylogeny, table.feature_ids, "drop", sequences)
+    candidates = _candidates(table.sample_ids, metadata, split)
+    samples, subset = _samples_of_models(models, candidates)
+    asked = {name for some in samples for name in some}
+    ids = [name for name in table.sample_ids if name in asked]
+    notes = [*warnings, *_notes(models, candidates, len(ids), subset, metadata is not None)]
+    for note in notes:
+        log.warning("note: %s", note)
+    truth = [_truth(spec, metadata, ids) for spec in specs_in_order(models[0].targets)]
+    effects = explain_samples(models, study, samples, ids, truth, config.runtime, config.prediction_passes)
+    column = config.group_column or models[0].data.group_column
+    groups = _groups(column, metadata, ids)
+    of_groups = (groups, "" if column is None or groups is None else column)
+    of_targets = [explanation_of(one, asvs, tree, *of_groups, subset, config.runtime.seed) for one in effects]
+    return Explained(tuple(of_targets), config, tuple(notes), {} if inputs is None else inputs.checksums(config))
+
+
+def explanation_folder(folder: Path, config: ExplainConfig) -> OutputFolder:
+    """Return the folder that an explanation is to be written to, whose targets are not known yet."""
+    return OutputFolder(folder, "explain", _outputs(["*"]), [*files_read(config).values()], config.runtime.overwrite)
+
+
+def _outputs(folders: Sequence[str]) -> list[str]:
+    """Return the names of what an explanation writes, with a folder for each target."""
+    tables = [f"{name}.tsv" for name in ("features", "taxa", "clades", "samples", "effects")]
+    names = (*tables, "importance.qza", "figures/*.svg", "figures/*.png")
+    return [RUN, "explain.html", *MEMORY, *(f"{folder}/{name}" for folder in folders for name in names)]
+
+
+def write_explained(output: OutputFolder, result: Explained) -> None:
+    """Write tables, an artifact, figures and a page of each target to a new folder."""
+    config, explanations, notes = result.config, result.explanations, list(result.notes)
+    samples = len(explanations[0].effects.sample_ids)
+    facts = {"samples": samples, "notes": notes}
+    about = describe("explain", to_dict(config), files_read(config), facts, result.in_memory)
+    names = folder_names([one.effects.spec.name for one in explanations])
+    with replace(output, outputs=_outputs(names)).replaced(about) as new:
+        for name, explanation in zip(names, explanations, strict=True):
+            write_explanation(new / name, explanation)
+            write_figures(new / name / "figures", explanation, config.top)
+            for line in _summary(explanation):
+                log.info("%s", line)
+        write_text(new / "explain.html", explanation_html(explanations, notes, config.top))
+    log.info("%s: %d samples explained", output.folder, samples)
+
+
+def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
+    """Return the names of the ASVs of a table, with their lineages where there is a taxonomy."""
+    lineages = None if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
+    if lineages is not None and not all(lineages):
+        log.warning("%d of %d ASVs have no taxon", sum(not lineage for lineage in lineages), len(lineages))
+    return make_asvs(table.feature_ids, table.sequences, lineages)
+
+
+def _summary(explanation: Explanation) -> list[str]:
+    """Return the most important ASVs of a target for a terminal."""
+    effects, importance, asvs = explanation.effects, explanation.importance, explanation.asvs
+    lines = [
+        f"{effects.spec.name}: {explanation.verdict()}",
+        "  the first ASVs: importance (95 % interval), and what each raises",
+    ]
+    for column in importance.order()[:10].tolist():
+        value = importance.importance[column]
+        limits = "" if math.isnan(value.low) else f" ({value.low:.3g} to {value.high:.3g})"
+        lines.append(
+            f"  {asvs.label(column)}: {value.value:.3g}{limits}, raises {explanation.raised(column) or 'nothing'}"
+        )
+    return lines

@@ -1,0 +1,183 @@
+"""A whole run of `aam pretrain` or `aam train`, from options to saved models and a report."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
+from aam.data.loader import Loader
+from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
+from aam.data.study import Inputs
+from aam.device.distributed import World
+from aam.device.environment import is_rank
+from aam.device.platform import device_name
+from aam.encoders import model_folder
+from aam.engine.fit import RunPlan, run_command
+from aam.engine.run import RunDirectory, training_outputs
+from aam.files.atomic import MANIFEST
+from aam.files.output_folder import FIGURES
+from aam.options import IN_MEMORY, check, to_dict
+from aam.report.training import TrainingReport
+from aam.training.decisions import decide
+from aam.training.fit import VALIDATION, split_folder, train_on_all, train_split
+from aam.training.inputs import Prepared, check_targets, load_inputs
+
+log = logging.getLogger("aam")
+
+
+def run(
+    config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneConfig, report: bool = True,
+    inputs: Inputs | None = None,
+) -> int:  # fmt: skip
+    """Train on every split of `config` and report on the held-out samples; `given` are the options of the command.
+
+    `inputs` are there where they are no files: the options then name them as `IN_MEMORY`.
+
+    Writes run.json, and for each split split.tsv, metrics.jsonl, tensorboard/, checkpoints/ while it lasts, model/
+    (best epoch) and last/, below fold-K/ when cross-validating, beside a model/ of all samples where no network is
+    trained, then, with `report`, predictions.tsv, report.html and metrics.json. Raises `CallAgain` after a signal, with
+    the state saved. Returns the exit status.
+    """
+
+    def prepare(world: World) -> RunPlan:
+        if is_rank(config.runtime):
+            check(given)
+        prepared, decisions = decide(load_inputs(config, world, True, inputs))
+        check_targets(prepared)
+        for line in start_message(prepared, command) if world.is_main else ():
+            log.info("%s", line)
+        study = prepared.study
+        facts = {
+            "device": str(prepared.device), "ranks": world.size, "depth": study.depth,
+            "dropped_samples": study.selection.dropped, "decisions": decisions,
+        }  # fmt: skip
+
+        def work(run: RunDirectory) -> None:
+            train_splits(prepared, run, command, report)
+
+        options, files = options_and_files(command, prepared.config)
+        in_memory = {} if inputs is None else inputs.checksums(config.data)
+        outputs = _outputs(prepared.config)
+        return RunPlan(options, files, facts, outputs, work, lambda: [*dry_run_message(prepared)], in_memory)
+
+    return run_command(command, config.runtime, prepare)
+
+
+def options_and_files(command: str, config: FineTuneConfig) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the options of a command as plain data, and the files that it reads, by option."""
+    encoder = config.train.pretrained_encoder
+    values = {**vars(config.data), "pretrained_encoder": None if encoder is None else model_folder(encoder)}
+    values |= {f"table {number}": path for number, path in enumerate(config.data.tables, 1)}
+    values |= {f"tree {number}": Path(tree) for number, tree in enumerate(config.data.trees, 1) if tree != NO_TREE}
+    options = to_dict(config)
+    if command == "pretrain":
+        options = {name: options[name] for name in to_dict(PretrainConfig())}
+    return options, {name: path for name, path in values.items() if isinstance(path, Path) and path != IN_MEMORY}
+
+
+def _outputs(config: FineTuneConfig) -> list[str]:
+    """Return the names of what a run may write, beside those of every run."""
+    folders = [""] if config.data.cv is None else ["", "fold-*/"]
+    model = ("model.json", "members.json")
+    ensemble = [f"model/fold-*/{file}" for file in (MANIFEST, "*.safetensors", *model)]
+    return [
+        "predictions.tsv", "report.html", *FIGURES,
+        *(f"{folder}{name}" for folder in folders for name in ("split.tsv", VALIDATION)),
+        *(name for folder in folders for name in training_outputs(folder, model)),
+        *(ensemble if config.targets.ensemble else ()),
+    ]  # fmt: skip
+
+
+def train_splits(prepared: Prepared, run: RunDirectory, command: str, report: bool) -> None:
+    """Train each split that is not trained yet, and write predictions and, with `report`, the report."""
+    warnings = _leaks(prepared)
+    collected = TrainingReport(prepared, command, run.path, warnings) if report and run.world.is_main else None
+    for split in prepared.splits:
+        title = command if prepared.config.data.cv is None else f"{command} fold {split.test_fold}"
+        saved = train_split(prepared, run, split, split_folder(prepared, run.path, split), title)
+        if collected is not None and saved is not None:
+            collected.add(split, saved)
+    config = prepared.config
+    if config.data.cv is not None and not config.targets.ensemble and not config.trains_network:
+        saved = train_on_all(prepared, run)
+        if collected is not None and saved is not None:
+            collected.models[run.path] = saved
+    if collected is not None:
+        collected.write()
+
+
+def _leaks(prepared: Prepared) -> list[str]:
+    """Return and log warnings of samples that stand in two subsets of a split under different names."""
+    warnings = [text for split in prepared.splits for text in duplicates_across_subsets(prepared.study.table, split)]
+    for message in warnings:
+        log.warning("warning: %s", message)
+    return warnings
+
+
+def loss_names(prepared: Prepared) -> list[str]:
+    """Return the losses that have a weight above 0, in words."""
+    config, study = prepared.config, prepared.study
+    columns = config.targets.metadata_column
+    # A frozen encoder reads vectors that are computed once: nothing of the encoder is learned.
+    frozen = config.targets.freeze_base
+    names: dict[str, bool] = {
+        str(study.metric): study.metric is not None and config.train.penalty > 0 and not frozen,
+        **dict.fromkeys(config.data.targets, config.train.targets_penalty > 0),
+        "masked nucleotides": config.train.nuc_penalty > 0 and not frozen,
+        "masked counts": config.train.count_penalty > 0 and not frozen,
+        ", ".join(columns): bool(columns) and config.targets.target_penalty > 0,
+    }
+    return [name for name, weighs in names.items() if weighs]
+
+
+def start_message(prepared: Prepared, command: str) -> list[str]:
+    """Return one line on device, samples, ASVs, depth and losses, and another where no UniFrac term is learned."""
+    study, data = prepared.study, prepared.config.data
+    ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
+    inputs = (
+        f"{command}: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
+        f"{len(study.table.sequences)} ASVs, rarefied to {study.depth} reads"
+    )
+    if not prepared.config.trains_network:
+        return [inputs]
+    lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}"]
+    if study.metric is None and command == "pretrain":
+        lines.append(
+            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
+            f"nucleotides and counts {'beside --targets' if data.targets else 'only'}"
+        )
+    elif study.metric is None and not prepared.config.targets.freeze_base:
+        lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")
+    return lines
+
+
+def dry_run_message(prepared: Prepared) -> Iterator[str]:
+    """Yield what ``--dry-run`` shows below the start message: the members, the samples of each split, the steps."""
+    _leaks(prepared)
+    targets = prepared.config.targets
+    if targets.metadata_column:
+        yield f"members that predict together: {', '.join(targets.members)}"
+    for split in prepared.splits:
+        yield _split_line(prepared, split)
+
+
+def _split_line(prepared: Prepared, split: Split) -> str:
+    """Return the samples and groups of each subset, and for how many steps the network is trained."""
+    study, config = prepared.study, prepared.config
+    column, train = config.data.group_column, config.train
+    sizes = []
+    for subset in SUBSETS:
+        ids = split.ids(subset)
+        groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
+        sizes.append(f"{len(ids)} {subset}" + (f" ({len(set(groups))} different {column})" if groups else ""))
+    name = f"fold {split.test_fold}: " if split.test_fold else ""
+    line = f"{name}samples: {', '.join(sizes)}"
+    if not train.epochs or not config.trains_network:
+        return line
+    loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
+    steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
+    return f"{line}; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"

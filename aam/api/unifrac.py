@@ -1,0 +1,117 @@
+"""UniFrac and Faith PD of whole tables: the samples that are compared, and their distances in tiles."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from aam.config_commands import UnifracConfig
+from aam.data.rarefaction import rarefied_row
+from aam.data.table import SampleTable, deep_enough, make_table, select_samples
+from aam.device.environment import available_cores, may_have_gpu
+from aam.device.options import RuntimeConfig
+from aam.diversity.batch import faith_pd, inner, samples_without_tips
+from aam.diversity.tables import unifrac_tiles
+from aam.diversity.unifrac import Multiply, UnifracOptions
+from aam.errors import InputError, shown
+from aam.io.matrices import Tile
+from aam.io.newick import matched_tree
+from aam.io.phylogeny import Floats, Ints, Phylogeny
+
+log = logging.getLogger("aam")
+
+# Where a table has fewer samples, the product on the processor ends before torch is imported.
+GPU_SAMPLES = 10_000
+
+
+def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
+    """Return the samples that reach `depth`, rarefied to it."""
+    table, _ = deep_enough(table, depth)
+    rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(table.sample_ids))]
+    starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
+    columns, reads = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    counts = sparse.csr_array((reads, columns, starts), shape=table.counts.shape)
+    return make_table(counts, table.sample_ids, table.feature_ids)
+
+
+def _without_empty(table: SampleTable, tips: Ints, choice: str) -> SampleTable:
+    """Warn of samples without reads on the tree, and leave them out where that is the choice."""
+    empty = samples_without_tips(tips, table.counts)
+    if not empty.any():
+        return table
+    names = [name for name, is_empty in zip(table.sample_ids, empty, strict=True) if is_empty]
+    treatment = {
+        "keep": "their distances mean nothing (0 to each other); --empty-samples nan or drop",
+        "nan": "their distances are NaN",
+        "drop": "they are left out",
+    }[choice]
+    log.warning("%d of %d samples have no reads on the tree: %s; %s", len(names), len(empty), shown(names), treatment)
+    if choice != "drop":
+        return table
+    if empty.all():
+        raise InputError(
+            "--empty-samples drop leaves no sample: none has reads on the tree; give the tree of this table"
+        )
+    return select_samples(table, [name for name in table.sample_ids if name not in set(names)])
+
+
+def _multiply(config: UnifracConfig, samples: int) -> Multiply:
+    """Return what multiplies matrices: NumPy, or torch on a GPU that is asked for or worth it."""
+    worth_it = samples >= GPU_SAMPLES and config.unifrac_metric == "unifrac" and may_have_gpu()
+    if config.device == "cpu" or (config.device == "auto" and not worth_it):
+        return inner
+    from aam.device.platform import prepare_device
+    from aam.diversity.batch import multiply_on
+
+    device = prepare_device(RuntimeConfig(device=config.device, threads=config.threads))
+    # MPS has no float64.
+    return multiply_on(device) if device.type == "cuda" else inner
+
+
+def _options(config: UnifracConfig) -> UnifracOptions:
+    if config.unifrac_metric == "faith_pd":
+        raise InputError("--unifrac-metric faith_pd is no distance")
+    return UnifracOptions(
+        config.unifrac_metric, config.alpha, config.root_length,
+        empty="nan" if config.empty_samples == "nan" else "scikit-bio", variance_adjusted=config.variance_adjusted,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class SamplesOnTree:
+    """A table whose samples are compared on a tree, the tip of each feature (-1 without), and the options."""
+
+    config: UnifracConfig
+    table: SampleTable
+    tree: Phylogeny
+    tips: Ints
+
+    def faith_pd(self) -> Floats:
+        """Return Faith PD of each sample, float64 [N]."""
+        return faith_pd(self.tree, self.tips, self.table.counts, self.config.root_length)
+
+    def tiles(self, stripe: tuple[int, int] = (1, 1)) -> Iterator[Tile]:
+        """Return the distances between all samples, or the part `stripe` of them, as `unifrac_tiles`."""
+        config, samples = self.config, len(self.table.sample_ids)
+        return unifrac_tiles(
+            self.tree, self.tips, self.table.counts, _options(config), _multiply(config, samples),
+            int(config.memory_limit * 2**30), config.threads or available_cores(), stripe,
+        )  # fmt: skip
+
+
+def samples_on_tree(config: UnifracConfig, table: SampleTable, tree: Phylogeny) -> SamplesOnTree:
+    """Return the samples that are compared, rarefied where the options ask for it.
+
+    Raises
+    ------
+    InputError
+        No sample reaches the depth or has reads on the tree; features without a tip unless ``missing_tips`` is drop.
+    """
+    if config.rarefy_depth is not None:
+        table = _rarefied(table, config.rarefy_depth, config.seed)
+    tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
+    return SamplesOnTree(config, _without_empty(table, tips, config.empty_samples), tree, tips)

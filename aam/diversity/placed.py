@@ -1,0 +1,106 @@
+"""UniFrac between samples whose ASVs stand on branches with a probability, in closed form.
+
+Legend for shapes: N or B samples, F ASVs, E branches of the reference tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from aam.diversity.batch import inner, mirror
+from aam.diversity.branches import Layout
+from aam.diversity.tables import TILE, tile_pairs
+from aam.diversity.unifrac import MetricInput, UnifracOptions, between
+from aam.io.matrices import Tile
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+PlacedMetric: TypeAlias = Literal["unifrac", "weighted-normalized"]
+
+# A probability counts as at most this, so that its complement has a logarithm.
+SURE = 1 - 1e-6
+
+
+def sample_branches(counts: sparse.csr_matrix, probability: sparse.csr_matrix, metric: PlacedMetric) -> Floats:
+    """Return what samples have of each branch, float32 [N, E].
+
+    For ``unifrac`` the probability that at least one of the sample's ASVs stands below the branch,
+    ``1 - prod(1 - p)``; for ``weighted-normalized`` the expected share of its reads below.
+
+    Parameters
+    ----------
+    counts : CSR [N, F]
+    probability : CSR [F, E]
+        Of each branch to lie above each ASV.
+    metric : str
+    """
+    if metric == "unifrac":
+        absent = probability.copy()
+        absent.data = np.log1p(-np.minimum(absent.data, SURE))
+        return np.asarray(-np.expm1(((counts > 0).astype(np.float32) @ absent).toarray()))
+    reads = np.maximum(np.asarray(counts.sum(axis=1)), 1)
+    return np.asarray((counts.astype(np.float32) @ probability).toarray() / reads, np.float32)
+
+
+def _input(
+    counts: sparse.csr_matrix, probability: sparse.csr_matrix, layout: Layout, metric: PlacedMetric
+) -> MetricInput:
+    """Return what the metric reads of some samples: branches of the reference are common, own ones of ASVs rare."""
+    total = np.asarray(counts.sum(axis=1)).ravel()
+    common = sample_branches(counts, probability, metric).T
+    length = layout.length[:, None].astype(np.float32)
+    rare = counts.astype(np.float64)
+    if metric == "unifrac":
+        rare.data[:] = 1.0
+        # The Tanimoto distance: squares, so that a sample is 0 away from itself though its branches are not sure.
+        height = (length * common**2).sum(axis=0, dtype=np.float64) + rare @ layout.rare_length
+    else:
+        rare.data *= layout.rare_length[rare.indices] / np.repeat(np.maximum(total, 1), np.diff(rare.indptr))
+        common = np.ascontiguousarray(common * length)
+        height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
+    return MetricInput(common, rare, height, total)
+
+
+def placed_tiles(
+    counts: sparse.csr_matrix,
+    probability: sparse.csr_matrix,
+    length: Floats,
+    own_length: Floats,
+    metric: PlacedMetric = "unifrac",
+) -> Iterator[Tile]:
+    """Yield the predicted distances between samples in tiles on and above the diagonal, as `unifrac_tiles` does.
+
+    ``unifrac`` is ``1 - sum l p q / sum l (p^2 + q^2 - p q)`` over branches of length l that two samples have with
+    probabilities p and q, ``weighted-normalized`` ``sum l |p - q| / sum l (p + q)`` of expected shares. Where nothing
+    is in doubt, both are UniFrac itself.
+
+    Parameters
+    ----------
+    counts : CSR [N, F]
+        Reads.
+    probability : CSR [F, E]
+    length : float32 [E]
+    own_length : float32 [F]
+        Of a further branch above each ASV alone.
+    metric : str
+    """
+    none = np.zeros(0, np.int64)
+    some = np.unique(probability.indices)
+    probability, lengths = probability[:, some], length[some].astype(np.float64)
+    layout = Layout(
+        lengths, none, none, none, own_length.astype(np.float64), sparse.csc_matrix((0, len(own_length))), True
+    )
+    options = UnifracOptions(metric)
+    for i, j in tile_pairs(counts.shape[0], TILE):
+        rows, columns = (slice(at * TILE, min((at + 1) * TILE, counts.shape[0])) for at in (i, j))
+        if i == j:
+            left = _input(counts[rows], probability, layout, metric)
+        right = left if i == j else _input(counts[columns], probability, layout, metric)
+        tile = between(layout, left, right, options, inner)
+        if i == j:
+            mirror(tile)
+        yield rows, columns, tile.astype(np.float32)

@@ -1,0 +1,63 @@
+"""How well predicted UniFrac agrees with exact one: ``python -m examples.encoder.agreement MODEL STUDY ...``
+
+Each STUDY is as for `examples.encoder.held_out_studies`. Its samples are rarefied to 1,000 reads once; what
+``aam embed --distances`` makes of this table is compared with UniFrac on the study's own tree.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+import aam
+from aam.data.collate import rarefied_table
+from aam.data.table import make_table, write_biom
+from aam.diversity.dissimilarity import bray_curtis, jaccard
+from aam.diversity.tables import unifrac_matrix
+from aam.diversity.unifrac import UnifracOptions
+from aam.errors import FINISHED
+from aam.evaluate.metrics import mantel
+from aam.predict.features import kmer_counts
+from examples.encoder.held_out_studies import read_study
+
+DEPTH, SAMPLES = 1000, 1000
+
+
+def agreement(model: aam.Model, name: str, files: list[str]) -> str:
+    """Return one line of correlations with exact UniFrac: of the model, and of what needs no model."""
+    study = read_study(files, DEPTH)
+    rows = np.sort(np.random.default_rng(0).permutation(len(study.table.sample_ids))[:SAMPLES])
+    counts = rarefied_table(study)[rows]
+    tree = study.parts[0].tree
+    if tree is None:
+        raise ValueError(f"{name} has no tree")
+    words = kmer_counts(study.tokens.numpy())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.biom"
+        ids = [study.table.sample_ids[row] for row in rows]
+        write_biom(make_table(sparse.csr_array(counts), ids, study.table.sequences), path)
+        cells = [name, str(len(rows))]
+        for metric in ("unifrac", "weighted-normalized"):
+            exact = unifrac_matrix(tree.phylogeny, tree.tips, counts, UnifracOptions(metric))
+            predicted = model.distances(path, metric)
+            without = jaccard(counts, features=words) if metric == "unifrac" else bray_curtis(counts)
+            cells += [f"{mantel(predicted.filter(ids).data, exact):.3f}", f"{mantel(without, exact):.3f}"]
+    return "\t".join(cells)
+
+
+def run(name: str, studies: list[str]) -> int:
+    """Print a line for each study as it is measured."""
+    model = aam.load(name)
+    print("study", "samples", "unweighted", "8-mers, Jaccard", "weighted", "ASVs, Bray-Curtis", sep="\t")
+    for word in studies:
+        study, _, files = word.partition("=")
+        print(agreement(model, study, files.split(",")), flush=True)
+    return FINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1], sys.argv[2:]))

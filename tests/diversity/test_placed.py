@@ -1,0 +1,66 @@
+"""Distances between samples whose ASVs are placed on a reference tree, against exact UniFrac and naive sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from aam.diversity.placed import placed_tiles, sample_branches
+from aam.diversity.tables import unifrac_matrix
+from aam.diversity.unifrac import UnifracOptions
+from aam.io.newick import parse_newick
+
+RNG = np.random.default_rng(0)
+TREE = parse_newick("(((a:.1,b:.2):.3,(c:.4,d:.1):.05):.2,(e:.3,f:.2):.4):0;", "tree")
+COUNTS = sparse.csr_matrix(RNG.poisson(0.8, (9, 6)) + np.eye(9, 6, dtype=int))
+METRICS = ("unifrac", "weighted-normalized")
+
+
+def matrix(counts, probability, length, own, metric):
+    values = np.full((counts.shape[0],) * 2, np.nan)
+    for rows, columns, tile in placed_tiles(counts, sparse.csr_matrix(probability), length, own, metric):
+        values[rows, columns], values[columns, rows] = tile, tile.T
+    return values
+
+
+def sure_places() -> np.ndarray:
+    probability = np.zeros((6, len(TREE.parent)), np.float32)
+    for tip in range(6):
+        probability[tip, TREE.above(np.array([tip]))] = 1
+    return probability
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_where_nothing_is_in_doubt_it_is_unifrac_itself(metric, monkeypatch):
+    monkeypatch.setattr("aam.diversity.placed.TILE", 4)
+    length = TREE.length.astype(np.float32)
+    found = matrix(COUNTS, sure_places(), length, np.zeros(6, np.float32), metric)
+    exact = unifrac_matrix(TREE, np.arange(6), COUNTS, UnifracOptions(metric))
+    np.testing.assert_allclose(found, exact, atol=3e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_branches_in_doubt_and_own_ones_are_summed_as_written(metric):
+    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
+    own, length = RNG.random(6).astype(np.float32), TREE.length.astype(np.float32)
+    lengths, counts = np.r_[length, own], COUNTS.toarray()
+    above = np.c_[probability, np.eye(6)]
+    expected = np.zeros((9, 9))
+    for i, one in enumerate(counts):
+        for j, other in enumerate(counts):
+            if metric == "unifrac":
+                p, q = (1 - np.prod(1 - above[reads > 0], axis=0) for reads in (one, other))
+                part, whole = lengths * (p - q) ** 2, lengths * (p**2 + q**2 - p * q)
+            else:
+                p, q = (reads / reads.sum() @ above for reads in (one, other))
+                part, whole = lengths * abs(p - q), lengths * (p + q)
+            expected[i, j] = part.sum() / whole.sum()
+    np.testing.assert_allclose(matrix(COUNTS, probability, length, own, metric), expected, atol=2e-5)
+
+
+def test_a_sample_without_reads_on_the_tree_has_no_branches():
+    counts = sparse.csr_matrix(np.array([[0, 3], [0, 0]]))
+    probability = sparse.csr_matrix(np.array([[1, 0.5], [0, 0.25]], np.float32))
+    np.testing.assert_allclose(sample_branches(counts, probability, "unifrac"), [[0, 0.25], [0, 0]], atol=1e-6)
+    np.testing.assert_allclose(sample_branches(counts, probability, "weighted-normalized"), [[0, 0.25], [0, 0]])
