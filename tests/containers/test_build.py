@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
