@@ -37,9 +37,11 @@ class ExportedLinear(nn.Module):
 
     def __init__(self, learner: Linear) -> None:
         super().__init__()
-        self.names, self.classes = tuple(learner.coef_), learner.n_classes
-        for name, weights in learner.coef_.items():
-            self.register_buffer(f"weights_{name}", _double(weights))
+        # Two empty buffers cannot be written by torch.export: without covariates there are no weights of them.
+        weights = {name: one for name, one in learner.coef_.items() if one.size}
+        self.names, self.classes = tuple(weights), learner.n_classes
+        for name, one in weights.items():
+            self.register_buffer(f"weights_{name}", _double(one))
         self.register_buffer("intercept", _double(learner.intercept_))
         if self.classes:
             # More classes than two know their base rates already.

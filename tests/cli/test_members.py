@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +163,10 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(study: Pa
     assert main(f"explain {applied} {metadata} --prediction-passes 1".split()) == 0
     assert "left out" not in (run / "report.html").read_text()
     assert main([*words.split(), "--threads", "1", "--resume-from", "auto"]) == 0
+    # In a process without the hook that checks types, which torch.export cannot trace.
+    exported = f"-m aam export --model {run} --format torch --output {tmp_path}/exported"
+    done = subprocess.run([sys.executable, *exported.split()], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert main(f"embed {applied} --output-dir {tmp_path}/v".split()) == 2
     assert "name an encoder such as 16s-v4" in capsys.readouterr().err
     assert main(f"export --model {run} --format torch --part encoder --output {tmp_path}/encoder".split()) == 2

@@ -55,7 +55,7 @@ def test_without_truth_runs_stand_side_by_side_only(runs, capsys):
     assert call(runs / "good", runs / "bad", "--output", runs / "alone.html") == 0
     assert "not compared in pairs: --metadata names the file" in capsys.readouterr().err
     text = (runs / "alone.html").read_text()
-    assert "MAE of each run" in text
+    assert "MAE</abbr> of each run" in text
     assert "Paired" not in text
 
 
@@ -96,7 +96,7 @@ def test_classes_are_shown_without_predictions_and_beside_numbers(runs, tmp_path
     classes = {"targets": {"age": {"subset": "held-out", "metrics": {"accuracy": {"value": 0.5}}}}, "tables": {}}
     (tmp_path / "metrics.json").write_text(json.dumps(classes))
     assert call(tmp_path, runs / "good", "--metadata", runs / "metadata.tsv", "--output", tmp_path / "x.html") == 0
-    assert "accuracy of each run" in (tmp_path / "x.html").read_text()
+    assert "accuracy</abbr> of each run" in (tmp_path / "x.html").read_text()
 
 
 def test_only_samples_of_both_runs_are_compared(runs, tmp_path, capsys):
