@@ -1,7 +1,8 @@
 """Folders of results: run.json lists what a command writes there, and only that is ever removed.
 
 A listed name is the path of a file below the folder. Its parts may hold ``*``, as in ``figures/*.svg``, and a last part
-``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty.
+``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty. The first part is a
+name, or its beginning up to a hyphen, as in ``fold-*``: a name that says less, in a run.json from elsewhere, is left out.
 
 A lock says which process writes there.
 """
@@ -13,6 +14,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -89,6 +91,16 @@ def _final(path: PurePath) -> PurePath:
     return PurePath(*(part.split("~", 3)[-1] if part.startswith(temporary) else part for part in path.parts))
 
 
+# The first part of a listed name.
+_FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
+
+
+def _is_below(name: str) -> bool:
+    """Return whether a listed name is below the folder and begins with a name, so that it cannot stand for all files."""
+    parts = name.split("/")
+    return _FIRST_PART.fullmatch(parts[0]) is not None and ".." not in parts
+
+
 def _listed(folder: Path) -> tuple[str, list[str]] | None:
     """Return the command that wrote to a folder and the names that it listed; None without such a list."""
     try:
@@ -97,7 +109,7 @@ def _listed(folder: Path) -> tuple[str, list[str]] | None:
         return None
     command, names = (record.get("command"), record.get(LIST)) if isinstance(record, dict) else (None, None)
     if isinstance(command, str) and isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return command, names
+        return command, [name for name in names if _is_below(name)]
     return None
 
 

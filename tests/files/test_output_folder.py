@@ -119,12 +119,20 @@ def test_an_input_that_stays_is_no_problem(tmp_path):
 def test_a_forged_list_deletes_nothing_outside_and_follows_no_link(tmp_path):
     run, outside = tmp_path / "run", tmp_path / "outside"
     write(outside, "keep.txt", "metrics.json", "trials/1/x")
-    listing(run, ["../outside/keep.txt", str(outside / "keep.txt"), "a/../../outside/*", "model/*", "**", "*"])
+    listing(run, [RUN, "../outside/keep.txt", str(outside / "keep.txt"), "a/../../outside/*", "model/*", "metrics.json"])
     (run / "model").symlink_to(outside)
     (run / "metrics.json").symlink_to(outside / "metrics.json")
     again(run).begin({})
     assert files(run) == [RUN]
     assert files(outside) == ["keep.txt", "metrics.json", "trials/1/x"]
+
+
+@pytest.mark.parametrize("name", ["**", "*", "?*", "[a-z]*", "th*", "*/**", "raw/../*", "/**", ""])
+def test_a_listed_name_that_begins_with_a_wildcard_does_not_count(tmp_path, name):
+    listing(tmp_path, [RUN, "fold-*/metrics.json", name])
+    write(tmp_path, "thesis.docx", "raw/reads.fastq", "fold-1/metrics.json", "fold-1/mine.txt")
+    again(tmp_path).begin({})
+    assert files(tmp_path) == ["fold-1/mine.txt", "raw/reads.fastq", RUN, "thesis.docx"]
 
 
 def test_a_folder_is_replaced_whole_and_what_is_of_others_stays(tmp_path):
