@@ -2,7 +2,7 @@
 
 A listed name is the path of a file below the folder. Its parts may hold ``*``, as in ``figures/*.svg``, and a last part
 ``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty. The first part is a
-name, or its beginning up to a hyphen, as in ``fold-*``: a name that says less, in a run.json from elsewhere, is left out.
+name, or its beginning up to a hyphen, as in ``fold-*``; a name that says less, in a run.json from elsewhere, is ignored.
 
 A lock says which process writes there.
 """
@@ -96,7 +96,7 @@ _FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
 
 
 def _is_below(name: str) -> bool:
-    """Return whether a listed name is below the folder and begins with a name, so that it cannot stand for all files."""
+    """Return whether a listed name lies below the folder and begins with a name, so that not all files match."""
     parts = name.split("/")
     return _FIRST_PART.fullmatch(parts[0]) is not None and ".." not in parts
 
