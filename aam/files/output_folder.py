@@ -2,7 +2,7 @@
 
 A listed name is the path of a file below the folder. Its parts may hold ``*``, as in ``figures/*.svg``, and a last part
 ``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty. The first part is a
-name, or its beginning up to a hyphen, as in ``fold-*``; a name that says less, in a run.json from elsewhere, is ignored.
+name, or its beginning up to a hyphen, as in ``fold-*``. A name that says less, in a run.json of others, is ignored.
 
 A lock says which process writes there.
 """
