@@ -119,11 +119,13 @@ def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) 
     Raises
     ------
     InputError
-        The file cannot be written, is one of `inputs`, or is listed in the run.json of a folder above it.
+        The file cannot be written, is a folder or one of `inputs`, or is listed in the run.json of a folder above it.
     """
     check_writable(path, overwrite)
     if not path.exists():
         return
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, expected a file; name one in it")
     if any(one.exists() and path.samefile(one) for one in inputs):
         raise InputError(f"{path}: would be replaced, and is read by the same command; choose another output")
     file = path.parent.resolve() / path.name

@@ -158,6 +158,8 @@ def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
     listing(run)
     write(run, "metrics.json", "mine.json")
     check_output_file(run / "mine.json", overwrite=True)
+    with pytest.raises(InputError, match="is a folder, expected a file"):
+        check_output_file(run, overwrite=True)
     with pytest.raises(InputError, match="belongs to the results of `aam train`"):
         check_output_file(run / "metrics.json", overwrite=True)
     (tmp_path / "link").symlink_to(run / "mine.json")
