@@ -112,7 +112,8 @@ def train_splits(prepared: Prepared, run: RunDirectory, command: str, report: bo
 
 def _leaks(prepared: Prepared) -> list[str]:
     """Return and log warnings of samples that stand in two subsets of a split under different names."""
-    warnings = [text for split in prepared.splits for text in duplicates_across_subsets(prepared.study.table, split)]
+    table, column = prepared.study.table, prepared.config.data.group_column
+    warnings = [text for split in prepared.splits for text in duplicates_across_subsets(table, split, column)]
     for message in warnings:
         log.warning("warning: %s", message)
     return warnings

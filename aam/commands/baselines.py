@@ -72,7 +72,7 @@ def _splits(config: RfBaselineConfig, study: Study, files: tuple[Path, Path] | N
     if not any(split.held_out for split in splits):
         raise InputError("no sample is held out; pass --cv, --split, --split-column, or a --test-size above 0")
     for split in splits:
-        for warning in duplicates_across_subsets(study.table, split):
+        for warning in duplicates_across_subsets(study.table, split, config.data.group_column):
             log.warning("warning: %s", warning)
     return splits
 

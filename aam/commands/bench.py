@@ -293,8 +293,6 @@ def bench(
     name = device_name(prepare_device(RunConfig(device=config.device, threads=config.threads)))
     output = config.output or Path("docs") / "benchmarks" / f"{slug(name)}.json"
     check_output_file(output, True, files_read(config).values())
-    if output.is_dir():
-        raise InputError(f"--output: {output} is a folder, expected a JSON file")
     results: dict[str, Measurements] = {}
     skipped = Problems()
     with _inputs(config) as (table, tree):

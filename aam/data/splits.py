@@ -516,7 +516,7 @@ LOOKED_AT, SHARED = 10, 5
 COMMON = 50
 
 
-def duplicates_across_subsets(table: SampleTable, split: Split) -> tuple[str, ...]:
+def duplicates_across_subsets(table: SampleTable, split: Split, group_column: str | None) -> tuple[str, ...]:
     """Return warnings of samples with the very same reads, or nearly, that are both held out and learned from."""
     held_out = set(split.held_out)
     same_reads = dict[bytes, list[str]]()
@@ -530,10 +530,12 @@ def duplicates_across_subsets(table: SampleTable, split: Split) -> tuple[str, ..
         pair for pair in nearly_alike(table) if len(held_out.intersection(pair)) == 1 and not equal.issuperset(pair)
     ]
     fold = f" of fold {split.test_fold}" if split.test_fold else ""
+    advice = "--group-column keeps it together"
+    if group_column is not None:
+        advice = f"the same value in column {group_column!r}, by which samples are grouped, keeps it together"
     return tuple(
         f"{len(held_out.intersection(itertools.chain.from_iterable(groups)))} held-out samples{fold} have {what} of "
-        f"others that were learned from: {shown(groups[0])}; one sample under two ids? "
-        "--group-column keeps it together"
+        f"others that were learned from: {shown(groups[0])}; one sample under two ids? {advice}"
         for what, groups in (("the very reads", across), ("nearly the reads", close))
         if groups
     )

@@ -1,7 +1,8 @@
 """Folders of results: run.json lists what a command writes there, and only that is ever removed.
 
 A listed name is the path of a file below the folder. Its parts may hold ``*``, as in ``figures/*.svg``, and a last part
-``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty.
+``**`` stands for all files below. A folder itself is no listed name: it goes when it is left empty. The first part is a
+name, or its beginning up to a hyphen, as in ``fold-*``. A name that says less, in a run.json of others, is ignored.
 
 A lock says which process writes there.
 """
@@ -13,6 +14,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -89,6 +91,16 @@ def _final(path: PurePath) -> PurePath:
     return PurePath(*(part.split("~", 3)[-1] if part.startswith(temporary) else part for part in path.parts))
 
 
+# The first part of a listed name.
+_FIRST_PART = re.compile(r"[^*?\[\]]+(?<=-)\*|[^*?\[\]]+")
+
+
+def _is_below(name: str) -> bool:
+    """Return whether a listed name lies below the folder and begins with a name, so that not all files match."""
+    parts = name.split("/")
+    return _FIRST_PART.fullmatch(parts[0]) is not None and ".." not in parts
+
+
 def _listed(folder: Path) -> tuple[str, list[str]] | None:
     """Return the command that wrote to a folder and the names that it listed; None without such a list."""
     try:
@@ -97,7 +109,7 @@ def _listed(folder: Path) -> tuple[str, list[str]] | None:
         return None
     command, names = (record.get("command"), record.get(LIST)) if isinstance(record, dict) else (None, None)
     if isinstance(command, str) and isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return command, names
+        return command, [name for name in names if _is_below(name)]
     return None
 
 
@@ -107,11 +119,13 @@ def check_output_file(path: Path, overwrite: bool, inputs: Iterable[Path] = ()) 
     Raises
     ------
     InputError
-        The file cannot be written, is one of `inputs`, or is listed in the run.json of a folder above it.
+        The file cannot be written, is a folder or one of `inputs`, or is listed in the run.json of a folder above it.
     """
     check_writable(path, overwrite)
     if not path.exists():
         return
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, expected a file; name one in it")
     if any(one.exists() and path.samefile(one) for one in inputs):
         raise InputError(f"{path}: would be replaced, and is read by the same command; choose another output")
     file = path.parent.resolve() / path.name

@@ -20,6 +20,7 @@ from aam.data.targets import TargetSpec
 from aam.evaluate.comparison import Baseline
 from aam.evaluate.intervals import CONFORMAL_GROUPS, CONFORMAL_LEVEL, LEAST_GROUPS_IN_PART, Conformal, Interval, too_few
 from aam.evaluate.metrics import Array
+from aam.evaluate.new_studies import batches_held_out_whole
 from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.files.atomic import write_text
@@ -68,8 +69,9 @@ def with_intervals(
     """Return held-out predictions with conformal intervals, and by target what makes those of new samples.
 
     All of these samples were held out of training and of early stopping. The interval of each comes from samples of
-    other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. There
-    are none, which is logged, below `CONFORMAL_GROUPS` groups, or where the other folds hold fewer than
+    other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. Where
+    whole batches were held out, batches are the groups: an interval is then for a sample of a new batch. There are
+    none, which is logged, below `CONFORMAL_GROUPS` groups, or where the other folds hold fewer than
     `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target.
     """
     fitted = {}
@@ -77,12 +79,14 @@ def with_intervals(
         if spec.kind != "numeric":
             continue
         predictions = _predictions(table, spec, metadata, columns)
-        complete = predictions.complete()
+        complete, of = predictions.complete(), ""
+        if batches_held_out_whole(complete):
+            complete, of = dataclasses.replace(complete, groups=complete.batch), f" of {columns.batch}"
         bounds = spec.bounds if bounded else None
         fit = Conformal.fit(complete, bounds=bounds)
         limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), bounds)
         if limits is None or fit is None:
-            few = too_few(complete.group_count, "held-out group")
+            few = too_few(complete.group_count, "held-out value" if of else "held-out group", of)
             log.warning(
                 "%s: no %.0f %% intervals, %s: %d are needed, and %d outside of each fold",
                 spec.name, 100 * CONFORMAL_LEVEL, few, CONFORMAL_GROUPS, LEAST_GROUPS_IN_PART,

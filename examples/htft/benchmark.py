@@ -20,6 +20,7 @@ from aam.engine.options import RunConfig
 from aam.engine.trainer import LOG_STEPS, Trainer
 from aam.errors import InputError
 from aam.files.atomic import write_text
+from aam.files.output_folder import check_output_file
 from examples.htft.commands import MODULE, build
 from examples.htft.config import BenchmarkConfig, StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask
@@ -84,6 +85,7 @@ def benchmark(config: BenchmarkConfig) -> None:
     if place := rank_of(os.environ):
         print(json.dumps(time_steps(config, place.size)))
         return
+    check_output_file(config.profile, overwrite=True)
     pairs = [(measure(config, 1), measure(config, 2)) for _ in range(config.repeats)]
     samples = config.steps * TrainConfig().train.batch_size
     cases = {}

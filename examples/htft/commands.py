@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from aam.device.distributed import World
 from aam.device.environment import rank_of
 from aam.device.sharding import shard_rows
-from aam.engine.checkpoint import load
 from aam.engine.fit import fit_and_save, plan_with_device, run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.errors import InputError
@@ -37,6 +36,9 @@ def teach(config: TeachConfig) -> int:
     """Train or load a teacher and write windows/ beside its run; return the exit status."""
     options = config.teacher
     files = {name: path for name in ("source", "text") if (path := getattr(options, name)) is not None}
+    if files and options.provider not in ("aam", "hf"):
+        given_options = " and ".join(f"--{name} {path}" for name, path in files.items())
+        raise InputError(f"{given_options}: --provider {options.provider} reads neither; give --provider aam or hf")
 
     def read(device: torch.device) -> tuple[Teacher, Corpus] | None:
         return make_teacher(options) if options.provider in ("aam", "hf") else None
@@ -142,12 +144,12 @@ def compare_students(config: EvaluateConfig) -> None:
     table = Table("held-out windows", "stage-1 R2", "perplexity", "of the unigram's")
     compared = table_of(captured)
     rows: dict[str, tuple[float | None, float]] = {name: (None, value) for name, value in compared.items()}
-    for path in config.model:
-        state = load(path)
-        student = Student.from_description(state.facts, 0)
-        student.load_state_dict(state.tensors)
-        score = evaluate(student, captured.windows["validation"], device)
-        rows[_name(path)] = score.r2, score.perplexity
+    names = [_name(path) for path in config.model]
+    for name, path in zip(names, config.model, strict=True):
+        score = evaluate(Student.load(path, captured), captured.windows["validation"], device)
+        # A name that stands for several, or for what students are compared with, says nothing: then it is the path.
+        unique = names.count(name) == 1 and name not in compared
+        rows[name if unique else str(path)] = score.r2, score.perplexity
     for name, (r2, perplexity) in rows.items():
         table.add_row(
             name, "" if r2 is None else f"{r2:.2f}", f"{perplexity:.1f}", f"{perplexity / compared['unigram']:.2f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 
 from aam.device.distributed import SINGLE, World
 from aam.device.rng import GOLDEN, splitmix64
+from aam.engine.checkpoint import load
+from aam.errors import InputError
 from aam.options import from_dict, to_dict
 from examples.htft.config import StudentOptions, field_config
 from examples.htft.field import HypertensorField
 from examples.htft.sketch import CountSketch, Srht
-from examples.htft.windows import Windows
+from examples.htft.windows import Capture, Windows
 
 # Windows that are evaluated at a time.
 EVALUATED = 256
@@ -138,6 +141,28 @@ class Student(nn.Module):
     def description(self) -> dict[str, Any]:
         """Return what `from_description` needs, as values of JSON."""
         return {"student": to_dict(self.options), "shape": list(self.shape)}
+
+    @classmethod
+    def load(cls, path: Path, captured: Capture) -> Student:
+        """Return the trained student in a folder; `InputError` where it holds another model or fits other windows."""
+        state, shape = load(path), Shape.of(captured.windows["train"], captured.classes)
+        try:
+            of_student, options = Shape(*state.facts["shape"]), state.facts["student"]
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}: not a student ({error}); --model takes the folder model/ that train wrote"
+            ) from None
+        if of_student != shape:
+            raise InputError(f"{path}: a student of other windows, {of_student}, not {shape}; name those by --windows")
+        units = [len(state.tensors.get(f"{stage}.field.normal", ())) for stage in ("first", "second")]
+        if not isinstance(options, dict) or options.get("units") != units:
+            raise InputError(f"{path}: its description does not fit its weights of {units} units; train it anew")
+        student = cls.from_description(state.facts, 0)
+        try:
+            student.load_state_dict(state.tensors)
+        except RuntimeError as error:
+            raise InputError(f"{path}: its weights do not fit its description ({error}); train it anew") from None
+        return student
 
     @classmethod
     def from_description(cls, description: dict[str, Any], seed: int) -> Student:

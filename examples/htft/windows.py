@@ -98,8 +98,31 @@ def read_windows(path: Path) -> Capture:
     state = load(path)
     try:
         windows = {subset: Windows(**state.part(subset)) for subset in SUBSETS}
-        return Capture(windows, state.facts["classes"], state.facts)
-    except (KeyError, TypeError) as error:
+        classes = int(state.facts["classes"])
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: not the windows of a teacher ({error}); expected the folder that teach wrote"
         ) from None
+    if problems := [problem for subset in SUBSETS for problem in _problems(windows, subset, classes)]:
+        raise InputError(*(f"{path}: {problem}; write them anew by teach" for problem in problems))
+    return Capture(windows, classes, state.facts)
+
+
+def _problems(windows: dict[str, Windows], subset: str, classes: int) -> list[str]:
+    """Return what is wrong with the windows of a subset: their sizes, beside those of training, and their values."""
+    one, train = windows[subset], windows["train"]
+    shapes = {name: tuple(value.shape) for name, value in vars(one).items()}
+    tokens, hidden = train.tokens.shape[1:], train.hidden.shape[1:]
+    expected = {"tokens": tokens, "hidden": hidden, "target": (), "teacher": train.teacher.shape[1:]}
+    count = shapes["target"][0] if shapes["target"] else 0
+    if count < 1 or any(shapes[name] != (count, *sizes) for name, sizes in expected.items()):
+        return [f"{subset} windows have the sizes {shapes}, which do not fit together or those of training"]
+    if len(tokens) != 1 or len(hidden) != 2 or train.teacher.shape[1:] not in ((0,), (classes,)):
+        return [f"{subset} windows have the sizes {shapes}, expected tokens, states and {classes} classes"]
+    low, high = int(one.target.min()), int(one.target.max())
+    finite = bool(one.hidden.isfinite().all()) and not bool(one.teacher.isnan().any())
+    checks = {
+        f"{subset} targets from {low} to {high}, expected 0 to {classes - 1}": low < 0 or high >= classes,
+        f"hidden states of {subset} windows, or what the teacher says of them, are not finite": not finite,
+    }
+    return [problem for problem, holds in checks.items() if holds]

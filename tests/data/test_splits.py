@@ -370,11 +370,15 @@ def test_the_same_reads_under_two_ids_on_two_sides_are_named(study_of, tiny):
     study = study_of(**given)
     ids = study.table.sample_ids
     apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
-    (message,) = duplicates_across_subsets(study.table, apart)
+    (message,) = duplicates_across_subsets(study.table, apart, "subject")
+    assert "--group-column" not in message
+    assert "the same value in column 'subject'" in message
+    (message,) = duplicates_across_subsets(study.table, apart, None)
+    assert message.endswith("--group-column keeps it together")
     assert "1 held-out samples of fold 2 have the very reads of others" in message
     assert "'s1', 's4'" in message
     together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
-    assert duplicates_across_subsets(study.table, together) == ()
+    assert duplicates_across_subsets(study.table, together, None) == ()
 
 
 def test_nearly_the_same_reads_on_two_sides_are_named(study_of, tiny):
@@ -388,8 +392,8 @@ def test_nearly_the_same_reads_on_two_sides_are_named(study_of, tiny):
     study = study_of(**given)
     ids = study.table.sample_ids
     apart = Split(ids, tuple("test" if name in ("s4", "s5") else "train" for name in ids), ("2",) * 9)
-    (message,) = duplicates_across_subsets(study.table, apart)
+    (message,) = duplicates_across_subsets(study.table, apart, None)
     assert "1 held-out samples of fold 2 have nearly the reads of others" in message
     assert "'s1', 's4'" in message
     together = Split(ids, tuple("test" if name in ("s1", "s4") else "train" for name in ids), ("",) * 9)
-    assert duplicates_across_subsets(study.table, together) == ()
+    assert duplicates_across_subsets(study.table, together, None) == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -230,6 +231,17 @@ def test_windows_come_back_and_damage_is_named(tmp_path):
     for name, windows in capture.windows.items():
         for key, value in vars(windows).items():
             assert torch.equal(getattr(loaded.windows[name], key), value)
+    tensors = {f"{subset}.{name}": value for subset in capture.windows for name, value in vars(windows).items()}
+    wrong = {"train.target": tensors["train.target"] + 90, "train.hidden": tensors["train.hidden"] * math.nan}
+    save(
+        tmp_path / "wrong",
+        State({**tensors, **wrong, "validation.tokens": tensors["train.tokens"][:3]}, {"classes": 5}),
+    )
+    with pytest.raises(InputError) as error:
+        read_windows(tmp_path / "wrong")
+    assert [text.split(": ", 1)[1][:13] for text in error.value.problems] == [
+        "train targets", "hidden states", "validation wi"
+    ]  # fmt: skip
     save(tmp_path / "other", State({}, {}))
     with pytest.raises(InputError, match="not the windows of a teacher"):
         read_windows(tmp_path / "other")
@@ -265,6 +277,16 @@ def test_a_teacher_a_student_and_their_table(provider, tmp_path, capsys):
     metrics = json.loads((tmp_path / "student" / "metrics.json").read_text())
     assert rows["student"]["perplexity"] == pytest.approx(metrics["perplexity"])
     assert "linear read-out" in capsys.readouterr().out
+    shutil.copytree(tmp_path / "student", tmp_path / "copy" / "student")
+    words = ["evaluate", *windows, "--overwrite", "--output", str(table), "--model"]
+    models = [str(tmp_path / place / "student" / "model") for place in ("", "copy")]
+    assert main([*words, *models], PROGRAM) == 0
+    assert [*json.loads(table.read_text())][3:] == models
+    assert main([*words, str(tmp_path / "teacher" / "model")], PROGRAM) == 2
+    assert "not a student ('shape'); --model takes the folder model/" in capsys.readouterr().err
+    capture = read_windows(tmp_path / "teacher" / "windows")
+    with pytest.raises(InputError, match="a student of other windows"):
+        Student.load(Path(models[0]), capture._replace(classes=3))
 
 
 @pytest.mark.slow
@@ -329,6 +351,10 @@ def test_all_wrong_options_are_named_at_once(tmp_path, capsys):
     status = main(["train", "--windows", str(tmp_path), "--units", "3", "--output-dir", str(tmp_path / "o")], PROGRAM)
     assert status == 2
     assert "--units is 3, expected 2 numbers" in capsys.readouterr().err
+    assert main(["teach", "--text", str(RANKS), "--output-dir", str(tmp_path / "o")], PROGRAM) == 2
+    assert "--provider gru reads neither; give --provider aam or hf" in capsys.readouterr().err
+    assert main(["benchmark", "--profile", str(tmp_path)], PROGRAM) == 2
+    assert "is a folder, expected a file" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
 
 

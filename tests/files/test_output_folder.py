@@ -119,12 +119,21 @@ def test_an_input_that_stays_is_no_problem(tmp_path):
 def test_a_forged_list_deletes_nothing_outside_and_follows_no_link(tmp_path):
     run, outside = tmp_path / "run", tmp_path / "outside"
     write(outside, "keep.txt", "metrics.json", "trials/1/x")
-    listing(run, ["../outside/keep.txt", str(outside / "keep.txt"), "a/../../outside/*", "model/*", "**", "*"])
+    forged = ["../outside/keep.txt", str(outside / "keep.txt"), "a/../../outside/*"]
+    listing(run, [RUN, *forged, "model/*", "metrics.json"])
     (run / "model").symlink_to(outside)
     (run / "metrics.json").symlink_to(outside / "metrics.json")
     again(run).begin({})
     assert files(run) == [RUN]
     assert files(outside) == ["keep.txt", "metrics.json", "trials/1/x"]
+
+
+@pytest.mark.parametrize("name", ["**", "*", "?*", "[a-z]*", "th*", "*/**", "raw/../*", "/**", ""])
+def test_a_listed_name_that_begins_with_a_wildcard_does_not_count(tmp_path, name):
+    listing(tmp_path, [RUN, "fold-*/metrics.json", name])
+    write(tmp_path, "thesis.docx", "raw/reads.fastq", "fold-1/metrics.json", "fold-1/mine.txt")
+    again(tmp_path).begin({})
+    assert files(tmp_path) == ["fold-1/mine.txt", "raw/reads.fastq", RUN, "thesis.docx"]
 
 
 def test_a_folder_is_replaced_whole_and_what_is_of_others_stays(tmp_path):
@@ -149,6 +158,8 @@ def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
     listing(run)
     write(run, "metrics.json", "mine.json")
     check_output_file(run / "mine.json", overwrite=True)
+    with pytest.raises(InputError, match="is a folder, expected a file"):
+        check_output_file(run, overwrite=True)
     with pytest.raises(InputError, match="belongs to the results of `aam train`"):
         check_output_file(run / "metrics.json", overwrite=True)
     (tmp_path / "link").symlink_to(run / "mine.json")

@@ -22,7 +22,7 @@ from aam.evaluate.predictions import PredictionTable
 from aam.io.metadata import Metadata
 from aam.predict.baselines import Columns, baselines_of
 from aam.report.report import ReportData
-from aam.report.results import BaselineSource, evaluate_targets, write_results
+from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
 
 CPU = torch.device("cpu")
 
@@ -163,3 +163,34 @@ def test_the_report_of_ibd_says_that_depth_separates_the_classes(bench_data: Pat
     sentences = said_of(bench_data / "ibd", "ibd", Columns(group="host_subject_id"), "richness alone")
     assert "Depth alone separates the classes (AUROC 0.98" in sentences
     assert "may have learned that and nothing of the biology" in sentences
+
+
+# --- intervals of whole batches ------------------------------------------------------------------------------
+
+
+def of_batches(batches: int, seed: int) -> tuple[PredictionTable, Metadata, np.ndarray]:
+    """Ages whose errors are alike within a batch, each batch held out whole; five subjects in each, ten samples."""
+    random = np.random.default_rng(seed)
+    batch, subject = np.repeat(np.arange(batches), 10), np.repeat(np.arange(batches * 5), 2)
+    truth = random.normal(size=len(batch)) + random.normal(size=batches)[batch]
+    columns = {"age": truth, "study": batch, "subject": subject}
+    texts = {name: tuple(map(str, values)) for name, values in columns.items()}
+    ids = tuple(f"s{row}" for row in range(len(batch)))
+    kinds = {"age": "numeric", "study": "categorical", "subject": "categorical"}
+    table = PredictionTable(ids, SPECS[:1], {"age": truth * 0}, {}, {}, ("test",) * len(ids), texts["study"])
+    return table, Metadata(ids, texts, kinds), truth
+
+
+def test_intervals_for_new_batches_are_of_whole_batches(caplog):
+    held = []
+    for seed in range(30):
+        table, metadata, _ = of_batches(25, seed)
+        table, fitted = with_intervals(table, metadata, Columns("subject", "study"), 0)
+        assert fitted["age"].groups == 25
+        limits, (_, _, of_new) = table.limits("age"), of_batches(25, seed + 1000)
+        held += [(limits[:, 0] <= of_new) & (of_new <= limits[:, 1])]
+    assert np.mean(held) == pytest.approx(0.9, abs=0.02)
+    table, metadata, _ = of_batches(12, 0)
+    assert with_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
+    assert "age: no 90 % intervals, 12 held-out values of study are too few: 20 are needed" in caplog.text
+    assert with_intervals(table, metadata, Columns("subject", None), 0)[1]["age"].groups == 60
