@@ -148,6 +148,17 @@ class Model:
         samples = self._on_reference(table, options)
         return pd.DataFrame(samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id"))
 
+    def similarity(self, table: Any, other: Any, **options: Any) -> pd.DataFrame:
+        """Return how alike the samples of two tables are, between 0 and 1, whatever region of 16S each is of.
+
+        It is the cosine between the cube roots of what samples have of the branches of the reference tree
+        (``weighted-normalized``): nothing of one sample depends on the others of its table. Parameters are those of
+        `predict`; rows are the samples of `table`, columns those of `other`.
+        """
+        first, second = (np.cbrt(self.branches(one, "weighted-normalized", **options)) for one in (table, other))
+        first, second = (one.div(np.maximum(np.linalg.norm(one, axis=1), 1e-12), axis=0) for one in (first, second))
+        return first @ second.T
+
     def _on_reference(self, table: Any, options: dict[str, Any]) -> PlacedSamples:
         config = self._config(EmbedConfig(), table, options)
         return placed_samples(self.members, config, inputs_of_model(config, table))
