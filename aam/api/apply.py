@@ -15,7 +15,9 @@ from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable, combined
+from aam.io.metadata import Metadata
 from aam.options import given
+from aam.predict.adaptation import adapt_table, checked_labels
 from aam.predict.linear import LEAST_TO_CENTRE
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
@@ -129,21 +131,29 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
 
 
 def predict_samples(
-    models: Sequence[SavedModel], study: Study, passes: int, runtime: RuntimeConfig, new_study: bool = False
+    models: Sequence[SavedModel],
+    study: Study,
+    passes: int,
+    runtime: RuntimeConfig,
+    new_study: bool = False,
+    labels: Metadata | None = None,
 ) -> PredictionTable:
     """Return one row per sample of the file, the mean of all models; one below the depth is empty and says why.
 
-    With `new_study` the samples are read relative to their own mean.
+    With `new_study` the samples are read relative to their own mean, and adapted to the `labels` of a few of them.
     """
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
     _check_new_study(models, study, new_study)
+    few = {} if labels is None else checked_labels(labels, models, study)
     ids = study.table.sample_ids
     studies = ["new"] * len(ids) if new_study else None
     predictions = [
         predict_rows(model, replace(study, seed=model.seed), ids, runtime, passes, studies=studies) for model in models
     ]
     table = combined(predictions)
+    if few:
+        table = adapt_table(table, replace(study, seed=models[0].seed), few, passes)
     notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
     notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
     notes |= {
@@ -152,5 +162,6 @@ def predict_samples(
     }
     subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
     subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
+    subsets |= {name: "train" for classes in few.values() for name in classes}
     table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
     return table.with_rows(study.selection.of_file, notes)

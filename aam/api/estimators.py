@@ -244,7 +244,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _learn_classes(self, values: list[Any]) -> None:
         """Remember the classes of a target that has some."""
 
-    def _predicted(self, X: Any, covariates: Any, new_study: bool = False) -> PredictionTable:
+    def _predicted(self, X: Any, covariates: Any, new_study: bool = False, labels: Any = None) -> PredictionTable:
         """Return the predictions of every sample; `InputError` where there is none for some."""
         model = self._fitted()
         options = {name: getattr(self, name) for name in ("sequences", "trim", "transpose")}
@@ -253,7 +253,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         if covariates is not None:
             (target,) = model.targets
             metadata = self._metadata(self._sample_ids(X), target, covariates=covariates).metadata
-        table = model.prediction_table(X, metadata, **options)
+        table = model.prediction_table(X, metadata, labels, **options)
         values = next(iter((*table.values.values(), *table.probabilities.values())))
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if len(empty):
@@ -365,25 +365,32 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
         if len(self._label_of) < len(self.classes_) or "" in self._label_of:
             raise InputError(f"y: classes are empty or differ in white space only: {shown(map(repr, self.classes_))}")
 
-    def predict_proba(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
+    def predict_proba(self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None) -> Floats:
         """Return the probability of each class of ``classes_``, [N, K]; parameters and `InputError` as `predict`."""
-        table = self._predicted(X, covariates, new_study)
+        if labels is not None:
+            if not hasattr(labels, "to_frame"):
+                raise InputError(f"labels is {type(labels).__name__}, expected a Series by sample id")
+            (target,) = self._fitted().targets
+            ids = [str(name) for name in labels.index]
+            labels = metadata_of_columns(ids, {target: np.array(labels).tolist()}, [target], "labels")
+        table = self._predicted(X, covariates, new_study, labels)
         probabilities = np.zeros((len(table.sample_ids), len(self.classes_)))
         columns = [self._label_of[label] for label in table.specs[0].labels]
         probabilities[:, columns] = table.probabilities[table.specs[0].name]
         return probabilities
 
-    def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> npt.NDArray[Any]:
+    def predict(self, X: Any, covariates: Any = None, new_study: bool = False, labels: Any = None) -> npt.NDArray[Any]:
         """Return the most probable class of each sample, [N].
 
-        With `new_study` the samples are of one study that `fit` had not, and are read relative to their own mean.
+        With `new_study` the samples are of one study that `fit` had not, and are read relative to their own mean;
+        `labels` of a few of them, a Series by sample id of two classes of `y`, adapt what is predicted of all.
 
         Raises
         ------
         InputError
             A sample has fewer reads than the model's depth, or covariates that the model reads are not given.
         """
-        chosen = self.predict_proba(X, covariates, new_study).argmax(axis=1)
+        chosen = self.predict_proba(X, covariates, new_study, labels).argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
     def score(self, X: Any, y: Any, covariates: Any = None) -> float:

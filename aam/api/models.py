@@ -59,7 +59,7 @@ class Model:
         """Reads to which samples are rarefied; those with fewer cannot be predicted."""
         return self.members[0].depth
 
-    def predict(self, table: Any, metadata: Any = None, **options: Any) -> pd.DataFrame:
+    def predict(self, table: Any, metadata: Any = None, labels: Any = None, **options: Any) -> pd.DataFrame:
         """Predict every sample of a table, as `aam predict` does.
 
         Parameters
@@ -67,6 +67,8 @@ class Model:
         table : biom.Table, DataFrame, AnnData, AmpliconTable or path
         metadata : DataFrame or path, optional
             The columns of covariates, by sample id, for a model that reads some.
+        labels : DataFrame or path, optional
+            Labels of a few samples of a new study (``new_study=True``), by sample id, in columns named like targets.
         **options
             Of `aam predict`, such as ``prediction_passes`` or ``sequences``.
 
@@ -83,15 +85,16 @@ class Model:
         """
         import pandas as pd
 
-        columns = dict(prediction_columns(self.prediction_table(table, metadata, **options)))
+        columns = dict(prediction_columns(self.prediction_table(table, metadata, labels, **options)))
         return pd.DataFrame(columns).set_index("sample-id")
 
-    def prediction_table(self, table: Any, metadata: Any = None, **options: Any) -> PredictionTable:
+    def prediction_table(self, table: Any, metadata: Any = None, labels: Any = None, **options: Any) -> PredictionTable:
         """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
-        config = self._config(PredictConfig(), table, options, metadata=metadata)
+        config = self._config(PredictConfig(), table, options, metadata=metadata, labels=labels)
         study, _ = load_table(self.members, config, inputs_of_model(config, table, metadata))
         passes, runtime = config.prediction_passes, config.runtime
-        return predict_samples(self.members, study, passes, runtime, config.new_study)
+        few = None if labels is None else metadata_from(labels, config.decimal)
+        return predict_samples(self.members, study, passes, runtime, config.new_study, few)
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
         """Return the vectors of the samples that reach the depth, by sample id, or those of all ASVs by sequence.
@@ -144,6 +147,17 @@ class Model:
 
         samples = self._on_reference(table, options)
         return pd.DataFrame(samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id"))
+
+    def similarity(self, table: Any, other: Any, **options: Any) -> pd.DataFrame:
+        """Return how alike the samples of two tables are, between 0 and 1, whatever region of 16S each is of.
+
+        It is the cosine between the cube roots of what samples have of the branches of the reference tree
+        (``weighted-normalized``): nothing of one sample depends on the others of its table. Parameters are those of
+        `predict`; rows are the samples of `table`, columns those of `other`.
+        """
+        first, second = (np.cbrt(self.branches(one, "weighted-normalized", **options)) for one in (table, other))
+        first, second = (one.div(np.maximum(np.linalg.norm(one, axis=1), 1e-12), axis=0) for one in (first, second))
+        return first @ second.T
 
     def _on_reference(self, table: Any, options: dict[str, Any]) -> PlacedSamples:
         config = self._config(EmbedConfig(), table, options)

@@ -7,6 +7,7 @@ import logging
 from aam.api.apply import load_models_and_table, predict_samples
 from aam.config_commands import PredictConfig
 from aam.evaluate.predictions import write_predictions
+from aam.io.metadata import read_metadata
 from aam.options import given
 
 log = logging.getLogger("aam")
@@ -22,6 +23,7 @@ def predict_table(config: PredictConfig) -> None:
     """
     output = given(config.output)
     models, study, _ = load_models_and_table(config)
-    table = predict_samples(models, study, config.prediction_passes, config.runtime, config.new_study)
+    labels = None if config.labels is None else read_metadata(config.labels, config.decimal)
+    table = predict_samples(models, study, config.prediction_passes, config.runtime, config.new_study, labels)
     write_predictions(output, table)
     log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.selection.dropped))

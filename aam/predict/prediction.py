@@ -27,12 +27,16 @@ def with_inputs(saved: SavedModel, study: Study) -> Study:
     return study.with_covariates(saved.covariates, study.metadata).placed_on(saved.reference)
 
 
+def samples_to_predict(study: Study, sample_ids: Sequence[str], passes: int) -> Samples:
+    """Return samples in the rarefactions that predictions are made from, none of which training has."""
+    return Samples.rarefied(study, study.rows(sample_ids), [EVALUATION - 1 - number for number in range(passes)])
+
+
 def centred_on(saved: SavedModel, study: Study, sample_ids: Sequence[str], passes: int) -> SavedModel:
     """Return the model for a study of which `sample_ids` are unlabelled samples; itself for fewer than enough."""
     if len(sample_ids) < LEAST_TO_CENTRE or not saved.blend.learners:
         return saved
-    rows = study.rows(sample_ids)[:SAMPLES_OF_PART]
-    samples = Samples.rarefied(study, rows, [EVALUATION - 1 - number for number in range(passes)])
+    samples = samples_to_predict(study, sample_ids[:SAMPLES_OF_PART], passes)
     return replace(saved, blend=saved.blend.centred_on(samples))
 
 

@@ -260,6 +260,17 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
     plain, centred = model.predict_proba(frame[new]), model.predict_proba(frame[new], new_study=True)
     assert not np.allclose(plain, centred)
     np.testing.assert_array_equal(centred.argmax(axis=1), model.predict(frame[new], new_study=True).astype(int))
+    truth = (metadata["biome"] == "gut")[new]
+    few = pd.concat([truth[truth][:4], truth[~truth][:4]])
+    adapted = model.predict_proba(frame[new], new_study=True, labels=few)
+    assert not np.allclose(adapted, centred)
+    np.testing.assert_array_equal(
+        adapted.argmax(axis=1), model.predict(frame[new], new_study=True, labels=few).astype(int)
+    )
+    with pytest.raises(InputError, match="labels is list, expected a Series by sample id"):
+        model.predict(frame[new], new_study=True, labels=[True, False])
+    with pytest.raises(InputError, match="pass --new-study too"):
+        model.predict(frame[new], labels=few)
     with pytest.raises(InputError, match="all samples are of 'first', expected two studies"):
         aam.AmpliconClassifier(**options).fit(frame[:20], metadata["biome"][:20], studies=studies[:20])
 

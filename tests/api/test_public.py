@@ -13,20 +13,22 @@ from aam.errors import InputError, import_extra
 
 # A change of these lines is a change of the interface, and stands in the changelog.
 SIGNATURES = {
+    "Model.similarity": "(self, table: 'Any', other: 'Any', **options: 'Any') -> 'pd.DataFrame'",
     "Model.branches": "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: 'Any') -> 'pd.DataFrame'",
     "Model.distances": "(self, table: 'Any', metric: 'PlacedMetric' = 'unifrac', **options: 'Any') -> 'Any'",
     "Model.embed": "(self, table: 'Any', *, asvs: 'bool' = False, **options: 'Any') -> 'pd.DataFrame'",
     "Model.explain": "(self, table: 'Any', metadata: 'Any' = None, tree: 'Any' = None, *, "
     "output_dir: 'str | os.PathLike[str] | None' = None, **options: 'Any') -> 'pd.DataFrame'",
-    "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, **options: 'Any') -> 'pd.DataFrame'",
+    "Model.predict": "(self, table: 'Any', metadata: 'Any' = None, labels: 'Any' = None, **options: 'Any') -> "
+    "'pd.DataFrame'",
     "AmpliconClassifier.explain": "(self, X: 'Any', y: 'Any' = None, groups: 'Any' = None, covariates: 'Any' = None, "
     "**options: 'Any') -> 'pd.DataFrame'",
     "AmpliconClassifier.fit": "(self, X: 'Any', y: 'Any', groups: 'Any' = None, covariates: 'Any' = None, "
     "tree: 'Any' = None, studies: 'Any' = None) -> 'Any'",
-    "AmpliconClassifier.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False) -> "
-    "'npt.NDArray[Any]'",
-    "AmpliconClassifier.predict_proba": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False) -> "
-    "'Floats'",
+    "AmpliconClassifier.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False, "
+    "labels: 'Any' = None) -> 'npt.NDArray[Any]'",
+    "AmpliconClassifier.predict_proba": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False, "
+    "labels: 'Any' = None) -> 'Floats'",
     "AmpliconRegressor.predict": "(self, X: 'Any', covariates: 'Any' = None, new_study: 'bool' = False) -> 'Floats'",
     "AmpliconRegressor.predict_interval": "(self, X: 'Any', covariates: 'Any' = None) -> 'Floats'",
     "AmpliconRegressor.save": "(self, path: 'str | os.PathLike[str]') -> 'None'",

@@ -1,4 +1,4 @@
-"""Models that are to hold in a study never seen: `aam train --study-column`, `aam predict --new-study`."""
+"""Models that are to hold in a study never seen: `aam train --study-column`, `aam predict --new-study --labels`."""
 
 from __future__ import annotations
 
@@ -81,6 +81,66 @@ def test_a_new_table_is_predicted_as_the_fold_was(
     assert np.allclose(plain.probabilities["status"], predicted.probabilities["status"]) != centred
     of_api = aam.load(run / f"fold-{name}" / "model").predict(table, new_study=True, threads=1)
     np.testing.assert_allclose(of_api["ph"], predicted.values["ph"], atol=1e-5)
+
+
+def labels_of(metadata: pd.DataFrame, path: Path, number: int = 4) -> pd.DataFrame:
+    """Write the labels of some samples of each class of the first study."""
+    of_study = metadata[metadata.study == "first"]
+    few = of_study.groupby("status").head(number)[["status"]]
+    few.to_csv(path, sep="\t")
+    return few
+
+
+def test_a_few_labels_adapt_a_new_study(study: Path, run: Path, metadata, tmp_path: Path, capsys) -> None:
+    table = table_of(study, tmp_path / "new.biom", ids := [*metadata.index[metadata.study == "first"]])
+    few, model = labels_of(metadata, tmp_path / "few.tsv"), run / "fold-first/model"
+    words = f"predict --model {model} --table {table} --threads 1 --new-study --output {tmp_path}"
+    assert main(f"{words}/without.tsv".split()) == 0
+    assert main(f"{words}/with.tsv --labels {tmp_path}/few.tsv".split()) == 0
+    said = capsys.readouterr().err
+    assert "'status' adapted to 8 labels (" in said
+    assert "of the other 17 samples have another most probable class" in said
+    without, adapted = (read_predictions(tmp_path / f"{name}.tsv") for name in ("without", "with"))
+    marked = {name for name, subset in zip(adapted.sample_ids, adapted.subsets, strict=True) if subset == "train"}
+    assert marked == {*few.index}
+    assert set(adapted.subsets) == {"train", ""}
+    assert list(adapted.sample_ids) == ids
+    assert not np.allclose(adapted.probabilities["status"], without.probabilities["status"])
+    np.testing.assert_allclose(adapted.probabilities["status"].sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(adapted.values["ph"], without.values["ph"])
+    of_api = aam.load(model).predict(table, labels=few, new_study=True, threads=1)
+    np.testing.assert_allclose(of_api["status=case"], adapted.probabilities["status"][:, 0], atol=1e-6)
+
+
+def test_bad_labels_are_refused_in_one_message(study: Path, run: Path, metadata, tmp_path: Path, capsys) -> None:
+    table = table_of(study, tmp_path / "new.biom", [*metadata.index[metadata.study == "first"]])
+    path = tmp_path / "few.tsv"
+    words = f"predict --model {run}/fold-first/model --table {table} --threads 1 --output {tmp_path}/p.tsv"
+
+    def message(few: pd.DataFrame, option: str = "--new-study") -> str:
+        few.to_csv(path, sep="\t")
+        assert main(f"{words} --labels {path} {option}".split()) == 2
+        return capsys.readouterr().err
+
+    few = labels_of(metadata, path)
+    several = few.copy()
+    several.iloc[:2, 0] = ["", "sick"]
+    several.loc["nobody"] = "case"
+    said = message(several)
+    assert "1 of 9 samples are not in the table: 'nobody'" in said
+    assert "'status': 1 samples have no value" in said
+    assert "'sick': no class of training, which had 'case', 'control'" in said
+    assert "4 labels of samples that reach the model's depth, 5 are needed" in message(few[:4])
+    one = metadata[(metadata.study == "first") & (metadata.status == "case")][["status"]]
+    assert "all labels are 'case', both classes are needed" in message(one)
+    assert "no column of a target of two classes; the model has 'status'" in message(
+        few.rename(columns={"status": "x"})
+    )
+    assert "pass --new-study too" in message(few, "")
+    small = table_of(study, tmp_path / "small.biom", [*metadata.index[metadata.study == "third"]])
+    words = words.replace(str(table), str(small))
+    assert "10 samples in the table, 20 are needed" in message(metadata[metadata.study == "third"][["status"]])
+    assert not (tmp_path / "p.tsv").exists()
 
 
 def test_what_cannot_be_learned_of_studies_is_refused(study: Path, run: Path, metadata, tmp_path: Path, capsys) -> None:

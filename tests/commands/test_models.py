@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -133,8 +134,23 @@ def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp
     one, other = (placing.branches(table, "weighted-normalized") for table in (v1, v4))
     assert one.shape == other.shape == (6, len(placing.members[0].reference.parent))
     assert np.corrcoef(one.to_numpy().ravel(), other.to_numpy().ravel())[0, 1] > 0.9
+    # Every third sample is the same, and most like itself.
+    alike = placing.similarity(v1, v4).to_numpy()
+    assert (alike.argmax(axis=1) % 3).tolist() == (alike.argmax(axis=0) % 3).tolist() == [0, 1, 2, 0, 1, 2]
+    assert alike.max() <= 1 + 1e-6
     assert main([*words, str(tmp_path / "no")]) == 2
     assert "ask for --distances" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_person_is_found_among_192_by_another_region(placing, bench_data):
+    """The figures of examples/encoder/16s.md."""
+    folder = bench_data / "regions"
+    person = pd.concat(pd.read_csv(folder / f"{name}.tsv", sep="\t", index_col=0) for name in ("v12", "v34"))
+    alike = placing.similarity(folder / "v12.biom", folder / "v34.biom")
+    alike = alike.rename(index=person.participant_id, columns=person.participant_id)
+    assert (alike.idxmax(axis=1) == alike.index).mean() >= 0.965
+    assert (alike.idxmax(axis=0) == alike.columns).mean() >= 0.965
 
 
 def test_other_strands_are_turned_and_what_is_no_16s_is_refused(placing, tmp_path):
