@@ -674,7 +674,8 @@ class FineTuneConfig:
         data, targets, covariates, train = self.data, self.targets, self.covariates, self.train
         bounded = self.regressor.bounded_targets or self.regressor.output_activation != "none"
         predicted_too = shown({*covariates.columns, targets.normalize_by} & set(targets.metadata_column))
-        dividing = shown({data.group_column, data.split_column, data.cv} & set(targets.metadata_column))
+        columns = {data.group_column, data.study_column, data.split_column, data.cv}
+        dividing = shown(columns & set(targets.metadata_column))
         attends = len(covariates.columns) > 0 and covariates.categorical_fusion in ("cross-attention", "perceiver")
         rules = {
             "--target-transform zscore-category has no one scale for --bounded-targets and --output-activation": (

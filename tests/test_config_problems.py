@@ -252,7 +252,7 @@ def test_a_target_is_no_covariate_of_its_own():
     assert problem.startswith("--metadata-column 'site' is a covariate too")
 
 
-@pytest.mark.parametrize("option", ["group_column", "split_column", "cv"])
+@pytest.mark.parametrize("option", ["group_column", "study_column", "split_column", "cv"])
 def test_a_target_does_not_divide_the_samples(option):
     targets = TargetConfig(metadata_column=("ph", "site"))
     problems = option_problems(FineTuneConfig(data=DataConfig(**{option: "site"}), targets=targets))

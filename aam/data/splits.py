@@ -238,13 +238,14 @@ def from_column(
         raise InputError(
             f"split: {len(crossing)} of {len(folds_of_group)} groups lie in several folds and would be trained on and "
             f"tested: {shown(crossing)}, e.g. {crossing[0]!r} in folds {shown(sorted(folds_of_group[crossing[0]]))}; "
-            "give each group one fold, or choose another --group-column"
+            "give each group one fold, or choose another --group-column (unset, it is --study-column)"
         )
     folds = {group: min(values) for group, values in folds_of_group.items()}
     present = sorted(set(folds.values()))
     if len(present) < 2:
         raise InputError(
-            f"split: all samples are in fold {shown(present)}, expected two folds or more; name another column"
+            f"split: all samples are in fold {shown(present)}, expected two folds or more; name another column by "
+            "--cv or --split-column (unset, it is --study-column)"
         )
     if test_fold not in present:
         raise InputError(f"split: folds are {shown(present, 20)}, expected --test-fold {test_fold!r} among them")

@@ -70,7 +70,7 @@ class Artifact:
     def file(self, name: str) -> bytes:
         """Return the content of the file `name`; `InputError` names what there is instead."""
         if name not in self.data:
-            names = shown(sorted(self.data))
+            names = shown(sorted(self.data)) or "nothing"
             raise InputError(f"{self.path}: no file {name!r} in {self.type}, found {names}")
         return self.data[name]
 

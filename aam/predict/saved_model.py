@@ -186,6 +186,11 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         `path` is no model folder, is damaged, or was written by another version of aam, which is named.
     """
     if not (path / MANIFEST).is_file():
+        if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
+            raise InputError(
+                f"{path}: a run of {len(folds)} folds without a model of all samples; name the model of a fold or of "
+                f"several, such as {folds[0].parent}, or train with --ensemble"
+            )
         raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
     if not (path / DESCRIPTION).is_file() and (models := _models_of(path)):
         raise InputError(f"{path}: holds {len(models)} models, expected one; name one of them, such as {models[0]}")

@@ -183,13 +183,16 @@ def test_what_cannot_be_divided():
 def test_folds_that_cannot_be_used():
     folds = [str(k % 5) for k in range(100)]
     assert "folds are '0', '1', '2', '3', '4', expected --test-fold '5'" in refusal(from_column, IDS, folds, "5")
-    assert "all samples are in fold '0', expected two folds or more" in refusal(from_column, IDS, ["0"] * 100, "0")
+    one = refusal(from_column, IDS, ["0"] * 100, "0")
+    assert "all samples are in fold '0', expected two folds or more" in one
+    assert "--study-column" in one
     apart = from_column(IDS, ["a", *["b"] * 99], "a", seed=0)
     with pytest.raises(InputError, match="in the subset 'test' of fold 'a'; lower"):
         restricted(apart, IDS[1:])
     assert "1 samples have no value in the fold column: 's0'" in refusal(from_column, IDS, [None, *folds[1:]], "1")
     crossing = refusal(from_column, IDS, folds, "1", [f"g{k // 7}" for k in range(100)])
     assert "15 of 15 groups lie in several folds" in crossing
+    assert "--study-column" in crossing
     assert "'g0' in folds '0', '1', '2', '3', '4'" in crossing
 
 

@@ -57,6 +57,8 @@ def test_reads_type_format_and_data(tmp_path):
     assert read.file("tree.nwk") == b"(a,b);"
     with pytest.raises(InputError, match=r"no file 'y' in Phylogeny\[Rooted\], found 'sub/x', 'tree.nwk'"):
         read.file("y")
+    with pytest.raises(InputError, match=r"no file .* found nothing"):
+        artifact.Artifact(TYPE, "F", {}, path).file("y")
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,11 @@ def test_folders_without_a_model_are_refused(tmp_path):
     for path in (checkpoint, tmp_path / "empty", tmp_path / "nowhere"):
         with pytest.raises(InputError, match=r"no manifest.json; expected a model folder.*\.pt file"):
             load_model(path, CPU)
+    for fold in ("fold-1", "fold-2"):
+        (tmp_path / "run" / fold / "model").mkdir(parents=True)
+        (tmp_path / "run" / fold / "model" / MANIFEST).write_text("{}")
+    with pytest.raises(InputError, match=r"a run of 2 folds .* such as .*/fold-1/model, or train with --ensemble"):
+        load_model(tmp_path / "run", CPU)
     for text in ("", "[]", "3", "{}", '{"format": 1, "files": 3}', '{"format": 1, "files": {"a": 1}}', "[" * 9999):
         (tmp_path / "empty" / MANIFEST).write_text(text)
         with pytest.raises(InputError, match=r"damaged|not valid JSON"):
