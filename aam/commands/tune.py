@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,17 @@ def tune(config: TuneConfig) -> None:
     def prepare() -> None:
         if not resumes:
             output.begin(about)
-            write_split(folder / SPLIT, split)
-            _open_study(folder, config).enqueue_trial(start_values(training, space))
         check_same(read_record(folder / RUN), about)
+        # A search that was killed at once has neither.
+        write_split(folder / SPLIT, split)
         remove(folder / TRIALS)
-        _end_killed(_open_study(folder, config))
+        study = _open_study(folder, config)
+        if not study.get_trials():
+            study.enqueue_trial(start_values(training, space))
+        _end_killed(study)
 
     folder.mkdir(parents=True, exist_ok=True)
-    with share_folder(folder, prepare):
+    with _storage_errors(folder / STORAGE), share_folder(folder, prepare):
         check_same(read_record(folder / RUN), about)
         study = _open_study(folder, config)
         # The options of a trial are laid over those asked for, with the sizes of the inputs or of the encoder.
@@ -103,9 +107,25 @@ def _open_study(folder: Path, config: TuneConfig) -> Any:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = f"sqlite:///{folder / STORAGE}"
-    storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 300}})
     pruner = optuna.pruners.MedianPruner(RANDOM_TRIALS) if config.search.prune else optuna.pruners.NopPruner()
+    storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 300}})
     return optuna.create_study(storage=storage, study_name="aam tune", pruner=pruner, load_if_exists=True)
+
+
+@contextlib.contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    """Raise `InputError` where the file of the trials is damaged, and `RunError` where it cannot be written."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import DatabaseError, OperationalError
+
+    try:
+        yield
+    except (OperationalError, StorageInternalError) as error:
+        reason = getattr(error, "orig", None) or error.__cause__ or error
+        raise RunError(f"{path}: {reason}; free space if the disk is full, then --resume-from auto goes on") from error
+    except DatabaseError as error:
+        text = f"{path} is damaged ({error.orig}); search anew with --overwrite, or in another --output-dir"
+        raise InputError(text) from error
 
 
 def _end_killed(study: Any) -> None:
@@ -172,8 +192,9 @@ def _write_results(study: Any, training: FineTuneConfig, space: Space, depth: in
     if len(errors) >= LEAST_TRIALS and len(set(errors)) > 1:
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
         importance = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    best, first = study.best_trial, found[0]
-    as_given = f", {number(first.value)} with the options as given" if first.state.name == "COMPLETE" else ""
+    best, start = study.best_trial, start_values(training, space)
+    of_start = [trial.value for trial in found if trial.state.name == "COMPLETE" and trial.params == start]
+    as_given = f", {number(of_start[0])} with the options as given" if of_start else ""
     columns = ", ".join(training.targets.metadata_column)
     sentence = f"{columns}: relative error {number(best.value)} in trial {best.number + 1}{as_given}"
     options = _best_options(suggest(best, space), training, depth, folder)

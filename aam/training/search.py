@@ -63,7 +63,12 @@ def search_space(config: FineTuneConfig, path: Path | None) -> Space:
         for name, values in space[section].items():
             problems.messages += _problems(config, section, name, values, before)
     if not any(space.values()):
-        problems.add("nothing is left to search: every option of the default space is given; pass --search-space")
+        reason = "every option of the default space is given; pass --search-space"
+        if path is not None:
+            reason = f"{path} names no option; list some, as --dry-run does without --search-space"
+        problems.add(f"nothing is left to search: {reason}")
+    # Both ends of a range may be wrong alike.
+    problems.messages = [*dict.fromkeys(problems.messages)]
     problems.raise_if_any()
     return space
 
@@ -136,11 +141,20 @@ def start_values(config: FineTuneConfig, space: Space) -> dict[str, Any]:
 
 
 def inner_folds(prepared: Prepared, folds: int) -> tuple[Split, ...]:
-    """Return splits of the samples that are not tested into parts of whole groups, even in the target or --stratify."""
+    """Return splits of the samples that are not tested into parts of whole groups, even in the target or --stratify.
+
+    Raises `InputError` where there are fewer groups than parts.
+    """
     config, (split,) = prepared.config, prepared.splits
     stratify = config.data.stratify or config.targets.metadata_column[0]
     data = dataclasses.replace(config.data, cv=str(folds), stratify=stratify, split=None, split_column=None)
     learned = (*split.ids("train"), *split.ids("validation"))
+    column, metadata = config.data.group_column, prepared.study.metadata
+    parts, what = len(learned), "samples"
+    if column is not None and metadata is not None:
+        parts, what = len(set(metadata.values(column, learned))), f"groups of {column!r}"
+    if folds > parts:
+        raise InputError(f"--inner-folds is {folds}, expected 2 to {parts}, the number of {what} that are not tested")
     return split_samples(prepared.study.metadata, data, learned, config.runtime.seed)
 
 

@@ -98,6 +98,10 @@ def test_everything_wrong_with_a_space_is_said(tmp_path):
         "'classifier' changes what is compared", "--embedding-dim 96 is not divisible by --attention-heads 5",
     ):  # fmt: skip
         assert part in text, text
+    assert len({*caught.value.problems}) == len(caught.value.problems)
+    path.write_text("")
+    with pytest.raises(InputError, match="names no option; list some, as --dry-run does"):
+        search_space(FineTuneConfig(), path)
 
 
 # --- command -----------------------------------------------------------------------------------------------
@@ -109,6 +113,8 @@ def test_a_dry_run_writes_nothing_and_prints_a_space_that_is_read(study, tmp_pat
     (tmp_path / "printed.toml").write_text(printed)
     config = FineTuneConfig()
     assert search_space(config, tmp_path / "printed.toml") == search_space(config, tmp_path / "space.toml")
+    assert main([*options_of(study, tmp_path / "out"), "--inner-folds", "99"]) == 2
+    assert "--inner-folds is 99, expected 2 to" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -183,6 +189,31 @@ def test_a_search_that_was_killed_goes_on(study, search, tmp_path):
     assert rows[:4] == [{name: value for name, value in row.items() if name != "trial"} for row in uninterrupted[:4]]
     assert not list((tmp_path / "out" / "trials").glob("*"))
     assert (tmp_path / "out" / "best.toml").exists()
+
+
+@needs_optuna
+@pytest.mark.slow
+def test_a_search_whose_trials_are_lost_starts_as_it_was_asked_and_damage_is_named(study, tmp_path, capsys):
+    folder = tmp_path / "out"
+    words = f"--table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --rarefy-depth 300"
+    words += f" --threads 1 --inner-folds 2 --trials 2 --search-space {tmp_path}/space.toml --resume-from auto"
+    (tmp_path / "space.toml").write_text('[targets]\nmembers = [["kernel"], ["presence"]]\n')
+    # Neither is what is used as these options stand.
+    assert main(["tune", *words.split(), "--output-dir", str(tmp_path / "other")]) == 0
+    assert "with the options as given" not in capsys.readouterr().err
+    search = ["tune", *words.split(), "--output-dir", str(folder), "--members", "presence"]
+    assert main(search) == 0
+    assert "with the options as given" in capsys.readouterr().err
+    before, split = trials(folder), (folder / "split.tsv").read_bytes()
+    assert before[0]["targets.members"] == '["presence"]'
+    (folder / "trials.db").unlink()
+    (folder / "split.tsv").unlink()
+    assert main(search) == 0
+    assert (trials(folder), (folder / "split.tsv").read_bytes()) == (before, split)
+    (folder / "trials.db").write_bytes((folder / "trials.db").read_bytes()[:3000])
+    assert main(search) == 2
+    assert "trials.db is damaged" in capsys.readouterr().err
+    assert trials(folder) == before
 
 
 @needs_optuna
