@@ -263,7 +263,7 @@ def test_a_dry_run_says_what_would_be_run_needed_and_fetched(script, make, engin
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make is installed, as in an image")
 def test_make_asks_for_the_engine_before_it_builds_a_wheel():
-    command = ["make", "-n", "-B", "container-cpu", "SUBMIT=0", "PYTHON=python3"]
+    command = ["make", "--no-print-directory", "-n", "-B", "container-cpu", "SUBMIT=0", "PYTHON=python3"]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith('python3 containers/build cpu --submit "0" --engine ""')
