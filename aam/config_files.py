@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aam.config import NO_TREE, PretrainConfig
 from aam.errors import InputError, Problems, shown
-from aam.options import from_dict, read_toml, spelled
+from aam.options import from_dict, options_of, read_toml, spelled
 
 log = logging.getLogger("aam")
 
@@ -41,7 +42,7 @@ def read_config(path: Path, default: Config) -> Config:
     sections, problems, where = read_toml(path), Problems(), str(path)
     if isinstance(default, PretrainConfig):
         sections = _with_studies(sections, where, problems)
-    sections, left_out = without_removed(sections)
+    sections, left_out = without_removed(sections, {each.name for each in options_of(default)})
     try:
         config = from_dict(default, sections, where)
     except InputError as error:
@@ -55,12 +56,16 @@ def read_config(path: Path, default: Config) -> Config:
     return config
 
 
-def without_removed(sections: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return sections of options without those of earlier versions, and the names of the latter."""
+def without_removed(sections: dict[str, Any], of_command: Container[str] = ()) -> tuple[dict[str, Any], list[str]]:
+    """Return sections of options without those of earlier versions, and the names of the latter.
+
+    Another program (examples.eeg) may have an option `of_command` of the same name.
+    """
     kept, removed = dict(sections), []
     for section, options in sections.items():
         if isinstance(options, dict):
-            kept[section] = {name: value for name, value in options.items() if spelled(name) not in REMOVED}
+            gone = {name for name in options if spelled(name) in REMOVED and spelled(name) not in of_command}
+            kept[section] = {name: value for name, value in options.items() if name not in gone}
             removed += [f"[{section}] {name}" for name in options.keys() - kept[section].keys()]
     return kept, removed
 

@@ -20,7 +20,7 @@ Array = npt.NDArray[np.float64]
 
 def _features(data: Recordings, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """Return the logarithms of the band power of windows, computed in parts that fit into memory."""
-    parts = [torch.from_numpy(data.windows[part]) for part in np.array_split(rows, 8)]
+    parts = [torch.from_numpy(data.windows[part]) for part in np.array_split(rows, 8) if len(part)]
     return np.concatenate([log_band_power(part, data.sampling_rate).numpy() for part in parts])
 
 

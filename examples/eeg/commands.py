@@ -33,9 +33,18 @@ from aam.errors import InputError
 from aam.files.atomic import write_text
 from aam.options import given, to_dict
 from examples.eeg.baselines import baseline_predictions
-from examples.eeg.config import CARD_SHARE, CARDS, FindConfig, ModelOptions, PretrainConfig, TrainConfig, model_problems
+from examples.eeg.config import (
+    CARD_SHARE,
+    CARDS,
+    FindConfig,
+    ModelOptions,
+    PretrainConfig,
+    TrainConfig,
+    band_problems,
+    model_problems,
+)
 from examples.eeg.network import PatchEncoder, Predictor, Pretrainer, make_encoder
-from examples.eeg.recordings import Recordings, Rows, Target, make_splits, make_targets, read_recordings
+from examples.eeg.recordings import Recordings, Rows, Target, check_splits, make_splits, make_targets, read_recordings
 from examples.eeg.task import Array, LabelTask, PretrainingTask, Setting, by_subject, predict, scores
 
 MODULE = "examples.eeg"
@@ -45,7 +54,7 @@ TrainInputs = tuple[TrainConfig, Recordings, list[Target], list[Split]]
 
 def _check(config: PretrainConfig | TrainConfig | FindConfig) -> dict[str, Path]:
     """Refuse options that are wrong, all at once; return the files that the command reads."""
-    if problems := model_problems(config.model):
+    if problems := [*model_problems(config.model), *band_problems(config.recordings)]:
         raise InputError(*problems)
     return {"cohort": given(config.recordings.cohort) / "participants.tsv"}
 
@@ -162,6 +171,7 @@ def train(config: TrainConfig) -> int:
         data = read_recordings(config.recordings)
         targets = make_targets(data, config.labels, config.runtime.seed)
         splits = make_splits(data.subjects, config.labels, config.runtime.seed)
+        check_splits(data, targets, splits)
         sized = fit_card(config, data, targets, device)
         decide_execution(config.runtime, device, sized.model.width // sized.model.heads)
         if config.pretrained is not None:

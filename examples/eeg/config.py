@@ -157,6 +157,14 @@ CARDS = {"6gb": Card(96, 6, 32, 6), "12gb": Card(128, 8, 32, 12), "24gb": Card(2
 CARD_SHARE = 0.8
 
 
+def band_problems(recordings: RecordingOptions) -> list[str]:
+    """Return what is wrong with the edges of the filter together: MNE would stop the band between them."""
+    low, high = recordings.low_hz, recordings.high_hz
+    if low is None or high is None or low < high:
+        return []
+    return [f"--low-hz {low:g} is not below --high-hz {high:g}"]
+
+
 def model_problems(model: ModelOptions) -> list[str]:
     """Return what is wrong with the options of the network together."""
     problems = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -77,6 +78,10 @@ def read_recording(path: Path, options: RecordingOptions) -> npt.NDArray[np.floa
         raw = mne.io.read_raw(path, preload=True, verbose="error").pick("eeg", verbose="error")
     except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read as a recording ({error}); replace it, or leave it out") from error
+    nyquist = raw.info["sfreq"] / 2
+    edges = {"--low-hz": options.low_hz or 0, "--high-hz": options.high_hz or 0}
+    if beyond := [f"{name} {hz:g}" for name, hz in edges.items() if hz >= nyquist]:
+        raise InputError(f"{path}: {' and '.join(beyond)}, expected below {nyquist:g}, half of its sampling rate")
     if options.low_hz or options.high_hz:
         raw.filter(options.low_hz, options.high_hz, verbose="error")
     if raw.info["sfreq"] != options.sampling_rate:
@@ -130,8 +135,12 @@ def read_recordings(options: RecordingOptions) -> Recordings:
         dropped += sum(count for _, count in cut)
         channels = {windows.shape[1] for windows, _ in [*cut, *((part, 0) for part in parts[:1])]}
         if len(channels) != 1 or not sum(len(windows) for windows, _ in cut):
-            expected = "expected one window or more, and the channels of the first subject"
-            problems.append(f"{cohort / name}: {len(paths)} recordings, channels {sorted(channels)}, {expected}")
+            number = sum(len(windows) for windows, _ in cut)
+            problems.append(
+                f"{cohort / name}: {len(paths)} recordings, channels {sorted(channels)}, {number} windows of "
+                f"{options.window_seconds:g} s; expected the channels of the first subject, and one window or more "
+                "(--window-seconds, --max-microvolts)"
+            )
         else:
             parts.append(np.concatenate([windows for windows, _ in cut]))
     if problems:
@@ -170,6 +179,22 @@ def make_targets(recordings: Recordings, options: LabelOptions, seed: int) -> li
     if problems:
         raise InputError(*problems)
     return targets
+
+
+def check_splits(recordings: Recordings, targets: Iterable[Target], splits: Iterable[Split]) -> None:
+    """Raise `InputError` where the training subjects of a split have fewer than two values of a target."""
+    subjects = np.array(recordings.subjects)
+    problems = []
+    for target, split in itertools.product(targets, splits):
+        train = target.values[np.isin(subjects, split.ids("train"))]
+        if len(set(train[~np.isnan(train)].tolist())) < 2:
+            fold = f" of fold {split.test_fold}" if split.test_fold else ""
+            problems.append(
+                f"--targets {target.name}: the {len(train)} training subjects{fold} have fewer than two values; "
+                "choose another --seed, --test-size, --cv or --label-share"
+            )
+    if problems:
+        raise InputError(*problems)
 
 
 def make_splits(subjects: Iterable[str], options: LabelOptions, seed: int) -> list[Split]:

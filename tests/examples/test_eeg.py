@@ -18,16 +18,27 @@ import pytest
 import torch
 
 from aam.cli.main import main
+from aam.config_files import read_config
+from aam.data.splits import Split
 from aam.device.platform import RouteToCpu
 from aam.engine.checkpoint import find_checkpoints, load
 from aam.errors import InputError
 from aam.io.metadata import Metadata
 from examples.eeg.__main__ import PROGRAM
+from examples.eeg.baselines import baseline_predictions
 from examples.eeg.challenge import challenge_problems, challenge_text, read_rows
 from examples.eeg.cohort import record
-from examples.eeg.config import LabelOptions, ModelOptions, RecordingOptions, SimulateConfig
+from examples.eeg.config import LabelOptions, ModelOptions, RecordingOptions, SimulateConfig, TrainConfig
 from examples.eeg.network import BANDS, EegNet, PatchEncoder, Predictor, augment, band_matrix, contrast, spectral_power
-from examples.eeg.recordings import Recordings, Target, cut_windows, make_splits, make_targets, read_recordings
+from examples.eeg.recordings import (
+    Recordings,
+    Target,
+    check_splits,
+    cut_windows,
+    make_splits,
+    make_targets,
+    read_recordings,
+)
 from examples.eeg.task import by_subject, scores
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +112,35 @@ def test_what_is_missing_is_named_at_once(cohort, tmp_path):
     assert len(caught.value.problems) == 2
     with pytest.raises(InputError, match=r"participants\.tsv: no such file"):
         read_recordings(RecordingOptions(cohort=tmp_path))
+    with pytest.raises(InputError, match=r"--high-hz 5000, expected below 50, half of its sampling rate"):
+        read_recordings(RecordingOptions(cohort=cohort, high_hz=5000))
+    with pytest.raises(InputError, match=r"0 windows of 90 s; expected .*--window-seconds"):
+        read_recordings(RecordingOptions(cohort=cohort, window_seconds=90))
+
+
+def test_few_windows_are_predicted_and_labels_that_cannot_be_learned_are_refused():
+    draw = np.random.default_rng(0)
+    subjects = tuple(f"sub-{number}" for number in range(6))
+    windows = draw.standard_normal((6, 2, 200)).astype(np.float32)
+    data = Recordings(windows, np.arange(6), subjects, Metadata((), {}, {}), 100.0)
+    sex = Target("sex", np.array([0.0, 1, 0, 1, 1, 1]), ("F", "M"))
+    made = baseline_predictions(data, np.arange(4), np.array([4, 5]), [sex])
+    assert made["ridge on band power"][0].shape == (2, 2)
+    check_splits(data, [sex], [Split(subjects, (*["train"] * 4, "test", "test"), ("",) * 6)])
+    alike = Split(subjects, ("test", "train", "test", "train", "train", "train"), ("2",) * 6)
+    with pytest.raises(InputError, match="--targets sex: the 4 training subjects of fold 2 have fewer than two values"):
+        check_splits(data, [sex], [alike])
+
+
+def test_options_that_aam_has_no_more_are_read_and_wrong_ones_are_named_together(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text("unfreeze_epochs = 2\n[labels]\nlabel_share = 0.5\n")
+    config = read_config(tmp_path / "run.toml", TrainConfig())
+    assert (config.labels.label_share, config.unfreeze_epochs) == (0.5, 2)
+    words = train_words(tmp_path, tmp_path / "bad", "--width", "15", "--low-hz", "40", "--high-hz", "5")
+    assert main(words, PROGRAM) == 2
+    shown = capsys.readouterr().err
+    assert "--width 15 is not divisible by --heads 2" in shown
+    assert "--low-hz 40 is not below --high-hz 5" in shown
 
 
 @pytest.mark.parametrize("options", [LabelOptions(), LabelOptions(cv=5), LabelOptions(label_share=0.1)])
@@ -231,7 +271,7 @@ def test_augmentation_is_that_of_its_seed():
 # --- runs --------------------------------------------------------------------------------------------------
 
 
-def test_pretraining_training_and_a_challenge_file(cohort, tmp_path, capsys):
+def test_pretraining_training_and_a_challenge_file(cohort, tmp_path):
     small = ["--width", "16", "--layers", "1", "--heads", "2", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
     assert main(["pretrain", "--cohort", str(cohort), "--output-dir", str(tmp_path / "pre"), *small], PROGRAM) == 0
     words = train_words(
@@ -245,9 +285,6 @@ def test_pretraining_training_and_a_challenge_file(cohort, tmp_path, capsys):
     challenge = ["challenge", "--predictions", str(predictions)]
     assert main([*challenge, "--output", str(tmp_path / "file.csv")], PROGRAM) == 0
     assert main([*challenge, "--check", str(tmp_path / "file.csv")], PROGRAM) == 0
-    capsys.readouterr()
-    assert main(train_words(cohort, tmp_path / "bad", "--width", "15"), PROGRAM) == 2
-    assert "--width 15 is not divisible by --heads 2" in capsys.readouterr().err
 
 
 def test_learning_rate_and_batch_are_found_and_a_card_sets_the_sizes(cohort, tmp_path, capsys):
