@@ -177,14 +177,8 @@ def _outputs_of(targets: Targets) -> tuple[int, tuple[int, ...]]:
     return len(targets.numeric), tuple(len(spec.labels) for spec in targets.classes)
 
 
-def load_model(path: Path, device: torch.device) -> SavedModel:
-    """Read and verify a model folder.
-
-    Raises
-    ------
-    InputError
-        `path` is no model folder, is damaged, or was written by another version of aam, which is named.
-    """
+def _check_is_one_model(path: Path) -> None:
+    """Raise `InputError` for a folder that holds no model or several."""
     if not (path / MANIFEST).is_file():
         if folds := sorted(path.glob(f"fold-*/model/{MANIFEST}")):
             raise InputError(
@@ -194,6 +188,17 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         raise InputError(f"{path}: no {MANIFEST}; expected a model folder, such as RUN/model{RETRAIN}")
     if not (path / DESCRIPTION).is_file() and (models := _models_of(path)):
         raise InputError(f"{path}: holds {len(models)} models, expected one; name one of them, such as {models[0]}")
+
+
+def load_model(path: Path, device: torch.device) -> SavedModel:
+    """Read and verify a model folder.
+
+    Raises
+    ------
+    InputError
+        `path` is no model folder, is damaged, or was written by another version of aam, which is named.
+    """
+    _check_is_one_model(path)
     verify_manifest(path)
     description: Any = {}
     try:
