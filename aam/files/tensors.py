@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         # Clones: safetensors refuses tensors that share memory.
         safetensors.torch.save_file({n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()}, path)
     except safetensors.SafetensorError as error:
+        if number := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
         raise OSError(f"{path}: {error}") from error
     # safetensors lets only the owner read; all who may read the folder may read the file.
     path.chmod(path.parent.stat().st_mode & 0o666)

@@ -23,6 +23,12 @@ def test_tensors_come_back_from_one_file_or_from_shards(tmp_path, shards):
     assert all(torch.equal(read[name], value) for name, value in TENSORS.items())
 
 
+def test_what_the_system_refuses_has_its_number_so_that_the_message_has_a_remedy(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        write_tensors(TENSORS, tmp_path / "nowhere" / "w.safetensors")
+    assert error.value.filename == str(tmp_path / "nowhere" / "w.safetensors")
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_refused_by_name(tmp_path, value):
     write_tensors({**TENSORS, "d": torch.tensor([1.0, value])}, tmp_path / "w.safetensors")
