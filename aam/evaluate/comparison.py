@@ -257,15 +257,22 @@ class Comparison:
         """The difference with limits of the level at which it is tested: they hold 0 where no difference is shown.
 
         Half-widths of the 95 % interval are scaled as those of a normal distribution, to 1 - `SIGNIFICANT` divided by
-        what the correction multiplies p with; against the constant, whose test is one-sided, to 90 %.
+        what the correction multiplies p with; against the constant, whose test is one-sided, to 90 %. Where these
+        limits and the test disagree on whether 0 is left out, they are those of the test (Miettinen 1976): of the
+        normal distribution that has this p.
         """
         if math.isnan(self.corrected_p) or math.isnan(self.difference.low) or not self.corrected_p:
             return self.difference
         error = 2 * SIGNIFICANT if self.constant else SIGNIFICANT * self.p / self.corrected_p
         normal = NormalDist()
         scale = normal.inv_cdf(1 - error / 2) / normal.inv_cdf(0.975)
-        value, low, high = self.difference.value, self.difference.low, self.difference.high
-        return Interval(value, value - scale * (value - low), value + scale * (high - value))
+        value = self.difference.value
+        low, high = (value + scale * (limit - value) for limit in (self.difference.low, self.difference.high))
+        p = min(2 * self.p, 1.0) if self.constant else self.p
+        if (low <= 0 <= high) != (self.corrected_p > SIGNIFICANT) and 0 < p < 1:
+            half = abs(value) * normal.inv_cdf(1 - error / 2) / normal.inv_cdf(1 - p / 2)
+            low, high = value - half, value + half
+        return Interval(value, low, high)
 
 
 def headline(labels: Sequence[str]) -> str:

@@ -181,7 +181,7 @@ def _heatmap(values: Floats, names: Sequence[str], row_labels: Sequence[str], ti
     ]  # fmt: skip
     every = list(range(0, len(values), max(1, len(values) // 8)))
     y_axis = alt.Axis(values=every, labelExpr=f"{json.dumps(row_labels)}[datum.value]", domain=False)
-    top = alt.Axis(orient="top", labelAngle=-60, labelAlign="left", labelLimit=190, domain=False, ticks=False)
+    top = alt.Axis(orient="top", labelAngle=-90, labelAlign="left", labelLimit=190, domain=False, ticks=False)
     colour = alt.condition("datum.value > 0", alt.value(LIGHT[RED]), alt.value(LIGHT[BLUE]))
     size: dict[str, Any] = {"width": max(COLUMN_WIDTH * len(names), WIDTH - 60), "height": ROW_HEIGHT * len(values)}
     return alt.Chart(data(rows), **size).mark_rect(aria=True).encode(

@@ -163,6 +163,20 @@ def test_every_file_and_column_is_described(second):
     assert not missing, missing
 
 
+def test_make_has_every_target_and_variable_that_a_page_names():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = " ".join(re.findall(r"(?m)^([a-z][a-z -]+):", makefile)).split()
+    variables = re.findall(r"\b[A-Z_]{2,}\b", makefile[: makefile.index("ENV :=")])
+    named = []
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        named += re.findall(r"`make ([^`\n]+)`|(?m:^    make ([^#\n]+))", text)
+    commands = [re.sub(r'"[^"]*"', "", first or second).split() for first, second in named]
+    assert len(commands) > 40
+    assert {words[0] for words in commands if words[0].islower() and "*" not in words[0]} <= set(targets)
+    assert {word.split("=")[0] for words in commands for word in words[1:] if "=" in word} <= set(variables)
+
+
 def test_the_reference_names_every_option():
     sys.path.insert(0, str(DOCS))
     try:

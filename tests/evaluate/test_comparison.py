@@ -10,7 +10,17 @@ import pytest
 import sklearn.metrics
 
 from aam.evaluate import intervals, metrics
-from aam.evaluate.comparison import MAJORITY, Baseline, compare_with_baselines, holm, outcome, paired_p, permutation_p
+from aam.evaluate.comparison import (
+    MAJORITY,
+    SIGNIFICANT,
+    Baseline,
+    Comparison,
+    compare_with_baselines,
+    holm,
+    outcome,
+    paired_p,
+    permutation_p,
+)
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import majority, median, numeric, two_classes
 
@@ -40,6 +50,22 @@ def test_point_7_p_is_corrected_for_all_baselines():
     others = [Baseline(str(error), numeric(error, seed=7).predicted) for error in (0.52, 0.55, 0.6)]
     comparisons = compare_with_baselines(given, others, seed=0, repeats=20)
     assert [one.corrected_p for one in comparisons] == holm([one.p for one in comparisons])
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_limits_of_a_tested_difference_hold_0_where_none_is_shown(constant):
+    """Also where resampled limits and the test, which swaps predictions, disagree."""
+    draw = np.random.default_rng(0)
+    for _ in range(500):
+        value, below, above = draw.normal(), *draw.exponential(size=2)
+        # Of the one-sided test a p above 0.5 means worse than the constant.
+        p = draw.uniform() ** 3 / (2 if constant else 1)
+        corrected = p if constant else min(1.0, p * draw.integers(1, 11))
+        difference = intervals.Interval(value, value - below, value + above)
+        one = Comparison("x", False, constant, 9, 9, {}, {}, difference, p, corrected)
+        limits = one.tested_difference
+        assert (limits.low <= 0 <= limits.high) == (corrected > SIGNIFICANT)
+        assert limits.low < value < limits.high
 
 
 def test_baselines_are_compared_on_the_samples_that_both_predict():
