@@ -196,19 +196,20 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         return [], []
     roc, recall, chance = [], [], []
     areas, averages = {}, {}
+    pooled = " (pooled)" if complete.cross_validated else ""
     for k, hits, false in curves:
         positive, label = complete.truth == k, complete.labels[k]
         colour = k if len(complete.labels) > 2 else 0
         precision = hits[1:] / (hits[1:] + false[1:])
         average = float((np.diff(hits) / hits[-1]) @ precision)
         share = float(positive.mean())
-        area = f"{label}: AUROC {number(metrics.auroc(positive, complete.predicted[:, k]))}"
-        mean = f"{label}: AUPRC {number(average)}, chance {number(share)}"
+        area = f"{label}: AUROC{pooled} {number(metrics.auroc(positive, complete.predicted[:, k]))}"
+        mean = f"{label}: AUPRC{pooled} {number(average)}, chance {number(share)}"
         areas[area], averages[mean] = colour, colour
         roc += _points(area, false / false[-1], hits / hits[-1])
         recall += _points(mean, hits[1:] / hits[-1], precision)
         chance += [(mean, 0.0, share), (mean, 1.0, share)]
-    folds = " Samples of all folds stand together." if complete.cross_validated else ""
+    folds = " Samples of all folds stand together; the headline is the mean over folds." if pooled else ""
     axes = {
         "roc": (x_axis("share of the others taken for the class", **SHARE),
                 y_axis("share of the class that is found", **SHARE)),
