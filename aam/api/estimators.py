@@ -211,7 +211,11 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         if any(given is not None for given in (y, groups, covariates)):
             described = self._metadata(self._sample_ids(X), target, y, groups, covariates)
             metadata, options["group_column"] = described.metadata, described.group
-        return model.explain(X, metadata, **options).loc[target]
+        return model.explain(X, metadata, **{**self._of_table(), **options}).loc[target]
+
+    def _of_table(self) -> dict[str, Any]:
+        """Return how a table is read, in fitting, predictions and explanations alike."""
+        return {name: getattr(self, name) for name in ("sequences", "trim", "transpose")}
 
     def _metadata(
         self, sample_ids: Sequence[str], target: str, y: Any = None, groups: Any = None, covariates: Any = None,
@@ -247,8 +251,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _predicted(self, X: Any, covariates: Any, new_study: bool = False, labels: Any = None) -> PredictionTable:
         """Return the predictions of every sample; `InputError` where there is none for some."""
         model = self._fitted()
-        options = {name: getattr(self, name) for name in ("sequences", "trim", "transpose")}
-        options |= {"prediction_passes": self.val_prediction_passes, "new_study": new_study}
+        options = {**self._of_table(), "prediction_passes": self.val_prediction_passes, "new_study": new_study}
         metadata = None
         if covariates is not None:
             (target,) = model.targets
@@ -372,7 +375,10 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
                 raise InputError(f"labels is {type(labels).__name__}, expected a Series by sample id")
             (target,) = self._fitted().targets
             ids = [str(name) for name in labels.index]
-            labels = metadata_of_columns(ids, {target: np.array(labels).tolist()}, [target], "labels")
+            # Labels that equal a class are it: 0.0, as a column has that once had missing values, is 0.
+            names = {value: str(value) for value in self.classes_.tolist()}
+            values = [names.get(value, value) for value in np.array(labels).tolist()]
+            labels = metadata_of_columns(ids, {target: values}, [target], "labels")
         table = self._predicted(X, covariates, new_study, labels)
         probabilities = np.zeros((len(table.sample_ids), len(self.classes_)))
         columns = [self._label_of[label] for label in table.specs[0].labels]

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from aam.errors import InputError, import_extra
 from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.explain.files import asv_table
 from aam.explain.results import Explanation
+from aam.io.matrices import fill_tiles
 from aam.options import option_problems
 from aam.predict.saved_model import SavedModel
 
@@ -40,7 +41,7 @@ class Model:
     paths : tuple of Path
         Where it was read from.
     members : tuple of SavedModel
-        The networks with what predictions need.
+        The models that predict together, with what predictions need.
     """
 
     def __init__(self, paths: tuple[Path, ...], members: Sequence[SavedModel], options: dict[str, Any]) -> None:
@@ -126,14 +127,12 @@ class Model:
         Raises
         ------
         InputError
-            A model without a reference tree, a table that holds no 16S, or scikit-bio is not installed.
+            Another metric, a model without a reference tree, a table that holds no 16S, or scikit-bio is not installed.
         """
         skbio = import_extra("skbio", "skbio", "Model.distances")
-        samples = self._on_reference(table, options)
+        samples = self._on_reference(table, metric, options)
         values = np.zeros((len(samples.sample_ids),) * 2)
-        for rows, columns, tile in samples.distances(metric):
-            values[rows, columns] = tile
-            values[columns, rows] = tile.T
+        fill_tiles(values, samples.distances(metric))
         return skbio.DistanceMatrix(values, samples.sample_ids)
 
     def branches(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> pd.DataFrame:
@@ -145,7 +144,7 @@ class Model:
         """
         import pandas as pd
 
-        samples = self._on_reference(table, options)
+        samples = self._on_reference(table, metric, options)
         return pd.DataFrame(samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id"))
 
     def similarity(self, table: Any, other: Any, **options: Any) -> pd.DataFrame:
@@ -159,7 +158,9 @@ class Model:
         first, second = (one.div(np.maximum(np.linalg.norm(one, axis=1), 1e-12), axis=0) for one in (first, second))
         return first @ second.T
 
-    def _on_reference(self, table: Any, options: dict[str, Any]) -> PlacedSamples:
+    def _on_reference(self, table: Any, metric: PlacedMetric, options: dict[str, Any]) -> PlacedSamples:
+        if metric not in get_args(PlacedMetric):
+            raise InputError(f"metric is {metric!r}, expected {' or '.join(get_args(PlacedMetric))}")
         config = self._config(EmbedConfig(), table, options)
         return placed_samples(self.members, config, inputs_of_model(config, table))
 
@@ -196,12 +197,13 @@ class Model:
         InputError
             Bad options or inputs, an encoder without targets, or a folder that holds other files.
         """
-        if output_dir is not None:
-            explanation_folder(Path(output_dir), ExplainConfig()).check()
         config = self._config(ExplainConfig(), table, options, metadata=metadata, tree=tree)
+        output = None if output_dir is None else explanation_folder(Path(output_dir), config)
+        if output is not None:
+            output.check()
         result = explained(config, self.members, inputs_of_model(config, table, metadata, tree))
-        if output_dir is not None:
-            write_explained(explanation_folder(Path(output_dir), config), result)
+        if output is not None:
+            write_explained(output, result)
         return _features(result.explanations)
 
     def _config(self, default: Any, table: Any, options: dict[str, Any], **inputs: Any) -> Any:

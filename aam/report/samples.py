@@ -118,7 +118,10 @@ def _chosen(table: SampleTable, names: Sequence[str], kept: Collection[str]) -> 
 def _fifths(values: Array) -> tuple[list[str], dict[str, int]]:
     """Return the fifth that each value [N] is in, named by its ends, and the colour of each from low to high."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, len(RAMP) + 1)))
-    names = [f"{number(low)} to {number(high)}" for low, high in itertools.pairwise(edges.tolist())]
+    ends = list(itertools.pairwise(edges.tolist()))
+    names = [f"{number(low)} to {number(high)}" for low, high in ends]
+    if len(set(names)) < len(names):
+        names = [f"{low:.9g} to {high:.9g}" for low, high in ends]
     names = names or [number(float(edges[0]))]
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(names) - 1)
     first = len(LIGHT) + (len(RAMP) - len(names)) // 2

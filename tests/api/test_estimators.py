@@ -101,6 +101,12 @@ def test_explanations_are_those_of_the_command(study_folder, frame, metadata, re
     effects = regressor.model_.explain(frame, prediction_passes=1).loc["ph"]
     assert effects["importance"].isna().all()
     assert np.isfinite(effects["effect"]).any()
+    with pytest.raises(InputError, match="holds results already"):
+        regressor.explain(frame, output_dir=tmp_path / "ours", prediction_passes=1)
+    turned = copy.copy(regressor)
+    turned.transpose = True
+    again = turned.explain(frame.T, output_dir=tmp_path / "ours", overwrite=True, prediction_passes=1)
+    pd.testing.assert_frame_equal(again, effects)
 
 
 def test_a_copy_of_a_fitted_estimator_holds_verified_files(frame, classifier):
@@ -264,9 +270,8 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
     few = pd.concat([truth[truth][:4], truth[~truth][:4]])
     adapted = model.predict_proba(frame[new], new_study=True, labels=few)
     assert not np.allclose(adapted, centred)
-    np.testing.assert_array_equal(
-        adapted.argmax(axis=1), model.predict(frame[new], new_study=True, labels=few).astype(int)
-    )
+    as_numbers = model.predict(frame[new], new_study=True, labels=few.astype(float))
+    np.testing.assert_array_equal(adapted.argmax(axis=1), as_numbers.astype(int))
     with pytest.raises(InputError, match="labels is list, expected a Series by sample id"):
         model.predict(frame[new], new_study=True, labels=[True, False])
     with pytest.raises(InputError, match="pass --new-study too"):

@@ -138,6 +138,9 @@ def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp
     alike = placing.similarity(v1, v4).to_numpy()
     assert (alike.argmax(axis=1) % 3).tolist() == (alike.argmax(axis=0) % 3).tolist() == [0, 1, 2, 0, 1, 2]
     assert alike.max() <= 1 + 1e-6
+    for call in (placing.distances, placing.branches):
+        with pytest.raises(aam.InputError, match="metric is 'weighted', expected unifrac or weighted-normalized"):
+            call(v1, "weighted")
     assert main([*words, str(tmp_path / "no")]) == 2
     assert "ask for --distances" in capsys.readouterr().err
 

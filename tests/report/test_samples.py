@@ -51,6 +51,11 @@ def test_samples_of_one_site_lie_together():
     assert sample_figures(result, None) == []
 
 
+def test_fifths_of_values_that_are_nearly_alike_have_names_of_their_own():
+    names, colours = samples._fifths(1 + np.arange(1, 7) / 10_000)
+    assert len(set(names)) == len(colours) == len(set(colours.values())) == 5
+
+
 def test_the_worst_samples_say_what_may_be_odd():
     table, result = study()
     worst = error_tables(result, surroundings(table, [result.predictions]))[0]
