@@ -270,8 +270,8 @@ module load singularitypro/4.1.3 || fail 1 'module load singularitypro/4.1.3'
 "$PYTHON" -c 'import tomllib' ||
     fail 1 "$PYTHON on this node is not Python 3.11 or newer: write the script with a Python that is"
 claim_output
-on_each_node stage_in || fail 1 "stage-in: see above; nothing was trained"
-on_each_node first_tensor || fail 1 "first tensor: see above; nothing was trained"
+on_each_node stage_in || fail 1 "stage-in: see above; nothing was computed"
+on_each_node first_tensor || fail 1 "first tensor: see above; nothing was computed"
 [ -n "$warned" ] || launch
 copied=
 for _ in 1 2 3; do stage_out && copied=yes && break; sleep 5; done

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 PROGRAM = "import torch; x = torch.ones(1024, device={!r}); assert float((x + x).sum()) == 2048"
 # A cold read of torch from a busy shared disk takes a minute or two.
 SECONDS = 600
-REMEDY = "without --rocm the image's own ROCm is used; see Known failures in docs/rocm.md (apptainer #3261)"
+ON_AMD = "without --rocm the image's own ROCm is used; see Known failures in docs/rocm.md (apptainer #3261)"
+ELSEWHERE = "nvidia-smi says which CUDA the driver knows, aam doctor which one this torch was built for"
 
 
 def first_tensor(device: str, program: str = PROGRAM, seconds: float = SECONDS) -> str:
@@ -39,8 +40,9 @@ def main() -> int:
         failures = {
             name: failure for name, failure in zip(names, pool.map(first_tensor, names), strict=True) if failure
         }
+    remedy = ON_AMD if torch.version.hip else ELSEWHERE
     for name, failure in failures.items():
-        print(f"{name}: the first tensor {failure}; {REMEDY}", file=sys.stderr)
+        print(f"{name}: the first tensor {failure}; {remedy}", file=sys.stderr)
     return 1 if failures else 0
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from aam.device.allocation import REMEDY
+from aam.device.allocation import ELSEWHERE, ON_AMD
 from aam.device.environment import AOTRITON, CACHES, describe_change, required_changes
 from aam.device.platform import Facts, Platform
 
@@ -75,7 +75,8 @@ def _device_findings(platform: Platform, report: Facts) -> list[Finding]:
     """Return what is known to fail on this kind of device: the first tensor, parts of an APU, its free memory."""
     findings = []
     if report.get("first_tensor"):
-        findings.append(Finding("wrong", f"the first tensor on the GPU {report['first_tensor']}", REMEDY))
+        mend = ON_AMD if platform.vendor == "AMD" else ELSEWHERE
+        findings.append(Finding("wrong", f"the first tensor on the GPU {report['first_tensor']}", mend))
     if platform.partition not in ("", "SPX"):
         message = f"each device is a part of an accelerator (mode {platform.partition})"
         findings.append(Finding("note", message, "start one rank for each device; SPX gives one rank all the memory"))

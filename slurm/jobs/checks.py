@@ -7,15 +7,14 @@ import shutil
 from pathlib import Path
 
 from containers.lib.errors import InputError
-from slurm.jobs.options import INPUTS, Options, option_problems, options_of
+from slurm.jobs.options import INPUTS, MAKE_VARIABLES, Options, option_problems, options_of
 from slurm.jobs.request import Kind, Request
 from slurm.jobs.site import Site
 
 # A job shorter than this has no time to save a checkpoint.
 SHORTEST_JOB = 120
 # What a dry run without inputs shows in their place.
-PLACEHOLDERS = {"--table": "TABLE", "--tree": "TREE", "--metadata": "METADATA", "--metadata-column": "COLUMN"}
-PLACEHOLDERS |= {"--model": "MODEL"}
+PLACEHOLDERS = MAKE_VARIABLES | {"--model": "MODEL"}
 
 
 def parse_time(time: str) -> int:

@@ -8,6 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from aam.config import NO_TREE
+from aam.encoders import shipped_encoders
 from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, OUTPUT
 from containers.lib.git import commit_label
@@ -94,6 +96,9 @@ def resolve_inputs(options: Options, request: Request, problems: list[str], abse
                 problems.append(f"{name}: is empty, expected a path")
                 continue
             path = Path(os.path.normpath(request.data.absolute() / expand_home(value)))
+            is_shipped = name in INPUT_FOLDERS and value in shipped_encoders() and not path.exists()
+            if is_shipped or (name, value) == ("--tree", NO_TREE):
+                continue
             target = f"{name[2:]}/{f'{i}/' * (len(values) > 1)}{path.name}"
             expected, other = ("folder", "file") if name in INPUT_FOLDERS else ("file", "folder")
             is_promised = not request.check or any(path.is_relative_to(folder) for folder in request.promised)

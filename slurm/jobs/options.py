@@ -17,14 +17,18 @@ Options = list[tuple[str, list[str]]]
 # Options whose values are files or folders that a job reads.
 INPUTS: tuple[str, ...] = ("--table", "--tree", "--metadata", "--sequences", "--unifrac-matrix", "--split")
 INPUTS += ("--pretrained-encoder", "--model", "--predictions", "--baselines", "--config")
+INPUTS += ("--labels", "--taxonomy", "--reference-tree")
 INPUT_FOLDERS = ("--pretrained-encoder", "--model")
 OUTPUTS = ("--output-dir", "--output")
+# Variables of make for every job.
+MAKE_VARIABLES = {"--table": "TABLE", "--tree": "TREE", "--metadata": "METADATA", "--metadata-column": "COLUMN"}
 # Options that the job itself sets, or that it must not have.
 RESERVED = {
     "--overwrite": "a job never writes over anything: remove the folder, or choose another",
     "--resume-from": "a job resumes from its own newest checkpoint",
     "--distributed": "follows from the number of tasks",
     "--stripe": "each element of an array computes its own: slurm/generate unifrac --stripes N",
+    "--tables": "--table takes several",
     "--merge": "needs no cluster: aam unifrac --merge PART ... --output MATRIX",
 }
 COMMANDS = {

@@ -88,7 +88,7 @@ def sbatch_lines(job: Job) -> str:
         "account": site.account,
         "qos": site.qos,
         "gres": site.gres,
-        "gpus-per-node": site.gpus_per_node,
+        "gpus-per-node": 0 if site.gres else site.gpus_per_node,
         "constraint": site.constraint,
         "reservation": site.reservation,
         "nodes": job.nodes,
@@ -246,7 +246,7 @@ def srun_words(site: Site, time: str, terminal: bool = False) -> list[str]:
     """Return the srun that runs a command on one node of a site now, or with `terminal` on this terminal."""
     named = {"partition": site.partition, "account": site.account, "qos": site.qos, "gres": site.gres}
     named |= {
-        "gpus-per-node": str(site.gpus_per_node or ""),
+        "gpus-per-node": "" if site.gres else str(site.gpus_per_node or ""),
         "constraint": site.constraint,
         "reservation": site.reservation,
     }

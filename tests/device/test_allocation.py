@@ -31,12 +31,14 @@ def test_a_failure_is_described(program, seconds, failure):
     assert first_tensor("cuda:0", program, seconds) == failure
 
 
-def test_all_devices_of_a_node_are_checked(monkeypatch, capsys):
+@pytest.mark.parametrize(("hip", "remedy"), [("6.3", "without --rocm"), (None, "nvidia-smi")])
+def test_all_devices_of_a_node_are_checked(monkeypatch, capsys, hip, remedy):
+    monkeypatch.setattr("torch.version.hip", hip)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     monkeypatch.setattr(allocation, "first_tensor", lambda name: "ended with SIGSEGV" if name == "cuda:2" else "")
     assert allocation.main() == 1
     message = capsys.readouterr().err
-    assert message.startswith("cuda:2: the first tensor ended with SIGSEGV; without --rocm")
+    assert message.startswith(f"cuda:2: the first tensor ended with SIGSEGV; {remedy}")
     assert message.count("\n") == 1
     monkeypatch.setattr(allocation, "first_tensor", lambda name: "")
     assert allocation.main() == 0

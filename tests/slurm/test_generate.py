@@ -85,6 +85,25 @@ def test_committed_scripts_are_the_generators_output(name, tmp_path):
         subprocess.run(["bash", "-n", path], check=True)
 
 
+def test_every_file_that_a_command_reads_is_staged():
+    known = {*options.INPUTS, *options.OUTPUTS, *options.RESERVED}
+    for command in options.COMMANDS:
+        types = options.options_of(command, "")
+        assert {name for name, kind in types.items() if "Path" in kind and not name.startswith("--no-")} <= known
+
+
+def test_names_that_are_no_files_are_not_staged(login, tmp_path):
+    for name in ("table.biom", "other.biom"):
+        (tmp_path / name).touch()
+    words = ("--metadata", "metadata.tsv", "--metadata-column", "age", "--pretrained-encoder", "16s-v4")
+    text = login("train", "--data", tmp_path, "--", "--table", "table.biom", *words).stdout
+    assert "--pretrained-encoder 16s-v4\n" in text
+    assert "in/pretrained-encoder" not in text
+    trees = ("--table", "table.biom", "other.biom", "--tree", "tree.nwk", "none")
+    text = login("pretrain_single", "--data", tmp_path, "--", *trees).stdout
+    assert "--tree in/tree/0/tree.nwk none\n" in text
+
+
 def test_a_login_node_is_enough(pretrain, tmp_path, shared):
     text = pretrain()
     assert not (tmp_path / "calls").exists(), "nothing is submitted without --submit"
@@ -222,6 +241,9 @@ def test_scripts_for_other_sites(pretrain, name, tmp_path):
     profile = site.load_site(name, {"account": "a", "shared": "/s/{user}"}, {"XDG_CONFIG_HOME": os.devnull})
     assert not profile.cpu_sets or len(set(profile.cpu_sets)) == profile.devices_per_node
     assert ("--gpus-per-node=" in " ".join(script.srun_words(profile, ""))) == bool(profile.gpus_per_node)
+    text = pretrain("--site", name, "--gres", "gpu:2", AAM_SITE_ACCOUNT="project_1")
+    assert "#SBATCH --gres=gpu:2" in text
+    assert "--gpus-per-node" not in text, "one request for GPUs, not two"
 
 
 def test_account_and_storage_of_other_sites_are_asked_for(login, tmp_path):

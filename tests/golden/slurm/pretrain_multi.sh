@@ -263,8 +263,8 @@ log "job $JOB on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1)) o
 "$PYTHON" -c 'import tomllib' ||
     fail 1 "$PYTHON on this node is not Python 3.11 or newer: write the script with a Python that is"
 claim_output
-on_each_node stage_in || fail 1 "stage-in: see above; nothing was trained"
-on_each_node first_tensor || fail 1 "first tensor: see above; nothing was trained"
+on_each_node stage_in || fail 1 "stage-in: see above; nothing was computed"
+on_each_node first_tensor || fail 1 "first tensor: see above; nothing was computed"
 [ -n "$warned" ] || launch
 copied=
 for _ in 1 2 3; do stage_out && copied=yes && break; sleep 5; done
