@@ -11,6 +11,7 @@ from aam.evaluate import intervals
 from aam.evaluate.comparison import Comparison, Outcome, headline, outcome, share_of_gain, tests_corrected_for
 from aam.evaluate.intervals import Interval, number, too_few, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
+from aam.evaluate.new_studies import InNewStudies
 from aam.evaluate.verdict import p_text
 from aam.report.report import ReportData, TargetResult
 
@@ -65,7 +66,20 @@ def _limits(value: Interval) -> str:
     return "" if math.isnan(value.low) else f"{number(value.low)} to {number(value.high)}"
 
 
+def _new_study_tile(new: InNewStudies, name: str, value: Interval) -> Tile:
+    """Return the mean over studies that were held out whole, each alike."""
+    of_studies = [one.value for _, one in new.studies.values()]
+    ends = f"{number(min(of_studies))} to {number(max(of_studies))}"
+    sentence = f"Mean over {len(of_studies)} values of {name}, each held out whole and counted alike ({ends})."
+    return Tile(
+        f"{TITLES[new.metric]} in a study never seen", number(new.mean),
+        f"{sentence} As beside, where the larger count more: {with_limits(value)}.",
+    )  # fmt: skip
+
+
 def _metric_tile(result: TargetResult, key: str) -> Tile:
+    if result.new_studies is not None:
+        return _new_study_tile(result.new_studies, result.names.batch, result.metrics[key])
     value, labels, target = result.metrics[key], result.predictions.labels, result.names.target
     if key == "mae":
         title, r2 = "Mean absolute error (MAE)", number(result.metrics["r2"].value)

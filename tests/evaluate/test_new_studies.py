@@ -9,8 +9,10 @@ import pytest
 from scipy.stats import t as student
 from statsmodels.stats.meta_analysis import combine_effects
 
+from aam.evaluate.intervals import number
 from aam.evaluate.new_studies import in_new_studies, random_effects, sentence
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.report.answer import tiles
 from aam.report.report import Names, result_tables, target_result
 from aam.report.target_figures import target_figures
 
@@ -91,6 +93,9 @@ def test_a_report_leads_with_studies_never_seen():
     assert [row[0] for row in table.rows][:3] == ["study 0", "study 1", "study 2"]
     assert table.rows[3][:2] == ("mean, each study alike", "120")
     assert "new-studies" in [figure.name for figure in target_figures(result)]
+    tile = tiles(result)[0]
+    assert (tile.question, tile.answer) == ("AUROC in a study never seen", number(result.new_studies.mean))
+    assert tile.sentence.startswith("Mean over 3 values of study, each held out whole and counted alike (")
     mixed = target_result(Names("status", "study", "study"), studies(by_study=False), repeats=50)
     assert mixed.new_studies is None
     assert "never seen: each" not in result_tables(mixed)[0].title
