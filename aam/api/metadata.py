@@ -92,16 +92,16 @@ def metadata_of_columns(
     return make_metadata(sample_ids, cells, types, missing, source)
 
 
-def metadata_from(source: Any, decimal: str = ".") -> Metadata:
-    """Return the metadata of a file or of a DataFrame by sample id; `InputError` for anything else."""
+def metadata_from(source: Any, decimal: str = ".", name: str = "metadata") -> Metadata:
+    """Return the metadata of a file or of a DataFrame by sample id; `InputError`, with `name`, for anything else."""
     if isinstance(source, Metadata):
         return source
     if isinstance(source, (str, os.PathLike)):
         return read_metadata(Path(source), decimal)
     if not hasattr(source, "columns") or not hasattr(source, "index"):
-        raise InputError(f"metadata is {type(source).__name__}, expected a DataFrame by sample id, or a path")
-    if repeated := [str(name) for name, times in Counter(map(str, source.columns)).items() if times > 1]:
-        raise InputError(f"metadata: columns of the same name: {shown(repeated)}; rename them")
-    columns = {str(name): source[name].tolist() for name in source.columns}
-    categorical = [str(name) for name in source.columns if not is_numeric(source[name])]
-    return metadata_of_columns([str(name) for name in source.index], columns, categorical, "metadata")
+        raise InputError(f"{name} is {type(source).__name__}, expected a DataFrame by sample id, or a path")
+    if repeated := [str(column) for column, times in Counter(map(str, source.columns)).items() if times > 1]:
+        raise InputError(f"{name}: columns of the same name: {shown(repeated)}; rename them")
+    columns = {str(column): source[column].tolist() for column in source.columns}
+    categorical = [str(column) for column in source.columns if not is_numeric(source[column])]
+    return metadata_of_columns([str(sample) for sample in source.index], columns, categorical, name)

@@ -94,7 +94,7 @@ class Model:
         config = self._config(PredictConfig(), table, options, metadata=metadata, labels=labels)
         study, _ = load_table(self.members, config, inputs_of_model(config, table, metadata))
         passes, runtime = config.prediction_passes, config.runtime
-        few = None if labels is None else metadata_from(labels, config.decimal)
+        few = None if labels is None else metadata_from(labels, config.decimal, "labels")
         return predict_samples(self.members, study, passes, runtime, config.new_study, few)
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
@@ -208,6 +208,8 @@ class Model:
 
     def _config(self, default: Any, table: Any, options: dict[str, Any], **inputs: Any) -> Any:
         """Return the options of a command for a table and other `inputs`, by option."""
+        if "output" in options:
+            raise InputError("output is of the command, which writes files; take what is returned")
         config = configured(default, {**self._options, **options}, "options")
         named = {name: option_of(source) for name, source in inputs.items() if source is not None}
         config = dataclasses.replace(config, model=self.paths, table=option_of(table), **named)

@@ -274,6 +274,10 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
     np.testing.assert_array_equal(adapted.argmax(axis=1), as_numbers.astype(int))
     with pytest.raises(InputError, match="labels is list, expected a Series by sample id"):
         model.predict(frame[new], new_study=True, labels=[True, False])
+    with pytest.raises(InputError, match="labels is Series, expected a DataFrame by sample id"):
+        model.model_.predict(frame[new], labels=few, new_study=True)
+    with pytest.raises(InputError, match="output is of the command"):
+        model.model_.predict(frame[new], output="x.tsv")
     with pytest.raises(InputError, match="pass --new-study too"):
         model.predict(frame[new], labels=few)
     with pytest.raises(InputError, match="all samples are of 'first', expected two studies"):
