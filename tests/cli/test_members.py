@@ -18,6 +18,7 @@ from aam.io.metadata import read_metadata
 from aam.model.asv import AsvEncoder
 from aam.predict.blend import Blend
 from aam.predict.saved_model import load_model, save_model
+from tests.cli.test_overwrite import unlisted
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +149,7 @@ def test_by_default_folds_judge_learners_and_the_model_learns_from_all(study: Pa
     run, metadata = tmp_path / "run", f"--metadata {study}/metadata.tsv"
     words = f"train --table {study}/table.biom {metadata} --metadata-column ph --rarefy-depth 300 --output-dir {run}"
     assert main([*words.split(), "--threads", "1"]) == 0
+    assert unlisted(run) == set()
     reported = read_predictions(run / "predictions.tsv")
     assert set(reported.folds) == set("01234")
     assert set(reported.subsets) == {"test"}

@@ -63,7 +63,9 @@ def test_training_leaves_a_folder_of_others_alone(study, tmp_path, capsys):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("more", ["--members presence", "--members deep presence --cv 2 --ensemble --memory-profile"])
+@pytest.mark.parametrize(
+    "more", ["--members presence --cv 2", "--members deep presence --cv 2 --ensemble --memory-profile"]
+)
 def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, capsys, more):
     folder = tmp_path / "run"
     assert train(study, folder, more) == 0

@@ -113,6 +113,11 @@ def test_a_dry_run_writes_nothing_and_prints_a_space_that_is_read(study, tmp_pat
     (tmp_path / "printed.toml").write_text(printed)
     config = FineTuneConfig()
     assert search_space(config, tmp_path / "printed.toml") == search_space(config, tmp_path / "space.toml")
+    assert not (tmp_path / "out").exists()
+
+
+@needs_optuna
+def test_more_inner_folds_than_groups_are_refused_by_their_name(study, tmp_path, capsys):
     assert main([*options_of(study, tmp_path / "out"), "--inner-folds", "99"]) == 2
     assert "--inner-folds is 99, expected 2 to" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
