@@ -266,7 +266,7 @@ def test_a_failing_stage_in(site):
     table.unlink()
     assert site.wait(job, "unstaged") == ("FAILED", 1)
     assert f"stage-in: {table} is missing" in site.log("unstaged")
-    assert "nothing was trained" in site.log("unstaged")
+    assert "nothing was computed" in site.log("unstaged")
     assert not (site.shared / "unstaged" / "run.json").exists()
 
 
