@@ -135,8 +135,8 @@ oci-rocm: ## the same image as an OCI archive, with Buildah or Podman (also oci-
 oci-rocm oci-cuda oci-cpu:
 	$(BUILD) oci $(@:oci-%=%) --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)"
 
-release: setup ## check version, changelog and metadata, build wheel and sdist, run the demo from the wheel (ARGS=--draft)
-	$(ENV) -c "import twine" 2>/dev/null || $(ENV) -m pip install -q -e ".[release]"
+release: setup ## check version, changelog and metadata, build wheel, sdist and pages, run the demo from the wheel (ARGS=--draft)
+	$(ENV) -c "import twine, furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[release,docs]"
 	$(ENV) containers/build release $(ARGS)
 
 lock: setup ## write containers/lock from pyproject.toml and containers/pins.toml where they changed

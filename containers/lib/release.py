@@ -1,4 +1,4 @@
-"""`make release`: check what a release needs, build its files, and run the demo from its wheel in a new environment."""
+"""`make release`: check what a release needs, build its files and its pages, and run the demo from its wheel."""
 
 from __future__ import annotations
 
@@ -72,6 +72,14 @@ def make_sdist(folder: Path) -> Path:
     return path
 
 
+def make_pages(folder: Path) -> Path:
+    """Build the documentation site in `folder`, and return the archive that a host of pages takes as it is."""
+    options = ["-b", "html", "-W", "--keep-going", "-n", "-q"]
+    run("the pages", [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder / "pages")], folder)
+    name = f"attention_all_microbes-{version()}-docs"
+    return Path(shutil.make_archive(str(folder / name), "zip", folder / "pages"))
+
+
 def megabytes(path: Path) -> str:
     """Return the size of a file, or of all files in a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
@@ -95,6 +103,7 @@ def release(draft: bool) -> None:
         sdist = make_sdist(folder)
         wheel = build_wheel(sdist, folder)
         run("twine", [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], folder)
+        pages = make_pages(folder)
         environment = folder / "environment"
         make = [sys.executable, str(CONTAINERS / "inside" / "environment.py"), str(environment)]
         run("the environment", [*make, str(CONTAINERS / "lock" / "runtime.txt"), "--wheel", str(wheel)], folder)
@@ -104,9 +113,9 @@ def release(draft: bool) -> None:
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - seconds
         run("the demo", ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "demo", f"AAM={aam}"], folder)
         torch = next(environment.glob("lib/*/site-packages/torch"))
-        sizes = {"wheel": wheel, "sdist": sdist, "environment": environment, "torch in it": torch}
+        sizes = {"wheel": wheel, "sdist": sdist, "pages": pages, "environment": environment, "torch in it": torch}
         print(*(f"{what}: {megabytes(path)}" for what, path in sizes.items()), sep="\n")
         print(f"aam --help: {seconds:.2f} s of processor time")
-        for path in (sdist, wheel):
+        for path in (sdist, wheel, pages):
             with atomic_file(wheel_path().with_name(path.name)) as temporary:
                 shutil.copyfile(path, temporary)
