@@ -19,6 +19,9 @@ Config = TypeVar("Config")
 # What a [[studies]] section may hold, and the lists of ``[data]`` that say it for all studies.
 STUDY = {"table": "tables", "tree": "trees", "name": "study_names", "taxonomy": "taxonomy"}
 
+# The section that only `aam tune` has.
+SEARCH = "search"
+
 # Options of earlier versions that no command has any more, and what to do instead.
 REMOVED = {
     "--categorical-dropout": "a tenth of the covariates is hidden in training",
@@ -43,6 +46,10 @@ def read_config(path: Path, default: Config) -> Config:
     if isinstance(default, PretrainConfig):
         sections = _with_studies(sections, where, problems)
     sections, left_out = without_removed(sections, {each.name for each in options_of(default)})
+    if SEARCH in sections and not hasattr(default, SEARCH):
+        # A run.json of `aam tune`, whose other options are those of `aam train`.
+        del sections[SEARCH]
+        left_out.append(f"[{SEARCH}]")
     try:
         config = from_dict(default, sections, where)
     except InputError as error:

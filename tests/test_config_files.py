@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aam.config import FineTuneConfig, PretrainConfig
+from aam.config import FineTuneConfig, PretrainConfig, TuneConfig
 from aam.config_files import read_config
 from aam.errors import InputError
+from aam.options import to_dict
 
 TEXT = """
 [[studies]]
@@ -96,3 +98,11 @@ def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, c
         config = read_config(path, FineTuneConfig())
     assert config.train.epochs == 3
     assert "'[targets] label_share', '[runtime] pipeline' not used" in caplog.text
+
+
+def test_training_takes_the_record_of_a_search(tmp_path, caplog):
+    caplog.set_level("INFO", logger="aam")
+    options = to_dict(replace(TuneConfig(), train=replace(TuneConfig().train, epochs=7)))
+    (tmp_path / "run.json").write_text(json.dumps({"command": "tune", "config": options}))
+    assert read_config(tmp_path / "run.json", FineTuneConfig()).train.epochs == 7
+    assert "'[search]' not used, this command has no such options" in caplog.text

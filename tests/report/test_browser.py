@@ -13,7 +13,6 @@ import pytest
 from aam.explain.page import explanation_html, features_html, importances_html
 from aam.report.report import ReportData, Table
 from aam.report.report_html import report_html, with_importances
-from aam.report.search import ERROR, write_search
 from aam.report.training_figures import ordination_figures
 from tests.explain.test_page import explained
 from tests.report.test_figures import classes, distances, regression
@@ -40,19 +39,8 @@ FLAGS = (
 )
 
 
-def search_page(folder: Path) -> str:
-    """Return the page of a search with a pruned trial."""
-    states = ("complete", "complete", "complete", "pruned", "complete", "complete")
-    trials = [
-        {"trial": at + 1, "state": state, ERROR: 0.5 + at / 50, "seconds": 9.5, "train.lr": 1e-4 * at}
-        for at, state in enumerate(states)
-    ]
-    write_search(folder, "age: relative error 0.500 in trial 1", trials, {"train.lr": 1.0})
-    return (folder / "tune.html").read_text()
-
-
 def pages(folder: Path) -> dict[str, str]:
-    """Return a regression, a classification and a pretraining report, and the pages of an explanation and a search."""
+    """Return a regression, a classification and a pretraining report, and the page of an explanation."""
     _, truth = distances()
     header, row = ("", *(f"column {at}" for at in range(12))), ("model", *["0.95 (0.9 to 0.97)"] * 12)
     tables, figures = (Table("UniFrac", header, (row,) * 40),), tuple(ordination_figures(truth, truth**2, "unifrac"))
@@ -65,7 +53,6 @@ def pages(folder: Path) -> dict[str, str]:
         "classification": report_html(ReportData("aam train", {}, {}, {}, (classes(("skin", "gut", "soil")),))),
         "pretraining": report_html(encoder),
         "explanation": explanation_html([explained(1), explained(3)], ["a note"], 4),
-        "search": search_page(folder),
     }
 
 
@@ -77,7 +64,7 @@ def chromium(folder: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.fixture(params=["regression", "classification", "pretraining", "explanation", "search"])
+@pytest.fixture(params=["regression", "classification", "pretraining", "explanation"])
 def page(request, tmp_path) -> Path:
     path = tmp_path / "page.html"
     path.write_text(pages(tmp_path / "search")[request.param])
