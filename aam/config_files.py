@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aam.config import NO_TREE, PretrainConfig
-from aam.errors import InputError, Problems, shown
+from aam.errors import Problems, shown
 from aam.options import from_dict, options_of, read_toml, spelled
 
 log = logging.getLogger("aam")
@@ -50,11 +50,9 @@ def read_config(path: Path, default: Config) -> Config:
         # A run.json of `aam tune`, whose other options are those of `aam train`.
         del sections[SEARCH]
         left_out.append(f"[{SEARCH}]")
-    try:
+    config = default
+    with problems.collected():
         config = from_dict(default, sections, where)
-    except InputError as error:
-        problems.extend(error)
-        config = default
     config, omitted = _without_omitted(config, default, where, problems)
     problems.raise_if_any()
     left_out += omitted

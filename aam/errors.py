@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import signal
+from collections.abc import Iterator
 from types import ModuleType
 
 FINISHED = 0
@@ -44,9 +46,13 @@ class Problems:
         """Add one problem."""
         self.messages.append(problem)
 
-    def extend(self, error: InputError) -> None:
-        """Add every problem of an error that was caught."""
-        self.messages.extend(error.problems)
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Add every problem of an `InputError` that is raised within, and go on behind it."""
+        try:
+            yield
+        except InputError as error:
+            self.messages.extend(error.problems)
 
     def raise_if_any(self) -> None:
         """Raise `InputError` with all problems collected so far, if there is one."""

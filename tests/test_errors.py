@@ -25,7 +25,8 @@ def test_problems_are_collected():
     problems = Problems()
     problems.raise_if_any()
     problems.add("one")
-    problems.extend(InputError("two", "three"))
+    with problems.collected():
+        raise InputError("two", "three")
     with pytest.raises(InputError) as caught:
         problems.raise_if_any()
     assert caught.value.problems == ("one", "two", "three")

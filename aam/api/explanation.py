@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,32 +37,26 @@ from aam.predict.saved_model import SavedModel, samples_with_labels
 
 log = logging.getLogger("aam")
 
-Read = TypeVar("Read")
-
 
 def _read_inputs(config: ExplainConfig, inputs: Inputs | None) -> tuple[Metadata | None, Taxonomy | None, Split | None]:
     """Return what beside models and table is read, where it is asked for; problems of all come in one message.
 
     Metadata are those of `inputs` where there are some.
     """
-    problems = Problems()
-
-    def read(reader: Callable[[Path], Read], path: Path | None) -> Read | None:
-        try:
-            return None if path is None else reader(path)
-        except InputError as error:
-            problems.extend(error)
-            return None
-
+    problems, taxonomy, split = Problems(), None, None
     metadata = None if inputs is None else inputs.metadata
-    if inputs is None:
-        metadata = read(partial(read_metadata, decimal=config.decimal), config.metadata)
+    with problems.collected():
+        if inputs is None and config.metadata is not None:
+            metadata = read_metadata(config.metadata, config.decimal)
+    with problems.collected():
+        taxonomy = None if config.taxonomy is None else read_taxonomy(config.taxonomy)
+    with problems.collected():
+        split = None if config.split is None else read_split(config.split)
     column = config.group_column
     if metadata is not None and column is not None and column not in metadata.columns:
         problems.add(f"--group-column: {metadata.source}: no column {column!r}")
     if config.metadata is None and column is not None:
         problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
-    taxonomy, split = read(read_taxonomy, config.taxonomy), read(read_split, config.split)
     problems.raise_if_any()
     return metadata, taxonomy, split
 

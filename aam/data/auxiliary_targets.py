@@ -35,15 +35,10 @@ def read_lineages(paths: Sequence[Path], feature_ids: Sequence[str], sequences: 
     unreadable, unused = Problems(), Problems()
     by_file: list[tuple[Lineage, ...]] = [((),) * len(feature_ids)]
     for path in paths:
-        try:
+        with unreadable.collected():
             taxonomy = read_taxonomy(path)
-        except InputError as error:
-            unreadable.extend(error)
-            continue
-        try:
-            by_file.append(taxonomy.of(feature_ids, sequences))
-        except InputError as error:
-            unused.extend(error)
+            with unused.collected():
+                by_file.append(taxonomy.of(feature_ids, sequences))
     unreadable.raise_if_any()
     if len(by_file) == 1:
         unused.raise_if_any()

@@ -7,10 +7,10 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,6 @@ EVALUATION = -1
 
 # Names of files that say nothing; their folder names the study.
 PLAIN_NAMES = ("table", "feature-table")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,44 +303,31 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     """
     problems = Problems()
 
-    def read(reader: Callable[[], T]) -> T | None:
-        try:
-            return reader()
-        except InputError as error:
-            problems.extend(error)
-            return None
-
-    def read_columns() -> Metadata | None:
-        if config.metadata is None:
-            return None
-        metadata = read_metadata(config.metadata, config.decimal)
-        metadata.require([*columns.required, *columns.optional])
-        return metadata
-
     paths = config.tables or ((config.table,) if config.table is not None else ())
     names = study_names(config.tables, config.study_names) if config.tables else ("",)
     if unknown := sorted(set(config.hold_out_study) - set(names)):
         problems.add(f"--hold-out-study: {shown(unknown)} is none of the studies {shown(names, 40)}")
     trees = config.trees if config.tables else (NO_TREE if config.tree is None else str(config.tree),)
     sequences = None if config.tables else config.sequences
-    tables = [read(lambda path=path: read_table(path, sequences, transpose=config.transpose)) for path in paths]  # type: ignore[misc]
-    metadata = read(read_columns)
+    tables, phylogenies = list[SampleTable](), dict[str, Phylogeny]()
+    metadata = matrix = None
+    for path in paths:
+        with problems.collected():
+            tables.append(read_table(path, sequences, transpose=config.transpose))
+    with problems.collected():
+        if config.metadata is not None:
+            metadata = read_metadata(config.metadata, config.decimal)
+            metadata.require([*columns.required, *columns.optional])
     # One tree of several studies is read once.
-    phylogenies = {
-        tree: read(lambda tree=tree: read_tree(Path(tree), config.midpoint_root))  # type: ignore[misc]
-        for tree in dict.fromkeys(trees)
-        if tree != NO_TREE
-    }
-    path = config.unifrac_matrix
-    matrix = None if path is None else read(lambda: read_distances(path))
+    for tree in dict.fromkeys(tree for tree in trees if tree != NO_TREE):
+        with problems.collected():
+            phylogenies[tree] = read_tree(Path(tree), config.midpoint_root)
+    with problems.collected():
+        if config.unifrac_matrix is not None:
+            matrix = read_distances(config.unifrac_matrix)
     problems.raise_if_any()
-    return Inputs(
-        tuple(table for table in tables if table is not None),
-        names,
-        tuple(phylogenies.get(tree) for tree in trees or (NO_TREE,) * len(names)),
-        matrix,
-        metadata,
-    )
+    of_tables = tuple(phylogenies.get(tree) for tree in trees or (NO_TREE,) * len(names))
+    return Inputs(tuple(tables), names, of_tables, matrix, metadata)
 
 
 def make_study(
@@ -417,14 +402,10 @@ def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, o
     """Return tables with ASVs of at most `max_bp` nucleotides; without it they are as long as they are."""
     if max_bp is None:
         return list(tables)
-    problems, fitting = Problems(), []
-    for table in tables:
-        cut = trim(table, max_bp) if trimmed else table
-        try:
-            check_length(cut, max_bp, of_model)
-        except InputError as error:
-            problems.extend(error)
-        fitting.append(cut)
+    problems, fitting = Problems(), [trim(table, max_bp) if trimmed else table for table in tables]
+    for table in fitting:
+        with problems.collected():
+            check_length(table, max_bp, of_model)
     problems.raise_if_any()
     return fitting
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
-from aam.files.atomic import atomic_file
 from aam.io.biom import write_hdf5
 from aam.io.counts import MAX_COUNT, RawTable, checked_table
 from aam.io.fasta import clean, first_not_dna, read_fasta
@@ -212,5 +211,4 @@ def deep_enough(table: SampleTable, depth: int, of_model: bool = False) -> tuple
 
 def write_biom(table: SampleTable, path: Path) -> None:
     """Write a BIOM 2.1 table (HDF5) whose feature ids are the sequences, or the ids where there are none."""
-    with atomic_file(path) as temporary:
-        write_hdf5(temporary, [table.counts], table.sample_ids, table.sequences or table.feature_ids)
+    write_hdf5(path, [table.counts], table.sample_ids, table.sequences or table.feature_ids)

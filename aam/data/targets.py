@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -104,7 +103,7 @@ class Targets:
         problems = Problems()
         for specs, encode, out in ((self.numeric, _encoded, target), (self.classes, _labelled, label)):
             for column, spec in enumerate(specs):
-                with _collected(problems):
+                with problems.collected():
                     out[:, column] = encode(spec, metadata, ids)
         problems.raise_if_any()
         return target, label
@@ -136,14 +135,6 @@ class Targets:
             return cls(tuple(map(_parsed, value if isinstance(value, list) else [value])))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"targets of the model: damaged description, {error}") from error
-
-
-@contextlib.contextmanager
-def _collected(problems: Problems) -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        problems.extend(error)
 
 
 def _scales(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: int) -> tuple[Floats, Floats]:
@@ -229,7 +220,7 @@ def fit_targets(
     problems.raise_if_any()
     specs = []
     for name in columns:
-        with _collected(problems):
+        with problems.collected():
             if _looks_numeric(metadata, name) and not classifier:
                 specs.append(_fitted_number(metadata, name, train_ids, transform, normalize_by))
             else:
@@ -516,14 +507,11 @@ def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Seque
         elif categorical:
             covariates.categorical[name] = tuple(levels)
         else:
-            try:
+            with problems.collected():
                 numbers = np.sort(metadata.numbers(name, train_ids))
-            except InputError as error:
-                problems.extend(error)
-                continue
-            spread = float(np.nanstd(numbers))
-            covariates.numeric[name] = Scale(float(np.nanmean(numbers)), spread if spread > 0 else 1.0)
-            covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+                spread = float(np.nanstd(numbers))
+                covariates.numeric[name] = Scale(float(np.nanmean(numbers)), spread if spread > 0 else 1.0)
+                covariates.ranges[name] = (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
     problems.raise_if_any()
     return covariates
 

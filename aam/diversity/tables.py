@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from collections import OrderedDict, deque
@@ -22,7 +21,7 @@ from aam.diversity.batch import DEFAULTS, inner, mirror
 from aam.diversity.branches import Counts, Layout, common_branches, make_block, make_layout, on_tree
 from aam.diversity.unifrac import MetricInput, Multiply, UnifracOptions, between, metric_of
 from aam.errors import InputError, Problems, shown
-from aam.files.atomic import DeferredErrorFile, atomic_file
+from aam.io.hdf5 import create_hdf5, open_hdf5
 from aam.io.matrices import Matrix, Tile, fill_tiles
 from aam.io.phylogeny import Ints, Phylogeny
 
@@ -221,11 +220,7 @@ def write_stripe(
     path: Path, stripe: tuple[int, int], identity: Mapping[str, Any], ids: Sequence[str], tiles: Iterable[Tile]
 ) -> None:
     """Write the tiles of one part, whole or not at all."""
-    with (
-        atomic_file(path) as temporary,
-        contextlib.closing(DeferredErrorFile(temporary)) as patient,
-        h5py.File(patient, "w") as file,
-    ):
+    with create_hdf5(path) as file:
         file.attrs["format"] = FORMAT
         file.attrs["stripe"] = stripe
         file.attrs["identity"] = json.dumps(identity, sort_keys=True)
@@ -241,17 +236,12 @@ def write_stripe(
 
 
 def _read_head(path: Path) -> Stripe:
-    try:
-        with h5py.File(path, "r") as file:
-            if file.attrs.get("format") != FORMAT:
-                raise InputError(f"{path}: not a part of a matrix; expected a file of aam unifrac --stripe")
-            number, count = file.attrs["stripe"].tolist()
-            names = tuple(name.decode() for name in file["order"][()])
-            return Stripe(path, number, count, json.loads(file.attrs["identity"]), names)
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: not a readable part of a matrix ({error})") from error
+    with open_hdf5(path, f"{path}: not a readable part of a matrix") as file:
+        if file.attrs.get("format") != FORMAT:
+            raise InputError(f"{path}: not a part of a matrix; expected a file of aam unifrac --stripe")
+        number, count = file.attrs["stripe"].tolist()
+        names = tuple(name.decode() for name in file["order"][()])
+        return Stripe(path, number, count, json.loads(file.attrs["identity"]), names)
 
 
 def read_stripes(paths: Sequence[Path]) -> list[Stripe]:
@@ -265,14 +255,9 @@ def read_stripes(paths: Sequence[Path]) -> list[Stripe]:
     heads: list[Stripe] = []
     problems = Problems()
 
-    def read(path: Path) -> None:
-        try:
-            heads.append(_read_head(path))
-        except InputError as error:
-            problems.extend(error)
-
     for path in paths:
-        read(path)
+        with problems.collected():
+            heads.append(_read_head(path))
     problems.raise_if_any()
     first = heads[0]
     for head in heads[1:]:
@@ -294,16 +279,13 @@ def read_stripes(paths: Sequence[Path]) -> list[Stripe]:
 
 def _tiles_of(stripe: Stripe) -> Iterator[Tile]:
     """Yield the tiles of one part; `InputError` where it is damaged."""
-    try:
-        with h5py.File(stripe.path, "r") as file:
-            start = 0
-            for top, bottom, left, right in file["places"][()].tolist():
-                stop = start + (bottom - top) * (right - left)
-                tile = file["values"][start:stop].reshape(bottom - top, right - left)
-                start = stop
-                yield slice(top, bottom), slice(left, right), tile
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
-        raise InputError(f"{stripe.path}: a damaged part of a matrix ({error}); compute it again") from error
+    with open_hdf5(stripe.path, f"{stripe.path}: a damaged part of a matrix; compute it again") as file:
+        start = 0
+        for top, bottom, left, right in file["places"][()].tolist():
+            stop = start + (bottom - top) * (right - left)
+            tile = file["values"][start:stop].reshape(bottom - top, right - left)
+            start = stop
+            yield slice(top, bottom), slice(left, right), tile
 
 
 def stripe_tiles(stripes: Sequence[Stripe]) -> Iterator[Tile]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -17,8 +15,8 @@ from scipy import sparse
 
 import aam
 from aam.errors import InputError, shown
-from aam.files.atomic import DeferredErrorFile
 from aam.io.counts import RawTable, whole_counts
+from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
 from aam.io.text import decoded
 
 Counts: TypeAlias = sparse.csr_matrix | sparse.csr_array
@@ -26,44 +24,25 @@ Counts: TypeAlias = sparse.csr_matrix | sparse.csr_array
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Parsed, JSON takes up to twenty times its size.
 MAX_JSON = 64 << 20
-MAX_ENTRIES = 2**31 - 1
 MAX_ID_BYTES = 4 << 30
 SLAB = 1 << 20
 ID_SLAB = 1 << 12
-# Deflate, the only filter of BIOM tables, reaches 1032:1; what claims more has no data behind it.
-MAX_RATIO = 1100
-EXEMPT = 1 << 20
 
 # Constant, so that the same table gives the same bytes on every day.
 CREATED = datetime(1970, 1, 1)
-
-
-def _dataset(file: h5py.File, name: str, kinds: str, where: str) -> h5py.Dataset:
-    """Return a one-dimensional dataset of one of the numpy `kinds` that is no larger than what is stored of it."""
-    dataset = file.get(name)
-    if not isinstance(dataset, h5py.Dataset):
-        raise InputError(f"{where}: no dataset {name!r}, expected a BIOM 2.1 table; see biom convert")
-    if dataset.ndim != 1 or dataset.dtype.kind not in kinds:
-        raise InputError(f"{where}: {name} is {dataset.dtype} {dataset.shape}, expected a list of kind {kinds!r}")
-    if dataset.size > MAX_ENTRIES:
-        raise InputError(f"{where}: {name} has {dataset.size} entries, expected at most {MAX_ENTRIES}")
-    claimed, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
-    if claimed > EXEMPT + MAX_RATIO * stored:
-        raise InputError(f"{where}: {name} claims {claimed} bytes and stores {stored}; the file is damaged")
-    return dataset
 
 
 def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
     # biom-format stores the ids of an empty axis as numbers.
     if getattr(file.get(f"{axis}/ids"), "shape", None) == (0,):
         return []
-    dataset = _dataset(file, f"{axis}/ids", "OS", where)
-    if h5py.check_string_dtype(dataset.dtype) is None:
-        raise InputError(f"{where}: {axis}/ids is {dataset.dtype}, expected text")
+    stored = dataset(file, f"{axis}/ids", "OS", where)
+    if h5py.check_string_dtype(stored.dtype) is None:
+        raise InputError(f"{where}: {axis}/ids is {stored.dtype}, expected text")
     ids: list[str] = []
     left = MAX_ID_BYTES
-    for start in range(0, dataset.size, ID_SLAB):
-        for name in map(bytes, dataset[start : start + ID_SLAB]):
+    for start in range(0, stored.size, ID_SLAB):
+        for name in map(bytes, stored[start : start + ID_SLAB]):
             left -= len(name)
             try:
                 ids.append(name.decode("utf-8"))
@@ -75,7 +54,7 @@ def _ids(file: h5py.File, axis: str, where: str) -> list[str]:
 
 
 def _indptr(file: h5py.File, samples: list[str], entries: int, where: str) -> npt.NDArray[np.int64]:
-    ends = _dataset(file, "sample/matrix/indptr", "iu", where)
+    ends = dataset(file, "sample/matrix/indptr", "iu", where)
     if ends.size != len(samples) + 1:
         raise InputError(f"{where}: sample/matrix/indptr has {ends.size} entries, expected {len(samples) + 1}")
     indptr = np.asarray(ends[:].astype(np.int64))
@@ -86,10 +65,8 @@ def _indptr(file: h5py.File, samples: list[str], entries: int, where: str) -> np
 
 def _matrix(file: h5py.File, samples: list[str], features: list[str], where: str) -> sparse.csr_array:
     """Return the counts [N, F] of the sample-major matrix, a slab of its entries at a time."""
-    data, positions = (
-        _dataset(file, "sample/matrix/data", "iuf", where),
-        _dataset(file, "sample/matrix/indices", "iu", where),
-    )
+    data = dataset(file, "sample/matrix/data", "iuf", where)
+    positions = dataset(file, "sample/matrix/indices", "iu", where)
     if data.size != positions.size:
         raise InputError(f"{where}: sample/matrix has {data.size} counts and {positions.size} indices")
     indptr = _indptr(file, samples, data.size, where)
@@ -117,21 +94,16 @@ def read_hdf5(source: Path | bytes, where: str) -> RawTable:
     Raises `InputError`: a dataset missing, of another type or length, or larger than what is stored; an index out of
     bounds; a count that is not whole.
     """
-    try:
-        with h5py.File(io.BytesIO(source) if isinstance(source, bytes) else source, "r") as file:
-            version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
-            if version[:1] != [2]:
-                raise InputError(f"{where}: BIOM format-version is {version}, expected [2, 1]")
-            samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
-            shape = np.asarray(file.attrs.get("shape", ())).ravel().tolist()
-            expected = [len(features), len(samples)]
-            if shape != expected:
-                raise InputError(f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids")
-            return RawTable(_matrix(file, samples, features, where), samples, features)
-    except InputError:
-        raise
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        raise InputError(f"{where}: not a readable HDF5 file ({error})") from error
+    with open_hdf5(source, f"{where}: not a readable HDF5 file") as file:
+        version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
+        if version[:1] != [2]:
+            raise InputError(f"{where}: BIOM format-version is {version}, expected [2, 1]")
+        samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
+        shape = np.asarray(file.attrs.get("shape", ())).ravel().tolist()
+        expected = [len(features), len(samples)]
+        if shape != expected:
+            raise InputError(f"{where}: attribute 'shape' is {shape}, expected {expected} as the ids")
+        return RawTable(_matrix(file, samples, features, where), samples, features)
 
 
 def read_json(blob: bytes, where: str) -> RawTable:
@@ -170,9 +142,7 @@ def read_json(blob: bytes, where: str) -> RawTable:
 
 
 def write_hdf5(path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], feature_ids: Sequence[str]) -> None:
-    """Write reads as a BIOM 2.1 file by biom-format; equal tables give equal bytes.
-
-    Write below `aam.files.atomic.atomic_file` to have a whole file or none.
+    """Write reads as a BIOM 2.1 file by biom-format, whole or not at all; equal tables give equal bytes.
 
     Parameters
     ----------
@@ -198,5 +168,5 @@ def write_hdf5(path: Path, parts: Iterable[Counts], sample_ids: Sequence[str], f
     # As objects; of text NumPy makes four bytes for each letter of the longest id.
     names = (np.array(ids, dtype=object) for ids in (feature_ids, sample_ids))
     table = Table(counts.T, *names, type="OTU table")
-    with contextlib.closing(DeferredErrorFile(path)) as file, h5py.File(file, "w") as hdf5:
-        table.to_hdf5(hdf5, f"aam {aam.__version__}", creation_date=CREATED)
+    with create_hdf5(path) as file:
+        table.to_hdf5(file, f"aam {aam.__version__}", creation_date=CREATED)

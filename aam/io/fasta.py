@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from aam.errors import InputError, Problems
-from aam.io.qza import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
-from aam.io.text import GZIP_MAGIC, MAX_PROBLEMS, MAX_TEXT, decoded, read_bytes, unix
+from aam.io.text import MAX_PROBLEMS, read_text, unix
 
 NOT_DNA = re.compile("[^ACGTUNRYSWKMBDHVacgtunryswkmbdhv]")
 
@@ -40,18 +36,6 @@ def clean(sequences: Sequence[str]) -> list[str]:
     return result
 
 
-def _unpacked(blob: bytes, path: Path) -> bytes:
-    limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(blob)) as file:
-            text = file.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: damaged gzip file ({error})") from error
-    if len(text) > limit:
-        raise InputError(f"{path}: unpacks to more than {limit} bytes, is it damaged?")
-    return text
-
-
 def _records(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
     """Yield line number, id and sequence of each FASTA record."""
     before, *records = f"\n{text}".split("\n>")
@@ -71,14 +55,10 @@ def read_fasta(path: Path, wanted: Collection[str]) -> dict[str, str]:
     Raises `InputError`: no FASTA, a duplicate id, or a wanted sequence that is empty or holds a gap or
     another letter.
     """
-    blob = read_bytes(path)
-    if blob.startswith(ZIP_MAGIC):
-        blob = read_artifact(path, ["FeatureData[Sequence]"]).file("dna-sequences.fasta")
-    elif blob.startswith(GZIP_MAGIC):
-        blob = _unpacked(blob, path)
+    text = read_text(path, {"FeatureData[Sequence]": "dna-sequences.fasta"})
     keep, problems = frozenset(wanted), Problems()
     sequences: dict[str, str] = {}
-    for number, name, sequence in _records(unix(decoded(blob, path)), path):
+    for number, name, sequence in _records(unix(text), path):
         if name not in keep:
             continue
         if name in sequences:

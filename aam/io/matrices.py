@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
@@ -21,9 +20,10 @@ import numpy.typing as npt
 
 from aam.config import MATRIX_SUFFIXES
 from aam.errors import InputError, Problems, shown
-from aam.files.atomic import DeferredErrorFile, atomic_file, write_text
-from aam.io.qza import read_artifact, write_artifact
-from aam.io.text import decoded, read_bytes
+from aam.files.atomic import atomic_file, write_text
+from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
+from aam.io.qza import write_artifact
+from aam.io.text import read_text, unix
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
@@ -35,9 +35,6 @@ DELIMITER = {".tsv": "\t", ".csv": ",", ".qza": "\t"}
 TOLERANCE = 1e-6
 
 ROWS = 512
-
-# Deflate reaches 1032:1; a matrix that unpacks to more was not written by anyone who measured distances.
-MAX_RATIO = 1100
 
 # NumPy parses the header of .npy as Python.
 UNREADABLE = (
@@ -124,7 +121,7 @@ def _read_npy(path: Path) -> DistanceMatrix:
             f"{path}: no {beside.name} beside it, so nobody knows which row is which sample; expected the "
             "sample ids there, one per line in the order of the rows, or a matrix as .h5, .tsv, .csv or .qza"
         )
-    ids = decoded(read_bytes(beside), beside).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    ids = unix(read_text(beside)).removesuffix("\n").split("\n")
     try:
         # Mapped first, so that a header that promises more than the file holds allocates nothing.
         values = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -137,30 +134,16 @@ def _read_npy(path: Path) -> DistanceMatrix:
 
 
 def _read_h5(path: Path) -> DistanceMatrix:
-    try:
-        with h5py.File(path, "r") as file:
-            order, matrix = file.get("order"), file.get("matrix")
-            if not isinstance(order, h5py.Dataset) or not isinstance(matrix, h5py.Dataset):
-                raise InputError(
-                    f"{path}: holds {shown(file)}, expected the datasets 'order' and 'matrix' as ssu writes "
-                    "them with --format hdf5"
-                )
-            if order.ndim != 1 or order.dtype.kind not in "OS":
-                raise InputError(f"{path}: 'order' is no list of sample ids")
-            _check_shape(matrix.shape, matrix.dtype.kind, len(order), path)
-            size, stored = matrix.size * matrix.dtype.itemsize, matrix.id.get_storage_size()
-            if size > MAX_RATIO * max(stored, 1):
-                raise InputError(f"{path}: 'matrix' stores {stored} of {size} bytes; is it damaged?")
-            names = [name.decode() if isinstance(name, bytes) else str(name) for name in order[()]]
-            return _checked(names, matrix[()], path)
-    except InputError:
-        raise
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: not a readable HDF5 file of distances ({error})") from error
+    with open_hdf5(path, f"{path}: not a readable HDF5 file of distances") as file:
+        order = dataset(file, "order", "OS", f"{path}: expected what ssu writes with --format hdf5")
+        matrix = dataset(file, "matrix", "f", f"{path}: expected what ssu writes with --format hdf5", dimensions=2)
+        _check_shape(matrix.shape, matrix.dtype.kind, len(order), path)
+        return _checked([name.decode() for name in order[()]], matrix[()], path)
 
 
-def _parse(text: str, delimiter: str, path: Path) -> DistanceMatrix:
-    """Parse a header of ids and then one line of id and distances per sample; lines with # above are skipped."""
+def _read_text(path: Path) -> DistanceMatrix:
+    """Read a header of ids and then one line of id and distances per sample; lines with # above are skipped."""
+    text, delimiter = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"}), DELIMITER[path.suffix]
     lines = (line for line in io.StringIO(text) if line.strip())
     rows = csv.reader(dropwhile(lambda line: line.startswith("#"), lines), delimiter=delimiter, strict=True)
     try:
@@ -187,24 +170,6 @@ def _parse(text: str, delimiter: str, path: Path) -> DistanceMatrix:
     return _checked(ids, values, path)
 
 
-def _read_text(path: Path) -> DistanceMatrix:
-    return _parse(decoded(read_bytes(path), path), DELIMITER[path.suffix], path)
-
-
-def _read_qza(path: Path) -> DistanceMatrix:
-    blob = read_artifact(path, ("DistanceMatrix",), "distances are asked for").file("distance-matrix.tsv")
-    return _parse(decoded(blob, path), "\t", path)
-
-
-READERS: dict[str, Callable[[Path], DistanceMatrix]] = {
-    ".npy": _read_npy,
-    ".h5": _read_h5,
-    ".tsv": _read_text,
-    ".csv": _read_text,
-    ".qza": _read_qza,
-}
-
-
 def _known_suffix(path: Path, suffixes: Iterable[str]) -> str:
     if path.suffix not in suffixes:
         raise InputError(f"{path}: ends in {path.suffix!r}, expected one of {', '.join(suffixes)}")
@@ -219,10 +184,10 @@ def read_distances(path: Path) -> DistanceMatrix:
     InputError
         Unknown or damaged file, no ids, or values that are not distances (all that is wrong with them).
     """
-    reader = READERS[_known_suffix(path, MATRIX_SUFFIXES)]
+    suffix = _known_suffix(path, MATRIX_SUFFIXES)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    return reader(path)
+    return {".npy": _read_npy, ".h5": _read_h5}.get(suffix, _read_text)(path)
 
 
 def _check_ids(ids: Sequence[str], path: Path) -> None:
@@ -260,11 +225,7 @@ def _write_npy(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt
 
 def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
     """Write the layout of unifrac-binaries, which scikit-bio reads as ``binary_dm``."""
-    with (
-        atomic_file(path) as temporary,
-        contextlib.closing(DeferredErrorFile(temporary)) as patient,
-        h5py.File(patient, "w") as file,
-    ):
+    with create_hdf5(path) as file:
         file["format"] = np.array([b"BDSM"])
         file["version"] = np.array([b"2020.12"])
         file.create_dataset("order", data=list(ids), dtype=h5py.string_dtype())

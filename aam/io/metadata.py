@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import logging
 import math
 import re
@@ -20,8 +19,7 @@ import numpy.typing as npt
 
 from aam.config import Missing
 from aam.errors import InputError, Problems, shown
-from aam.io.qza import ZIP_MAGIC, read_artifact
-from aam.io.text import DELIMITERS, Row, decoded, find_delimiter, parse_rows, read_bytes
+from aam.io.text import DIRECTIVE, Row, read_header, read_text
 
 Kind = Literal["numeric", "categorical"]
 
@@ -35,8 +33,8 @@ MISSING = frozenset({*INSDC, "", "na", "n/a", "nan", "none", "null"})
 INSDC_REASON = tuple(f"{term}:" for term in INSDC)
 
 SCHEMES = ("", "INSDC:missing", "blank", "no-missing")
-DIRECTIVE = ("#q2:", "#sk:")
 ARTIFACTS = {"ImmutableMetadata": "metadata.tsv", "SampleData[AlphaDiversity]": "alpha-diversity.tsv"}
+EXPECTED = f"a header that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
 MOST_LINES = 8
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -194,48 +192,22 @@ class Metadata:
         return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
 
 
-def _text(path: Path) -> str:
-    raw = read_bytes(path)
-    if not raw.startswith(ZIP_MAGIC):
-        return decoded(raw, path)
-    if path.suffix not in (".qza", ".qzv"):
-        raise InputError(f"{path}: is a zip archive (Excel?), expected tab-separated text in UTF-8 (.tsv)")
-    artifact = read_artifact(path, ARTIFACTS, "or pass the metadata as tab-separated text (.tsv)")
-    return decoded(artifact.file(ARTIFACTS[artifact.type.split(" % ")[0]]), path)
-
-
 def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
-    """Return the cells of the header, that of the ids first, and the rows below it.
-
-    R names the column of row names by nothing, or leaves it out of the header.
-    """
-    text = _text(path)
-    delimiter = find_delimiter(text, ID_NAMES)
-    rows = ((line, [cell.strip() for cell in cells]) for line, cells in parse_rows(text, path, delimiter))
-    for line, cells in rows:
-        if cells[0].lower() in ID_NAMES:
-            return _checked_header(cells, line, path), rows
-        if any(cells) and (not cells[0].startswith("#") or cells[0].startswith(DIRECTIVE)):
-            if not cells[0]:
-                return _checked_header(["id", *cells[1:]], line, path), rows
-            below = next(rows, (0, []))
-            if len(below[1]) == len(cells) + 1:
-                return _checked_header(["id", *cells], line, path), itertools.chain([below], rows)
-            raise InputError(
-                f"{path}: line {line} begins with {cells[0][:60]!r} (cells separated by {DELIMITERS[delimiter]}), "
-                f"expected a header that begins with the name of the id column, one of: {', '.join(sorted(ID_NAMES))}"
-            )
-    raise InputError(f"{path}: empty or nothing but comments, expected a header and one row per sample")
+    """Return the cells of the header, that of the ids first, and the rows below it."""
+    header, rows = read_header(read_text(path, ARTIFACTS), path, ID_NAMES, EXPECTED)
+    return _checked_header([header[0] or "id", *header[1:]], path), (
+        (line, [cell.strip() for cell in cells]) for line, cells in rows
+    )
 
 
-def _checked_header(cells: list[str], line: int, path: Path) -> list[str]:
+def _checked_header(cells: list[str], path: Path) -> list[str]:
     while not cells[-1]:
         cells.pop()
     problems = Problems()
     if empty := [place for place, name in enumerate(cells, start=1) if not name]:
-        problems.add(f"{path}: line {line}: column {shown(empty)} has no name; name it or delete it")
+        problems.add(f"{path}: header: column {shown(empty)} has no name; name it or delete it")
     if repeated := _repeated(cells):
-        problems.add(f"{path}: line {line}: columns of the same name: {shown(repeated)}; rename them")
+        problems.add(f"{path}: header: columns of the same name: {shown(repeated)}; rename them")
     problems.raise_if_any()
     return cells
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from aam.errors import InputError, shown
 from aam.io.phylogeny import Ints, Phylogeny, make_phylogeny, match_tips, midpoint_root, prune
-from aam.io.qza import read_artifact
+from aam.io.text import read_text
 
 # An opening parenthesis, or the end of a node: its label, its length, and the mark that ends it.
 # Blanks stand in one place only of each way through, so that no text makes it slow.
@@ -171,19 +171,8 @@ def read_tree(path: Path, midpoint: bool = False) -> Phylogeny:
         Not a readable tree, branches without a length, or more than two children of the root while
         `midpoint` is false.
     """
-    try:
-        if path.suffix == ".qza":
-            accepted = ("Phylogeny[Rooted]", "Phylogeny[Unrooted]")[: 1 + midpoint]
-            reason = "--midpoint-root roots a Phylogeny[Unrooted]"
-            blob = read_artifact(path, accepted, reason).file("tree.nwk")
-        else:
-            blob = path.read_bytes()
-        text = blob.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start} is no UTF-8 text; expected a Newick tree") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a Newick tree") from error
-    del blob
+    accepted = ("Phylogeny[Rooted]", "Phylogeny[Unrooted]")[: 1 + midpoint]
+    text = read_text(path, dict.fromkeys(accepted, "tree.nwk"), "--midpoint-root roots a Phylogeny[Unrooted]")
     return rooted_tree(text, str(path), midpoint)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-import stat
 import struct
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -28,6 +26,7 @@ MAX_RATIO = 200
 EXEMPT = 64 << 20
 
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+EXCEL = "; save a zip archive of Excel as tab-separated text in UTF-8 (.tsv)"
 ZIP_MAGIC = b"PK\x03\x04"
 # NotImplementedError of zipfile is a RuntimeError.
 DAMAGED = (
@@ -58,29 +57,6 @@ environment:
 """
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """The content of a QIIME 2 archive: semantic type, directory format, content by name below ``data/``."""
-
-    type: str
-    format: str
-    data: Mapping[str, bytes]
-    path: Path
-
-    def file(self, name: str) -> bytes:
-        """Return the content of the file `name`; `InputError` names what there is instead."""
-        if name not in self.data:
-            names = shown(sorted(self.data)) or "nothing"
-            raise InputError(f"{self.path}: no file {name!r} in {self.type}, found {names}")
-        return self.data[name]
-
-
-def _check_name(name: str, where: object) -> None:
-    parts = name.removesuffix("/").split("/")
-    if name.startswith("/") or "\\" in name or ":" in parts[0] or not {"", ".", ".."}.isdisjoint(parts):
-        raise InputError(f"{where}: unsafe file name {name!r} in the archive, expected <uuid>/...")
-
-
 def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
     """Bound the size of the content and return the one folder at the top, named by a UUID."""
     total = sum(entry.file_size for entry in entries)
@@ -94,15 +70,13 @@ def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
             f"and {MAX_FILE}. Is it damaged? If not, `qiime tools export` it and pass the file inside"
         )
     names = [entry.filename for entry in entries]
-    for name in names:
-        _check_name(name, path)
     if len(set(names)) != len(names):
         raise InputError(f"{path}: two files of the archive have the same name")
     roots = sorted({name.split("/")[0] for name in names})
     if len(roots) != 1:
-        raise InputError(f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), not one")
+        raise InputError(f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}")
     if not UUID.fullmatch(roots[0]):
-        raise InputError(f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive")
+        raise InputError(f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive{EXCEL}")
     return roots[0]
 
 
@@ -110,8 +84,6 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> by
     # Other methods unpack a piece of the file at once, however large it becomes.
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or entry.flag_bits & 1:
         raise InputError(f"{path}: {entry.filename} is encrypted or not deflated; QIIME 2 writes neither")
-    if stat.S_ISLNK(entry.external_attr >> 16):
-        raise InputError(f"{path}: {entry.filename} is a link, expected a file")
     # Reading with a size, zipfile unpacks no more than that, whatever the directory says.
     with archive.open(entry) as file:
         content = file.read(entry.file_size)
@@ -120,60 +92,47 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> by
     return content
 
 
-def _parse_metadata(blob: bytes, root: str, path: Path) -> tuple[str, str]:
-    """Return semantic type and format from metadata.yaml: three flat ``key: value`` lines."""
-    where = f"{path}: metadata.yaml"
-    fields: dict[str, str] = {}
-    for number, line in enumerate(blob.decode("utf-8").splitlines(), start=1):
-        key, separator, value = line.partition(": ")
-        if not line.strip():
-            continue
-        if not separator or key not in ("uuid", "type", "format") or key in fields:
-            raise InputError(f"{where}: line {number} is {line!r}, expected uuid, type and format once each")
-        quoted = re.fullmatch(r"""(['"])(.*)\1""", value.strip())
-        fields[key] = quoted[2] if quoted else value.strip()
-    if set(fields) != {"uuid", "type", "format"}:
-        raise InputError(f"{where}: holds {shown(fields)}, expected 'uuid', 'type' and 'format'")
-    if fields["uuid"] != root:
-        raise InputError(f"{where}: uuid is {fields['uuid']!r}, expected the top folder's {root!r}")
-    return fields["type"], fields["format"]
+def _semantic_type(blob: bytes, root: str, path: Path) -> str:
+    """Return the semantic type, without properties, from metadata.yaml: three flat ``key: value`` lines."""
+    lines = [line.partition(": ") for line in blob.decode("utf-8").splitlines() if line.strip()]
+    fields = {key: value.strip().strip("'\"") for key, _, value in lines}
+    if len(lines) != 3 or fields.keys() != {"uuid", "type", "format"} or fields["uuid"] != root:
+        raise InputError(f"{path}: metadata.yaml holds {fields}, expected uuid {root}, type and format")
+    return fields["type"].split(" % ")[0]
 
 
-def _read(path: Path, expected_types: Iterable[str], reason: str) -> Artifact:
-    with zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-        root = _check_entries(entries, path)
-        files = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries if not entry.is_dir()}
-        for name in ("VERSION", "metadata.yaml"):
-            if name not in files or files[name].file_size > MAX_METADATA:
-                raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
-        if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
-            raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive")
-        semantic_type, format_ = _parse_metadata(_content(archive, files["metadata.yaml"], path), root, path)
-        accepted = list(expected_types)
-        if semantic_type.split(" % ")[0] not in accepted:
-            because = f"; {reason}" if reason else ""
-            raise InputError(f"{path}: holds {semantic_type}, expected {' or '.join(accepted)}{because}")
-        inside = {name[5:]: entry for name, entry in files.items() if name.startswith("data/")}
-        return Artifact(semantic_type, format_, {n: _content(archive, e, path) for n, e in inside.items()}, path)
+def read_artifact(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
+    """Return the content of a file below ``data/`` of a QIIME 2 archive.
 
-
-def read_artifact(path: Path, expected_types: Iterable[str], reason: str = "") -> Artifact:
-    """Read the data of a QIIME 2 archive, provenance left aside.
-
-    `expected_types` are the semantic types that the caller accepts, properties (`` % Properties(...)``)
-    aside; `reason` says in the message why only these.
+    `inside` is the name of that file by semantic type, properties (`` % Properties(...)``) aside, for each type that
+    the caller accepts; `reason` says in the message why only these.
 
     Raises `InputError`: not a QIIME 2 archive, another semantic type, unsafe names, or too large.
     """
     try:
-        return _read(path, expected_types, reason)
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            root = _check_entries(entries, path)
+            files = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries if not entry.is_dir()}
+            for name in ("VERSION", "metadata.yaml"):
+                if name not in files or files[name].file_size > MAX_METADATA:
+                    raise InputError(f"{path}: no usable {name} in the archive; not a QIIME 2 archive")
+            if not _content(archive, files["VERSION"], path).startswith(b"QIIME 2\n"):
+                raise InputError(f"{path}: VERSION does not begin with 'QIIME 2'; not a QIIME 2 archive")
+            semantic_type = _semantic_type(_content(archive, files["metadata.yaml"], path), root, path)
+            if semantic_type not in inside:
+                because = f"; {reason}" if reason else ""
+                raise InputError(f"{path}: holds {semantic_type}, expected {' or '.join(inside)}{because}")
+            wanted = f"data/{inside[semantic_type]}"
+            if wanted not in files:
+                raise InputError(f"{path}: no file {wanted!r} in {semantic_type}, found {shown(sorted(files))}")
+            return _content(archive, files[wanted], path)
     except InputError:
         raise
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except DAMAGED as error:
-        raise InputError(f"{path}: not a readable QIIME 2 archive ({error})") from error
+        raise InputError(f"{path}: not a readable QIIME 2 archive ({error}){EXCEL}") from error
 
 
 def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[str, bytes]) -> None:
@@ -192,8 +151,6 @@ def write_artifact(path: Path, semantic_type: str, format: str, files: Mapping[s
         python=platform.python_version(),
         version=aam.__version__,
     )
-    for name in files:
-        _check_name(name, path)
     content = {
         "VERSION": version,
         "metadata.yaml": metadata,

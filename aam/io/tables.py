@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,57 +12,32 @@ from scipy.sparse import coo_array
 from aam.errors import InputError, Problems
 from aam.io.biom import HDF5_MAGIC, read_hdf5, read_json
 from aam.io.counts import RawTable, whole_counts
-from aam.io.qza import ZIP_MAGIC, read_artifact
-from aam.io.text import DELIMITERS, GZIP_MAGIC, MAX_PROBLEMS, Row, decoded, find_delimiter, parse_rows, read_bytes
+from aam.io.text import MAX_PROBLEMS, decoded, read_bytes, read_content, read_header
 
 FEATURE_HEADERS = frozenset(("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id"))
 SAMPLE_HEADERS = frozenset(("sample-id", "sample_id", "sampleid", "#sampleid", "sample id", "#sample id", "sample"))
 TAXONOMY_HEADERS = frozenset(("taxonomy", "taxon", "consensus lineage", "consensuslineage"))
-# R gives the column of row names an empty name.
-HEADERS = FEATURE_HEADERS | SAMPLE_HEADERS | {""}
+EXPECTED = (
+    "a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', features in rows and "
+    "samples in columns"
+)
 
 ZEROS = frozenset(("0", "0.0"))
-
-# How the safetensors files of `aam prepare` began, behind eight bytes, while there was that command.
-PREPARED = b'{"__metadata__": {"aam-table": '
 
 # A name that is a sequence; names of samples are not.
 SEQUENCE = re.compile("[ACGTUN]{20,}", re.IGNORECASE)
 
 
-def _header(rows: Iterator[Row], where: str, delimiter: str) -> tuple[list[str], Iterator[Row]]:
-    """Return the cells of the header and the rows below it.
-
-    A header of R that is one cell shorter than the rows gets an empty first cell, for the row names.
-    """
-    for line, cells in rows:
-        if cells[0].strip().lower() in HEADERS:
-            return cells, rows
-        if cells[0].startswith("#"):
-            continue
-        below = next(rows, (0, []))
-        if len(below[1]) == len(cells) + 1:
-            return ["", *cells], itertools.chain([below], rows)
-        raise InputError(
-            f"{where}: line {line} begins with {cells[0][:40]!r} (cells separated by {DELIMITERS[delimiter]}), "
-            "expected a table: BIOM, .qza, or text with tabs, commas or semicolons and a header line '#OTU ID', "
-            "features in rows and samples in columns"
-        )
-    raise InputError(f"{where}: nothing but comments, expected a table with a header line '#OTU ID'")
-
-
-def read_tsv(blob: bytes, where: str, transpose: bool = False) -> RawTable:
+def read_tsv(text: str, where: str, transpose: bool = False) -> RawTable:
     """Read a table of text: header ``#OTU ID``, a row per feature, a column per sample, at most a taxonomy column.
 
     Tabs, commas or semicolons separate the cells. With `transpose` samples are in rows.
 
     Raises `InputError`: not UTF-8, no header, samples in rows, a row of another length, a cell that is no count.
     """
-    text = decoded(blob, where)
-    delimiter = find_delimiter(text, HEADERS - {""})
-    header, body = _header(parse_rows(text, where, delimiter), where, delimiter)
-    names = header[1:-1] if header[-1].strip().lower() in TAXONOMY_HEADERS else header[1:]
-    by_sample = header[0].strip().lower() in SAMPLE_HEADERS or (names and all(map(SEQUENCE.fullmatch, names)))
+    header, body = read_header(text, where, FEATURE_HEADERS | SAMPLE_HEADERS, EXPECTED)
+    names = header[1:-1] if header[-1].lower() in TAXONOMY_HEADERS else header[1:]
+    by_sample = header[0].lower() in SAMPLE_HEADERS or (names and all(map(SEQUENCE.fullmatch, names)))
     if by_sample and not transpose:
         raise InputError(
             f"{where}: samples are in rows and features in columns (the header begins {header[:2]!r:.60}), as DADA2 "
@@ -77,10 +50,7 @@ def read_tsv(blob: bytes, where: str, transpose: bool = False) -> RawTable:
         if len(problems.messages) >= MAX_PROBLEMS:
             break
         if len(cells) != len(header):
-            problems.add(
-                f"{where}: line {line} has {len(cells)} columns, expected {len(header)} as in the header (cells "
-                f"separated by {DELIMITERS[delimiter]})"
-            )
+            problems.add(f"{where}: line {line} has {len(cells)} columns, expected {len(header)} as in the header")
             continue
         for column, cell in enumerate(cells[1 : len(names) + 1]):
             if cell in ZEROS:
@@ -107,23 +77,15 @@ def read_raw(path: Path, transpose: bool = False) -> RawTable:
 
     Raises `InputError`: the file cannot be read as a table.
     """
-    head = read_bytes(path, 4096)
-    if head.startswith(GZIP_MAGIC):
-        raise InputError(f"{path}: compressed with gzip; unpack it with gunzip")
-    if not head.strip():
-        raise InputError(f"{path}: the file is empty, expected a table")
-    if head[8:].startswith(PREPARED):
-        raise InputError(
-            f"{path}: written by `aam prepare`, which is no longer needed; pass the table it was made from"
-        )
-    if head.startswith(HDF5_MAGIC):
+    if read_bytes(path, len(HDF5_MAGIC)) == HDF5_MAGIC:
         table = read_hdf5(path, str(path))
-    elif head.startswith(ZIP_MAGIC):
-        reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
-        blob = read_artifact(path, ["FeatureTable[Frequency]"], reason).file("feature-table.biom")
-        table = read_hdf5(blob, str(path)) if blob.startswith(HDF5_MAGIC) else read_json(blob, str(path))
-    elif head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        table = read_json(read_bytes(path), str(path))
     else:
-        return read_tsv(read_bytes(path), str(path), transpose)
+        reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
+        blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
+        if blob.startswith(HDF5_MAGIC):
+            table = read_hdf5(blob, str(path))
+        elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+            table = read_json(blob, str(path))
+        else:
+            return read_tsv(decoded(blob, path), str(path), transpose)
     return table.transposed() if transpose else table

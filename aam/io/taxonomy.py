@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aam.errors import InputError, Problems, shown
-from aam.io.qza import ZIP_MAGIC, read_artifact
-from aam.io.text import GZIP_MAGIC, MAX_PROBLEMS, decoded, parse_rows, read_bytes
+from aam.io.text import MAX_PROBLEMS, read_header, read_text
 
 # Names of the first column that QIIME 2 and older programs write.
 ID_NAMES = frozenset({"feature id", "feature-id", "featureid", "id", "#otuid", "#otu id", "asv", "otu"})
 LINEAGE_NAMES = frozenset({"taxon", "taxonomy", "lineage"})
+EXPECTED = "'Feature ID' and 'Taxon' as the first two columns"
 
 # Prefixes of Greengenes, SILVA (to release 132: D_0 to D_6) and GTDB, and the ranks that they mean.
 RANKS = {
@@ -122,22 +122,11 @@ def read_taxonomy(path: Path) -> Taxonomy:
     InputError
         The file cannot be read, has other columns, or names a feature twice; every problem in one message.
     """
-    head = read_bytes(path, 4)
-    if head.startswith(GZIP_MAGIC):
-        raise InputError(f"{path}: compressed with gzip; unpack it with gunzip")
-    if head.startswith(ZIP_MAGIC):
-        blob = read_artifact(path, ["FeatureData[Taxonomy]"]).file("taxonomy.tsv")
-    else:
-        blob = read_bytes(path)
     problems, lineages = Problems(), dict[str, Lineage]()
-    rows = parse_rows(decoded(blob, path), path)
-    line, header = next(rows, (1, []))
-    names = [cell.strip().lower() for cell in header[:2]]
-    if len(names) < 2 or names[0] not in ID_NAMES or names[1] not in LINEAGE_NAMES:
-        raise InputError(
-            f"{path}: line {line}: header is {shown(header, 5) or 'empty'}, expected 'Feature ID' and 'Taxon' as the "
-            "first two columns, separated by tabs"
-        )
+    text = read_text(path, {"FeatureData[Taxonomy]": "taxonomy.tsv"})
+    header, rows = read_header(text, path, ID_NAMES, f"a header that begins with {EXPECTED}")
+    if len(header) < 2 or header[1].lower() not in LINEAGE_NAMES:
+        raise InputError(f"{path}: the header is {shown(header, 5)}, expected {EXPECTED}")
     for number, cells in rows:
         if len(problems.messages) == MAX_PROBLEMS:
             break

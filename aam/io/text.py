@@ -1,15 +1,18 @@
-"""Reading text: bytes of bounded size, UTF-8, rows of cells that tabs, semicolons or commas separate."""
+"""Reading text: plain, packed or from a QIIME 2 archive, of bounded size, UTF-8; its header, and rows of cells."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import itertools
 import re
-from collections.abc import Collection, Iterator
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from aam.errors import InputError
+from aam.io.qza import EXEMPT, MAX_RATIO, ZIP_MAGIC, read_artifact
 
 MAX_TEXT = 2 << 30
 
@@ -18,6 +21,9 @@ MAX_PROBLEMS = 10
 GZIP_MAGIC = b"\x1f\x8b"
 
 DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
+
+# Rows that are no comments, though they begin with #.
+DIRECTIVE = ("#q2:", "#sk:")
 
 # Lines among which the header is looked for.
 HEADER_WITHIN = 1_000
@@ -30,12 +36,40 @@ def read_bytes(path: Path, head: int = -1) -> bytes:
     try:
         with path.open("rb") as file:
             if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
-                raise InputError(f"{path}: {size} bytes, at most {MAX_TEXT} are read; use BIOM HDF5")
+                raise InputError(f"{path}: {size} bytes, at most {MAX_TEXT} are read; a table may be BIOM HDF5")
             return file.read(head)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _unpacked(blob: bytes, path: Path) -> bytes:
+    limit = min(MAX_TEXT, EXEMPT + MAX_RATIO * len(blob))
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(blob)) as file:
+            content = file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: damaged gzip file ({error})") from error
+    if len(content) > limit:
+        raise InputError(f"{path}: unpacks to more than {limit} bytes, is it damaged?")
+    return content
+
+
+def read_content(path: Path, inside: Mapping[str, str], reason: str = "") -> bytes:
+    """Return the content of a file, unpacked where gzip packed it, or of a file in a QIIME 2 archive.
+
+    `inside` and `reason` are those of `read_artifact`. Raises `InputError`: it cannot be read, or is too large.
+    """
+    if read_bytes(path, len(ZIP_MAGIC)) == ZIP_MAGIC:
+        return read_artifact(path, inside, reason)
+    blob = read_bytes(path)
+    return _unpacked(blob, path) if blob.startswith(GZIP_MAGIC) else blob
+
+
+def read_text(path: Path, inside: Mapping[str, str] = {}, reason: str = "") -> str:
+    """Return the text that `read_content` reads."""
+    return decoded(read_content(path, inside, reason), path)
 
 
 def decoded(blob: bytes, where: Path | str) -> str:
@@ -61,7 +95,7 @@ def unix(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def find_delimiter(text: str, id_names: Collection[str]) -> str:
+def _delimiter(text: str, id_names: Collection[str]) -> str:
     """Return what separates the cells of a table: a tab, a semicolon or a comma, as its header shows.
 
     The header is the first line whose first cell is one of `id_names`, in any case, else the first line that is no
@@ -94,3 +128,32 @@ def parse_rows(text: str, where: Path | str, delimiter: str = "\t") -> Iterator[
             f"{where}: the row that begins on line {line + 1} cannot be read ({error}); a double quote is "
             'open or inside a cell: write it twice ("") in a quoted cell, or remove it'
         ) from error
+
+
+def read_header(
+    text: str, where: Path | str, id_names: Collection[str], expected: str
+) -> tuple[list[str], Iterator[Row]]:
+    """Return the cells of the header of a table, and the rows below it.
+
+    The header is the first row that is no comment, and its first cell one of `id_names`, in any case. R names the
+    column of row names by nothing, or leaves it out of the header: such a header begins with an empty cell.
+
+    Raises `InputError`: no such header; `expected` is said in the message.
+    """
+    delimiter = _delimiter(text, id_names)
+    rows = parse_rows(text, where, delimiter)
+    for line, cells in rows:
+        first = cells[0].strip().lower()
+        is_comment = first.startswith("#") and not first.startswith(DIRECTIVE)
+        if first in id_names or (not first and any(map(str.strip, cells))):
+            return [cell.strip() for cell in cells], rows
+        if is_comment or not first:
+            continue
+        below = next(rows, (0, []))
+        if len(below[1]) == len(cells) + 1:
+            return ["", *(cell.strip() for cell in cells)], itertools.chain([below], rows)
+        raise InputError(
+            f"{where}: line {line} begins with {cells[0][:60]!r} (cells separated by {DELIMITERS[delimiter]}), "
+            f"expected {expected}"
+        )
+    raise InputError(f"{where}: empty or nothing but comments, expected {expected}")

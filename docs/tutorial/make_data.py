@@ -17,7 +17,8 @@ import skbio
 
 from aam.data.table import read_table
 from aam.io.biom import write_hdf5
-from aam.io.qza import read_artifact, write_artifact
+from aam.io.qza import write_artifact
+from aam.io.text import read_text
 
 # ASVs of fewer samples are left out.
 LEAST_SAMPLES = 10
@@ -44,12 +45,8 @@ def main(source: Path, target: Path) -> None:
             target / "table.qza", "FeatureTable[Frequency]", "BIOMV210DirFmt", {"feature-table.biom": path.read_bytes()}
         )
     wanted = set(names)
-    lines = (
-        read_artifact(source / "rep-seqs.qza", ("FeatureData[Sequence]",))
-        .data["dna-sequences.fasta"]
-        .decode()
-        .split(">")[1:]
-    )
+    text = read_text(source / "rep-seqs.qza", {"FeatureData[Sequence]": "dna-sequences.fasta"})
+    lines = text.split(">")[1:]
     fasta = "".join(f">{line}" for line in lines if line.split()[0] in wanted)
     write_artifact(
         target / "rep-seqs.qza",
@@ -57,18 +54,14 @@ def main(source: Path, target: Path) -> None:
         "DNASequencesDirectoryFormat",
         {"dna-sequences.fasta": fasta.encode()},
     )
-    newick = read_artifact(source / "rooted-tree.qza", ("Phylogeny[Rooted]",)).data["tree.nwk"].decode()
+    newick = read_text(source / "rooted-tree.qza", {"Phylogeny[Rooted]": "tree.nwk"})
     tree = skbio.TreeNode.read([newick], convert_underscores=False).shear(wanted)
     tree.prune()
     write_artifact(
         target / "rooted-tree.qza", "Phylogeny[Rooted]", "NewickDirectoryFormat", {"tree.nwk": str(tree).encode()}
     )
-    header, *taxa = (
-        read_artifact(source / "taxonomy.qza", ("FeatureData[Taxonomy]",))
-        .data["taxonomy.tsv"]
-        .decode()
-        .splitlines(keepends=True)
-    )
+    text = read_text(source / "taxonomy.qza", {"FeatureData[Taxonomy]": "taxonomy.tsv"})
+    header, *taxa = text.splitlines(keepends=True)
     text = header + "".join(line for line in taxa if line.partition("\t")[0] in wanted)
     write_artifact(
         target / "taxonomy.qza", "FeatureData[Taxonomy]", "TSVTaxonomyDirectoryFormat", {"taxonomy.tsv": text.encode()}

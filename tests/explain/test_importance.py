@@ -151,9 +151,8 @@ def test_files_hold_every_asv_once_and_qiime_reads_the_importance(tmp_path, outp
     assert len(pairs) == effects.carriers.nnz
     column = "effect" if outputs == 1 else "effect=a"
     assert sum(float(row[column]) for row in pairs) == pytest.approx(effects.effects[0].sum(), rel=1e-3)
-    artifact = read_artifact(tmp_path / "out" / "importance.qza", ["FeatureData[Importance]"])
-    assert artifact.format == "ImportanceDirectoryFormat"
-    lines = [line.split("\t") for line in artifact.file("importance.tsv").decode().splitlines()]
+    content = read_artifact(tmp_path / "out" / "importance.qza", {"FeatureData[Importance]": "importance.tsv"})
+    lines = [line.split("\t") for line in content.decode().splitlines()]
     assert lines[0][0] == "feature"
     assert {line[0] for line in lines[1:]} == set(asvs.feature_ids)
     assert all(math.isfinite(float(cell)) for line in lines[1:] for cell in line[1:])

@@ -69,9 +69,8 @@ def test_what_scikit_bio_writes_is_read(tmp_path, form):
 
 def test_archives_have_the_types_of_qiime_2(tmp_path):
     write_distances(tmp_path / "D.qza", IDS, tiles(VALUES))
-    archive = read_artifact(tmp_path / "D.qza", ("DistanceMatrix",))
-    assert archive.format == "DistanceMatrixDirectoryFormat"
-    assert archive.file("distance-matrix.tsv").startswith(b"\ts1\t007\t")
+    text = read_artifact(tmp_path / "D.qza", {"DistanceMatrix": "distance-matrix.tsv"})
+    assert text.startswith(b"\ts1\t007\t")
 
 
 def test_tables_with_comments_byte_order_mark_and_windows_lines(tmp_path):
@@ -118,9 +117,8 @@ def test_faith_pd_as_table_and_archive(tmp_path):
     write_faith_pd(tmp_path / "pd.tsv", ("007", "b"), values)
     assert (tmp_path / "pd.tsv").read_text() == f"sample-id\tfaith_pd\n007\t{1 / 3!r}\nb\t2.0\n"
     write_faith_pd(tmp_path / "pd.qza", ("007", "b"), values)
-    archive = read_artifact(tmp_path / "pd.qza", ("SampleData[AlphaDiversity]",))
-    assert archive.format == "AlphaDiversityDirectoryFormat"
-    assert archive.file("alpha-diversity.tsv").decode() == f"\tfaith_pd\n007\t{1 / 3!r}\nb\t2.0\n"
+    text = read_artifact(tmp_path / "pd.qza", {"SampleData[AlphaDiversity]": "alpha-diversity.tsv"})
+    assert text.decode() == f"\tfaith_pd\n007\t{1 / 3!r}\nb\t2.0\n"
     with pytest.raises(InputError, match=r"ends in '.npy', expected one of .tsv, .qza"):
         write_faith_pd(tmp_path / "pd.npy", ("007", "b"), values)
 
@@ -215,7 +213,7 @@ def test_a_header_that_promises_more_than_the_file_allocates_nothing(tmp_path):
     with h5py.File(tmp_path / "D.h5", "w") as file:
         file.create_dataset("order", data=ids, dtype=h5py.string_dtype())
         file.create_dataset("matrix", (len(ids), len(ids)), np.float64, chunks=(1000, 1000))
-    with pytest.raises(InputError, match="'matrix' stores 0 of 320000000000 bytes"):
+    with pytest.raises(InputError, match="matrix claims 320000000000 bytes and stores 0"):
         read_distances(tmp_path / "D.h5")
     (tmp_path / "D.tsv").write_text("\t" + "\t".join(ids) + "\n0\t0\n")
     with pytest.raises(InputError, match="200000 sample ids in the first line"):
@@ -253,15 +251,15 @@ def test_broken_hdf5_files(tmp_path):
     with h5py.File(path, "w") as file:
         file["matrix:0"] = VALUES
         file.create_group("matrix")
-    with pytest.raises(InputError, match="expected the datasets 'order' and 'matrix'"):
+    with pytest.raises(InputError, match="expected what ssu writes with --format hdf5: no dataset 'order'"):
         read_distances(path)
     for ids, values in ((IDS[:3], VALUES), (IDS, VALUES.astype(int)), (IDS, VALUES[:, :3])):
         write_h5(path, ids, values)
-        with pytest.raises(InputError, match="sample ids; expected floating-point numbers"):
+        with pytest.raises(InputError, match=r"sample ids; expected floating-point numbers|of kind 'f'"):
             read_distances(path)
     with h5py.File(path, "w") as file:
         file["order"], file["matrix"] = np.arange(4), VALUES
-    with pytest.raises(InputError, match="no list of sample ids"):
+    with pytest.raises(InputError, match="order is int64"):
         read_distances(path)
 
 

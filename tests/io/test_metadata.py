@@ -214,7 +214,7 @@ def test_no_numbers(value):
         (b"\xef\xbb\xbfid\tcity\ns1\tM\xe1laga\n", "byte position 15"),
         ("id\ta\ns1\t1\n".encode("utf-16"), "UTF-16"),
         ("id\ta\ns1\t1\n".encode("utf-16-le"), "byte 0x00 at byte position 1"),
-        (b"PK\x03\x04....", "zip archive (Excel?)"),
+        (b"PK\x03\x04....", "zip archive of Excel"),
     ],
 )
 def test_damaged_files_say_what_is_wrong(read, content, expected):

@@ -141,8 +141,8 @@ def test_unrooted_archives_need_midpoint_rooting(tmp_path):
         (b"((a:1e308,b:1):1,c:1);", r"branch lengths add up to 1e\+308, too much for distances"),
         (b"((a:0,b:0):0,c:0);", "all branches have length 0"),
         (b"((a:1e-320,b:0):0,c:0);", "all branches have length 0"),
-        (b"(a\xff:1,b:1);", "byte 2 is no UTF-8"),
-        (None, "cannot be read"),
+        (b"(a\xff:1,b:1);", "line 1: byte 0xff at byte position 2 is not UTF-8"),
+        (None, "no such file"),
     ],
 )
 def test_bad_files(tmp_path, content, message):

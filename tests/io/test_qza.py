@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import stat
 import struct
 import uuid
 import zipfile
@@ -42,46 +41,45 @@ def save(path: Path, files=GOOD) -> Path:
     return path
 
 
+def read(path: Path, *types: str, name: str = "tree.nwk") -> bytes:
+    return read_artifact(path, dict.fromkeys(types or (TYPE,), name))
+
+
 def refused(path: Path, *accepted: str) -> str:
     with pytest.raises(InputError) as caught:
-        read_artifact(path, accepted or (TYPE,))
+        read(path, *accepted)
     assert str(path) in str(caught.value)
     return str(caught.value)
 
 
-def test_reads_type_format_and_data(tmp_path):
+def test_reads_the_file_of_the_type(tmp_path):
     path = save(tmp_path / "tree.qza", {f"{ROOT}/data/": "", **GOOD, f"{ROOT}/data/sub/x": b"\xff"})
-    read = read_artifact(path, ("FeatureData[Sequence]", TYPE))
-    assert (read.type, read.format) == (TYPE, "NewickDirectoryFormat")
-    assert read.data == {"tree.nwk": b"(a,b);", "sub/x": b"\xff"}
-    assert read.file("tree.nwk") == b"(a,b);"
-    with pytest.raises(InputError, match=r"no file 'y' in Phylogeny\[Rooted\], found 'sub/x', 'tree.nwk'"):
-        read.file("y")
-    with pytest.raises(InputError, match=r"no file .* found nothing"):
-        artifact.Artifact(TYPE, "F", {}, path).file("y")
+    assert read(path, "FeatureData[Sequence]", TYPE) == b"(a,b);"
+    assert read(path, name="sub/x") == b"\xff"
+    with pytest.raises(InputError, match=r"no file 'data/y' in Phylogeny\[Rooted\], found .*'data/tree.nwk'"):
+        read(path, name="y")
 
 
 @pytest.mark.parametrize(
-    ("metadata", "expected"),
+    "metadata",
     [
-        (f"type: '{TYPE}'\nuuid: {ROOT}\nformat: null\n", "null"),
-        (f"type: {TYPE} % Properties(['x'])\nuuid: \"{ROOT}\"\nformat: F\n\n", "F"),
+        f"type: '{TYPE}'\nuuid: {ROOT}\nformat: null\n",
+        f"type: {TYPE} % Properties(['x'])\nuuid: \"{ROOT}\"\nformat: F\n\n",
     ],
 )
-def test_metadata_as_yaml_writes_it(tmp_path, metadata, expected):
-    path = save(tmp_path / "t.qza", GOOD | {f"{ROOT}/metadata.yaml": metadata})
-    assert read_artifact(path, [TYPE]).format == expected
+def test_metadata_as_yaml_writes_it(tmp_path, metadata):
+    assert read(save(tmp_path / "t.qza", GOOD | {f"{ROOT}/metadata.yaml": metadata})) == b"(a,b);"
 
 
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        (METADATA + "more: x\n", "line 4 is 'more: x'"),
-        (METADATA + f"type: {TYPE}\n", "line 4 is 'type:"),
-        (METADATA.replace("format: ", "format:"), "line 3 is 'format:Newick"),
-        (METADATA.replace("format", " format"), "line 3"),
-        (f"uuid: {ROOT}\n", "holds 'uuid', expected 'uuid', 'type' and 'format'"),
-        (METADATA.replace(ROOT, str(uuid.UUID(int=1))), "expected the top folder's"),
+        (METADATA + "more: x\n", "'more': 'x'"),
+        (METADATA + f"type: {TYPE}\n", "expected uuid"),
+        (METADATA.replace("format: ", "format:"), "'format:Newick"),
+        (METADATA.replace("format", " format"), "' format'"),
+        (f"uuid: {ROOT}\n", f"expected uuid {ROOT}, type and format"),
+        (METADATA.replace(ROOT, str(uuid.UUID(int=1))), f"expected uuid {ROOT}"),
         (b"uuid: \xff\n", "not a readable QIIME 2 archive"),
         ("x" * 70_000, "no usable metadata.yaml"),
     ],
@@ -94,24 +92,19 @@ def test_another_type_is_named_with_the_reason(tmp_path):
     path = save(tmp_path / "t.qza")
     assert refused(path, "A[B]", "C[D]").endswith(f"holds {TYPE}, expected A[B] or C[D]")
     with pytest.raises(InputError, match=r"; counts are needed$"):
-        read_artifact(path, ["A[B]"], "counts are needed")
+        read_artifact(path, {"A[B]": "x"}, "counts are needed")
 
 
 @pytest.mark.parametrize(
     ("extra", "expected"),
     [
-        (f"{ROOT}/../evil", "unsafe file name"),
-        ("/etc/passwd", "unsafe file name"),
-        ("../evil", "unsafe file name"),
-        (f"{ROOT}/data/a\\..\\b", "unsafe file name"),
-        ("C:/evil", "unsafe file name"),
-        (f"{ROOT}//data", "unsafe file name"),
-        (f"{ROOT}/./data", "unsafe file name"),
+        ("/etc/passwd", "2 folders at the top"),
+        ("../evil", "2 folders at the top"),
         (f"{uuid.UUID(int=3)}/data/x", "2 folders at the top"),
         ("stray", "2 folders at the top"),
     ],
 )
-def test_unsafe_names_and_several_roots(tmp_path, extra, expected):
+def test_several_roots(tmp_path, extra, expected):
     assert expected in refused(save(tmp_path / "t.qza", GOOD | {extra: "x"}))
 
 
@@ -146,13 +139,8 @@ def test_two_files_of_one_name(tmp_path):
     assert "two files of the archive have the same name" in refused(path)
 
 
-def test_links_and_other_methods_are_refused(tmp_path):
-    link = zipfile.ZipInfo(f"{ROOT}/data/link")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    path = save(tmp_path / "t.qza")
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr(link, "/etc/passwd")
-    assert "is a link" in refused(path)
+def test_other_methods_are_refused(tmp_path):
+    path = tmp_path / "t.qza"
     path.write_bytes(packed(method=zipfile.ZIP_BZIP2))
     assert "encrypted or not deflated" in refused(path)
 
@@ -162,7 +150,7 @@ def test_bombs_are_refused_from_the_directory(tmp_path, monkeypatch):
     assert path.stat().st_size < 100_000
     assert "unpacks to 83886" in refused(path)
     small = save(tmp_path / "u.qza", GOOD | {f"{ROOT}/data/zeros": b"0" * 2000})
-    assert len(read_artifact(small, [TYPE]).file("zeros")) == 2000
+    assert len(read(small, name="zeros")) == 2000
     with monkeypatch.context() as limits:
         limits.setattr(artifact, "MAX_FILE", 1999)
         assert "its largest file to 2000" in refused(small)
@@ -176,8 +164,8 @@ def test_bombs_are_refused_from_the_directory(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("claimed", [10, 5000])
 def test_a_directory_that_lies_about_sizes(tmp_path, claimed):
-    blob = bytearray(packed(GOOD | {f"{ROOT}/data/zeros": b"0" * 2000}))
-    place = blob.rindex(b"PK\x01\x02", 0, blob.rindex(f"{ROOT}/data/zeros".encode()))
+    blob = bytearray(packed(GOOD | {f"{ROOT}/data/tree.nwk": b"0" * 2000}))
+    place = blob.rindex(b"PK\x01\x02", 0, blob.rindex(f"{ROOT}/data/tree.nwk".encode()))
     assert struct.unpack_from("<I", blob, place + 24) == (2000,)
     struct.pack_into("<I", blob, place + 24, claimed)
     path = tmp_path / "t.qza"
@@ -194,19 +182,17 @@ def test_any_damage_is_an_input_error(tmp_path_factory, changes, cut):
     path = tmp_path_factory.getbasetemp() / "damaged.qza"
     path.write_bytes(blob[: len(blob) - cut])
     try:
-        read = read_artifact(path, [TYPE])
+        read(path)
     except InputError as error:
         assert str(path) in str(error)  # noqa: PT017
-    else:
-        assert read.type == TYPE
 
 
 def test_what_is_written_is_a_valid_archive(tmp_path):
     path = tmp_path / "new" / "t.qza"
     files = {"feature-table.biom": bytes(range(256)) * 10, "sub/x.txt": b""}
     write_artifact(path, "FeatureTable[Frequency]", "BIOMV210DirFmt", files)
-    read = read_artifact(path, ["FeatureTable[Frequency]"])
-    assert (read.format, read.data) == ("BIOMV210DirFmt", files)
+    for name, content in files.items():
+        assert read(path, "FeatureTable[Frequency]", name=name) == content
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         root = archive.namelist()[0].split("/")[0]
@@ -220,7 +206,5 @@ def test_what_is_written_is_a_valid_archive(tmp_path):
     assert content["provenance/metadata.yaml"] == content["metadata.yaml"]
     assert content["provenance/VERSION"] == content["VERSION"]
     assert {"provenance/citations.bib", "provenance/action/action.yaml"} < set(content)
+    assert content["metadata.yaml"].decode().endswith("\nformat: BIOMV210DirFmt\n")
     assert [each.name for each in path.parent.iterdir()] == ["t.qza"]
-    with pytest.raises(InputError, match="unsafe file name"):
-        write_artifact(path, "A", "B", {"../x": b""})
-    assert read_artifact(path, ["FeatureTable[Frequency]"]).data == files

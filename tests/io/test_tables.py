@@ -27,7 +27,7 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         (TSV.format("x") + "TT\t\t1\n", ["line 4: sample 's2' has 'x'", "line 5: sample 's1' has ''"]),
         (TSV.format("1_0"), ["line 4: sample 's2' has '1_0'"]),
         (TSV.format("1\t2"), ["line 4 has 4 columns, expected 3"]),
-        (TSV.format("1") + "\nTT\t1\n", ["line 6 has 2 columns, expected 3", "separated by tabs"]),
+        (TSV.format("1") + "\nTT\t1\n", ["line 6 has 2 columns, expected 3"]),
         (TSV.format('"1'), ["the row that begins on line 4 cannot be read"]),
         (TSV.format("1").replace("GG", "ACGT"), ["1 feature ids occur more than once: 'ACGT'"]),
         (TSV.format("1").replace("GG", ""), ["1 feature ids are empty, the first is feature 2"]),
@@ -40,13 +40,12 @@ TSV = "# Constructed from biom file\n#OTU ID\ts1\ts2\nACGT\t1\t2\nGG\t3\t{}\n"
         ("#OTU ID\ts1\n", ["the table is empty, it has no features"]),
         ("#OTU ID\nACGT\n", ["the table is empty, it has no samples"]),
         ("#OTU ID\ts1\nACGT\t0\n", ["the table is empty, all counts are 0"]),
-        ("", ["the file is empty"]),
-        ("\n \n", ["the file is empty"]),
+        ("", ["empty or nothing but comments", "#OTU ID"]),
+        ("\n \n", ["empty or nothing but comments"]),
         ("name|ACGT\ns1|1\n", ["line 1 begins with 'name|ACGT'", "#OTU ID", "features in rows"]),
         ("name,s1\nACGT,1\n", ["line 1 begins with 'name' (cells separated by commas)"]),
         ("# nothing\n", ["nothing but comments"]),
         ("sample\tACGT\ns1\t1\n", ["samples are in rows", "pass --transpose"]),
-        (gzip.compress(b"x", mtime=0), ["gunzip"]),
     ],
 )
 def test_bad_tsv(tmp_path, text, expected):
@@ -77,9 +76,9 @@ DADA2 += ["sample-id\t{0}\t{1}\ns1\t1\t2\ns2\t0\t3\n"]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_delimiters_and_row_names_of_r(tmp_path, spelling):
+def test_delimiters_row_names_of_r_and_gzip(tmp_path, spelling):
     path = tmp_path / "t.csv"
-    path.write_text(SPELLINGS[spelling].format(*SEQUENCES))
+    path.write_bytes(gzip.compress(SPELLINGS[spelling].format(*SEQUENCES).encode()))
     table = read_table(path)
     assert (table.sample_ids, table.sequences) == (("s1", "s2"), SEQUENCES)
     assert dense(table).tolist() == [[1, 2], [0, 3]]
@@ -100,12 +99,6 @@ def test_transpose_holds_for_every_format(tmp_path):
     table = read_table(save_hdf5(turned, tmp_path / "t.biom"), transpose=True)
     assert table.sample_ids == tuple(SAMPLES)
     assert dense(table).tolist() == COUNTS[:, ORDER].tolist()
-
-
-def test_files_of_aam_prepare_are_no_longer_read(tmp_path):
-    path = tmp_path / "t.prepared"
-    path.write_bytes(bytes(8) + b'{"__metadata__": {"aam-table": "1"')
-    assert "written by `aam prepare`, which is no longer needed" in refused(path)
 
 
 cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])
