@@ -299,7 +299,7 @@ def _merge(default: Any, data: Mapping[str, Any], where: str, problems: Problems
                 problems.add(f"{where}: {key!r} is {value!r}, expected a section")
         else:
             try:
-                changes[name] = _coerce(value, hints[name])
+                changes[name] = typed(value, hints[name])
             except (TypeError, ValueError):
                 problems.add(f"{where}: {key!r} is {value!r}, expected {_type_name(hints[name])}")
     return dataclasses.replace(default, **changes)
@@ -321,10 +321,10 @@ def _type_name(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
 
 
-def _coerce(value: Any, hint: Any) -> Any:
+def typed(value: Any, hint: Any) -> Any:
     """Return `value` from JSON or TOML as the annotated type; TypeError or ValueError when it is not one."""
     if without_none(hint) is not hint:
-        return None if value is None else _coerce(value, without_none(hint))
+        return None if value is None else typed(value, without_none(hint))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         if value not in arguments:
@@ -333,7 +333,12 @@ def _coerce(value: Any, hint: Any) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise TypeError(value)
-        return tuple(_coerce(item, arguments[0]) for item in value)
+        return tuple(typed(item, arguments[0]) for item in value)
+    if origin is dict and isinstance(value, dict):
+        return {typed(key, arguments[0]): typed(item, arguments[1]) for key, item in value.items()}
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        hints = typing.get_type_hints(hint)
+        return hint(**{name: typed(item, hints.get(name)) for name, item in value.items()})  # type: ignore[operator]
     if hint is float and type(value) is int:
         return float(value)
     if hint is Path and isinstance(value, str):

@@ -24,7 +24,7 @@ from aam.device.rng import generator
 from aam.errors import InputError, Problems, shown
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.io.text import MAX_PROBLEMS, decoded, parse_rows, read_bytes
+from aam.io.text import MAX_PROBLEMS, read_header, read_text
 
 if TYPE_CHECKING:
     from aam.data.study import Study
@@ -122,27 +122,21 @@ def _codes(strata: Strata, n: int) -> npt.NDArray[np.int64]:
     return np.array([len(names) if stratum is None else code_of[stratum] for stratum in strata])
 
 
-def _sorted(ids: Sequence[str], groups: Sequence[str | None] | None, strata: Strata) -> _Samples:
+def _sorted(ids: Sequence[str], groups: Sequence[str] | None, strata: Strata) -> _Samples:
     """Return the samples sorted by id; without `groups` each is its own group."""
     if repeated := sorted(name for name, times in Counter(ids).items() if times > 1):
         raise InputError(f"split: samples occur more than once: {shown(repeated)}")
     if not ids:
         raise InputError("split: no samples to divide")
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    named = [(ids[row], ids[row] if groups is None else groups[row]) for row in order]
-    if without_group := [sample for sample, group in named if group is None]:
-        raise InputError(
-            f"split: {len(without_group)} samples have no value in --group-column: {shown(without_group)}; fill them "
-            "in, or leave these samples out with --missing drop"
-        )
     codes = _codes(strata, len(ids))[order]
     if codes.max() >= MAX_STRATA:
         raise InputError(
             f"split: --stratify names a column of {codes.max() + 1} different values, expected at most {MAX_STRATA}; "
             "name another, or numbers, which are divided by quintiles"
         )
-    groups_of = [str(group) for _, group in named]
-    return _Samples([sample for sample, _ in named], groups_of, codes, groups is not None)
+    own = ids if groups is None else groups
+    return _Samples([ids[row] for row in order], [own[row] for row in order], codes, groups is not None)
 
 
 def _even_out(
@@ -191,7 +185,7 @@ def _make_split(samples: _Samples, test: set[str], folds: dict[str, str], share:
 def make_split(
     ids: Sequence[str],
     *,
-    groups: Sequence[str | None] | None = None,
+    groups: Sequence[str] | None = None,
     strata: Strata = None,
     test_size: float = 0.0,
     validation_size: float = 0.15,
@@ -203,7 +197,7 @@ def make_split(
     over the subsets) belong to the samples; without `groups` each sample is one. `test_size` is the share of
     the groups that tests, `validation_size` that of the remaining ones that validates.
 
-    Raises `InputError`: a share that is none or leaves a subset empty, samples without a group, duplicate ids.
+    Raises `InputError`: a share that is none or leaves a subset empty, duplicate ids.
     """
     samples = _sorted(ids, groups, strata)
     test = _held_out(samples, test_size, "--test-size", seed, "split", "test")
@@ -212,9 +206,9 @@ def make_split(
 
 def from_column(
     ids: Sequence[str],
-    fold_values: Sequence[str | None],
+    fold_values: Sequence[str],
     test_fold: str,
-    groups: Sequence[str | None] | None = None,
+    groups: Sequence[str] | None = None,
     validation_size: float = 0.15,
     *,
     strata: Strata = None,
@@ -222,18 +216,13 @@ def from_column(
 ) -> Split:
     """Hold out the samples whose fold is `test_fold` and carve validation from the others, as `make_split`.
 
-    Raises `InputError`: samples without a fold, a fold that does not exist, groups that lie in several folds.
+    Raises `InputError`: a fold that does not exist, groups that lie in several folds.
     """
     samples = _sorted(ids, groups, strata)
     fold_of = dict(zip(ids, fold_values, strict=True))
-    if without_fold := [sample for sample in samples.ids if fold_of[sample] is None]:
-        raise InputError(
-            f"split: {len(without_fold)} samples have no value in the fold column: {shown(without_fold)}; fill them "
-            "in, or leave these samples out with --missing drop"
-        )
     folds_of_group: dict[str, set[str]] = {}
     for sample, group in zip(samples.ids, samples.groups, strict=True):
-        folds_of_group.setdefault(group, set()).add(str(fold_of[sample]))
+        folds_of_group.setdefault(group, set()).add(fold_of[sample])
     if crossing := sorted(group for group, folds in folds_of_group.items() if len(folds) > 1):
         raise InputError(
             f"split: {len(crossing)} of {len(folds_of_group)} groups lie in several folds and would be trained on and "
@@ -256,7 +245,7 @@ def from_column(
 def kfold(
     ids: Sequence[str],
     k: int,
-    groups: Sequence[str | None] | None = None,
+    groups: Sequence[str] | None = None,
     strata: Strata = None,
     validation_size: float = 0.15,
     *,
@@ -278,14 +267,14 @@ def kfold(
     return [_make_split(samples, test, folds, validation_size, seed) for test in tests]
 
 
-def complete_groups(metadata: Metadata, column: str, ids: Sequence[str]) -> list[str]:
+def complete_groups(metadata: Metadata, column: str, ids: Sequence[str], option: str = "--group-column") -> list[str]:
     """Return the group of each sample; `InputError` for samples without one, which would all count as one group."""
     groups = metadata.values(column, ids)
     missing = [name for name, group in zip(ids, groups, strict=True) if group is None]
     if missing:
         raise InputError(
-            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in --group-column {column}: "
-            f"{shown(missing)}; fill them in, leave these samples out, or name another column"
+            f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in {option} {column}: "
+            f"{shown(missing)}; fill them in, leave these samples out with --missing drop, or name another column"
         )
     return [str(group) for group in groups]
 
@@ -348,14 +337,14 @@ def read_split(path: Path) -> Split:
     """
     problems = Problems()
     rows: dict[str, tuple[Subset, str]] = {}
-    for number, (line, cells) in enumerate(parse_rows(decoded(read_bytes(path), path), path)):
+    header, body = read_header(read_text(path), path, HEADER[:1], f"the header {HEADER}")
+    if header != HEADER:
+        raise InputError(f"{path}: the header is {header}, expected {HEADER}, separated by tabs")
+    for line, cells in body:
         if len(problems.messages) == MAX_PROBLEMS:
             break
         where = f"{path}: line {line}"
-        if number == 0:
-            if cells != HEADER:
-                raise InputError(f"{where}: header is {cells}, expected {HEADER}, separated by tabs")
-        elif len(cells) != len(HEADER):
+        if len(cells) != len(HEADER):
             problems.add(f"{where}: {len(cells)} cells, expected {len(HEADER)}")
         elif cells[1] not in SUBSETS:
             problems.add(f"{where}: side is {cells[1]!r}, expected {' or '.join(SUBSETS)}")
@@ -379,8 +368,7 @@ def read_subsets(train: Path, test: Path) -> Split:
 
     Raises `InputError`: a file without ids, or a sample in both.
     """
-    lines = [decoded(read_bytes(path), path).split("\n") for path in (train, test)]
-    train_ids, test_ids = ({line.strip() for line in file} - {""} for file in lines)
+    train_ids, test_ids = ({line.strip() for line in read_text(path).split("\n")} - {""} for path in (train, test))
     problems = [f"{path}: no sample id in it" for path, ids in ((train, train_ids), (test, test_ids)) if not ids]
     if both := sorted(train_ids & test_ids):
         problems.append(f"{train} and {test}: {len(both)} samples are in both, expected none: {shown(both)}")
@@ -410,22 +398,6 @@ def split_columns(data: StudyConfig) -> list[str]:
     return [name for name in columns if name is not None]
 
 
-def _fold_splits(
-    metadata: Metadata, column: str, data: StudyConfig, ids: Sequence[str], seed: int, **by_sample: object
-) -> tuple[Split, ...]:
-    """Return a split for each fold of a metadata column, or the one for ``--test-fold``."""
-    folds = metadata.values(column, ids)
-    names = sorted({fold for fold in folds if fold is not None})
-    if unsafe := [name for name in names if not FOLD.fullmatch(name)]:
-        raise InputError(
-            f"{metadata.source}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
-            "letters, digits and .,_+=- and spaces inside"
-        )
-    tested = names if data.cv else [str(data.test_fold)]
-    size = data.validation_size
-    return tuple(from_column(ids, folds, fold, validation_size=size, seed=seed, **by_sample) for fold in tested)  # type: ignore[arg-type]
-
-
 def split_samples(metadata: Metadata | None, data: StudyConfig, ids: Sequence[str], seed: int) -> tuple[Split, ...]:
     """Divide the samples `ids`: one split, or one for each fold. A split file is returned as it was written.
 
@@ -436,7 +408,7 @@ def split_samples(metadata: Metadata | None, data: StudyConfig, ids: Sequence[st
     """
     groups = strata = None
     if metadata is not None and data.group_column is not None:
-        groups = metadata.values(data.group_column, ids)
+        groups = complete_groups(metadata, data.group_column, ids)
     if data.stratify is not None:
         if metadata is None:
             raise InputError(f"--stratify {data.stratify}: a metadata column, and no --metadata is given")
@@ -449,10 +421,17 @@ def split_samples(metadata: Metadata | None, data: StudyConfig, ids: Sequence[st
         return (split,)
     column, size = fold_column(data), data.validation_size
     if column is not None and metadata is not None:
-        return _fold_splits(metadata, column, data, ids, seed, groups=groups, strata=strata)
+        folds = complete_groups(metadata, column, ids, "--cv or --split-column")
+        if unsafe := sorted(name for name in set(folds) if not FOLD.fullmatch(name)):
+            raise InputError(
+                f"{metadata.source}: column {column!r} has folds that cannot name a folder: {shown(unsafe)}; expected "
+                "letters, digits and .,_+=- and spaces inside"
+            )
+        tested = sorted(set(folds)) if data.cv else [str(data.test_fold)]
+        return tuple(from_column(ids, folds, fold, groups, size, strata=strata, seed=seed) for fold in tested)
     if data.cv is not None:
         return tuple(kfold(ids, int(data.cv), groups, strata, size, seed=seed))
-    share = test_share(data, len(ids) if groups is None else len({group for group in groups if group is not None}))
+    share = test_share(data, len(ids) if groups is None else len(set(groups)))
     split = make_split(ids, groups=groups, strata=strata, test_size=share, validation_size=size, seed=seed)
     return (split,)
 
@@ -469,15 +448,11 @@ def _studies_held_out(study: Study, data: DataConfig, seed: int) -> Split:
     numbers = [number for number, part in enumerate(study.parts) if part.name in data.hold_out_study]
     held_out = np.isin(study.origin, numbers)
     ids = study.table.sample_ids
-    others = [name for name, is_held_out in zip(ids, held_out, strict=True) if not is_held_out]
-    if not others or len(others) == len(ids):
-        raise InputError(
-            f"--hold-out-study {shown(data.hold_out_study)}: {len(others)} of {len(ids)} samples are left to train on"
-        )
-    rest = make_split(others, test_size=0.0, validation_size=data.validation_size, seed=seed)
-    subset_of = dict(zip(rest.sample_ids, rest.subsets, strict=True))
-    names = tuple(sorted(ids))
-    return Split(names, tuple(subset_of.get(name, "test") for name in names), ("",) * len(names))
+    if held_out.all() or not held_out.any():
+        left = f"{(~held_out).sum()} of {len(ids)} samples are left to train on"
+        raise InputError(f"--hold-out-study {shown(data.hold_out_study)}: {left}")
+    tested = {name for name, is_held_out in zip(ids, held_out, strict=True) if is_held_out}
+    return _make_split(_sorted(ids, None, None), tested, {}, data.validation_size, seed)
 
 
 def make_splits(study: Study, data: StudyConfig, seed: int) -> tuple[Split, ...]:

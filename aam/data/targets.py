@@ -17,7 +17,7 @@ import numpy.typing as npt
 from aam.config import CovariateConfig, Loss, TargetConfig, Transform
 from aam.errors import InputError, Problems, shown
 from aam.io.metadata import Metadata, is_number
-from aam.options import pairs
+from aam.options import pairs, typed
 
 Kind = Literal["numeric", "class"]
 Floats = npt.NDArray[np.float64]
@@ -132,9 +132,14 @@ class Targets:
     def from_json(cls, value: object) -> Targets:
         """Return targets from the parsed JSON that `to_json` gave; `InputError` for anything else."""
         try:
-            return cls(tuple(map(_parsed, value if isinstance(value, list) else [value])))
-        except (KeyError, TypeError, ValueError) as error:
+            specs = typed(value, tuple[TargetSpec, ...])
+        except (TypeError, ValueError) as error:
             raise InputError(f"targets of the model: damaged description, {error}") from error
+        if wrong := [spec.name for spec in specs if not _belongs_together(spec)]:
+            raise InputError(
+                f"targets of the model: damaged description, the values of {shown(wrong)} do not belong together"
+            )
+        return cls(specs)
 
 
 def _scales(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str], n: int) -> tuple[Floats, Floats]:
@@ -319,35 +324,13 @@ def _fitted_categories(values: Floats, categories: Sequence[str | None], column_
     return scales
 
 
-def _parsed(entry: Any) -> TargetSpec:
-    """Return a target from its JSON object; anything unexpected raises KeyError, TypeError or ValueError."""
-    entry = {"loss": "huber", "quantiles": [], **entry}
-    spec = TargetSpec(
-        **{
-            **entry,
-            "labels": tuple(entry["labels"]),
-            "quantiles": tuple(entry["quantiles"]),
-            "scale": Scale(**entry["scale"]),
-            "categories": {name: Scale(**scale) for name, scale in dict(entry["categories"]).items()},
-            "bounds": None if entry["bounds"] is None else tuple(entry["bounds"]),
-        }
-    )
-    scales = [spec.scale, *spec.categories.values()]
-    numbers = [number for scale in scales for number in asdict(scale).values()]
-    numbers += [*(spec.bounds or ()), *spec.quantiles]
-    words = [spec.name, spec.loss, *spec.labels] + ([] if spec.normalize_by is None else [spec.normalize_by])
-    n = len(set(spec.labels))
-    if (
-        asdict(spec).keys() != entry.keys()
-        or spec.kind not in get_args(Kind)
-        or spec.transform not in get_args(Transform)
-        or not all(isinstance(word, str) for word in words)
-        or not all(isinstance(number, float) and math.isfinite(number) for number in numbers)
-        or not all(scale.spread > 0 for scale in scales)
-        or (not 1 < n == len(spec.labels) if spec.kind == "class" else len(spec.bounds or ()) != 2)
-    ):
-        raise ValueError(f"the values of {spec.name!r} do not belong together")
-    return spec
+def _belongs_together(spec: TargetSpec) -> bool:
+    """Return whether a target has what its kind needs: two different labels or more, or finite numbers."""
+    if spec.kind == "class":
+        return 1 < len(set(spec.labels)) == len(spec.labels)
+    numbers = [number for scale in (spec.scale, *spec.categories.values()) for number in (scale.center, scale.spread)]
+    positive = all(scale.spread > 0 for scale in (spec.scale, *spec.categories.values()))
+    return positive and len(spec.bounds or ()) == 2 and all(map(math.isfinite, [*numbers, *(spec.bounds or ())]))
 
 
 def _of_both(metadata: Metadata, name: str, spec: TargetSpec, ids: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -430,8 +413,13 @@ class Covariates:
             if missing := sum(value is None for value in values):
                 share = "all" if missing == len(ids) else f"{missing} of"
                 messages.append(f"{where} has no value for {share} {len(ids)} samples; read as unknown")
-            if name in self.categorical:
-                messages += self._new_categories(where, name, values)
+            seen = self.categorical.get(name)
+            new = Counter(value for value in values if seen and value is not None and value not in seen)
+            if new:
+                messages.append(
+                    f"{where}: {new.total()} samples are in categories that no training sample has "
+                    f"({shown(sorted(new))}); read as unknown"
+                )
         return messages
 
     def leaks(self, targets: Targets, metadata: Metadata, ids: Sequence[str]) -> list[str]:
@@ -446,16 +434,6 @@ class Covariates:
             for spec in targets.specs
             for name in self.columns
             if _tells(*_of_both(metadata, name, spec, ids), name in self.numeric and spec.kind == "numeric")
-        ]
-
-    def _new_categories(self, where: str, name: str, values: Sequence[str | None]) -> list[str]:
-        levels = self.categorical[name]
-        new = Counter(value for value in values if value is not None and value not in levels)
-        if not new:
-            return []
-        names = shown(sorted(new))
-        return [
-            f"{where}: {new.total()} samples are in categories that no training sample has ({names}); read as unknown"
         ]
 
     def _out_of_range(self, name: str, metadata: Metadata, ids: Sequence[str]) -> list[str]:
@@ -479,10 +457,8 @@ class Covariates:
     @classmethod
     def from_json(cls, value: Any) -> Covariates:
         """Return the covariates from the parsed JSON that `to_json` gave."""
-        levels = {name: tuple(map(str, levels)) for name, levels in value["categorical"].items()}
-        scales = {name: Scale(**scale) for name, scale in value["numeric"].items()}
-        ranges = {name: (float(low), float(high)) for name, (low, high) in value.get("ranges", {}).items()}
-        return cls(levels, scales, ranges)
+        covariates: Covariates = typed(value, cls)
+        return covariates
 
 
 def fit_covariates(metadata: Metadata, config: CovariateConfig, train_ids: Sequence[str]) -> Covariates:

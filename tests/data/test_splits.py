@@ -169,9 +169,6 @@ def test_what_cannot_be_divided():
     assert "takes 1 of 1 groups" in refusal(make_split, IDS, groups=["g"] * 100)
     assert "--test-size 0.99 takes 2 of 2 groups" in refusal(make_split, ["a", "b"], groups=["1", "2"], test_size=0.99)
     assert "leaves none to train on" in refusal(make_split, ["a", "b"], test_size=0.5)
-    assert "2 samples have no value in --group-column: 'a', 'c'" in refusal(
-        make_split, ["c", "b", "a"], groups=[None, "g", None]
-    )
     assert "--stratify names a column of 102 different values" in refusal(
         make_split, [*IDS, "x", "y"], strata=[*IDS, "x", "y"]
     )
@@ -189,11 +186,21 @@ def test_folds_that_cannot_be_used():
     apart = from_column(IDS, ["a", *["b"] * 99], "a", seed=0)
     with pytest.raises(InputError, match="in the subset 'test' of fold 'a'; lower"):
         restricted(apart, IDS[1:])
-    assert "1 samples have no value in the fold column: 's0'" in refusal(from_column, IDS, [None, *folds[1:]], "1")
     crossing = refusal(from_column, IDS, folds, "1", [f"g{k // 7}" for k in range(100)])
     assert "15 of 15 groups lie in several folds" in crossing
     assert "--study-column" in crossing
     assert "'g0' in folds '0', '1', '2', '3', '4'" in crossing
+
+
+def test_groups_and_folds_need_a_value(study_of, tiny):
+    ids = tuple(f"s{row}" for row in range(9))
+    metadata = Metadata(ids, {"fold": ("0", "1", "", *"010101")}, {"fold": "numeric"})
+    study = dataclasses.replace(study_of(**tiny()), metadata=metadata)
+    for option, config in {
+        "--group-column": DataConfig(group_column="fold"),
+        "--cv or --split-column": DataConfig(cv="fold"),
+    }.items():
+        assert f"1 of 9 samples have no value in {option} fold: 's2'" in refusal(make_splits, study, config)
 
 
 def test_leakage_through_another_grouping_is_refused():
@@ -285,9 +292,10 @@ def test_the_file_is_a_table_that_people_can_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "samples and none with the side 'train'"),
+        ("", "expected the header ['sample-id', 'side', 'fold']"),
         ("sample-id\tside\tfold\n", "samples and none with the side 'train'"),
-        ("id\tside\tfold\na\ttrain\t\n", "line 1: header is"),
+        ("id\tside\tfold\na\ttrain\t\n", "line 1 begins with 'id'"),
+        ("sample-id\tfold\na\t1\n", "the header is ['sample-id', 'fold'], expected"),
         ("sample-id\tside\tfold\na\ttrain\n", "line 2: 2 cells, expected 3"),
         ("sample-id\tside\tfold\na\tTrain\t\n", "line 2: side is 'Train', expected train or validation or test"),
         ("sample-id\tside\tfold\na\ttrain\t\n\na\ttest\t\n", "line 4: sample-id 'a' is empty or stands there twice"),
