@@ -10,6 +10,7 @@
 # TABLE TREE METADATA     what a job on a cluster reads
 # COLUMN MODEL OUT        metadata columns to predict, model folder, output (below the site's shared storage)
 # SITE NODES TIME ACCOUNT  cluster (cosmos, or a profile), number of nodes, HH:MM:SS, account
+# SEEDS CHAIN  runs of several seeds as an array; number of jobs of one long run, one after the other
 # IMAGE        of the job (empty: the site's, containers/aam-rocm.sif); ENGINE=none uses no container
 # SUBMIT       0: only print the script, or what a build of an image would run, need and fetch
 # ARGS         more options of the tool that a target calls
@@ -24,7 +25,7 @@ DEFINITION ?=
 IMAGE_PYTHON ?=
 ROUTE ?=
 ARGS ?=
-export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS
+export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN
 
 ENV := .venv/bin/python
 AAM := $(ENV) -m aam

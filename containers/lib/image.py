@@ -285,6 +285,7 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         reproducible=engine.builds_reproducibly and route == "definition",
         papers=write_papers(image, papers),
         signed=is_signed,
+        version=version(),
     )
     write_sidecar(sidecar, image)
     for remark in remarks(pins, sidecar):

@@ -45,6 +45,7 @@ class Sidecar:
     reproducible: bool
     papers: dict[str, dict[str, Any]] = field(default_factory=dict)
     signed: bool = False
+    version: str = ""  # of aam; empty: an image of before it was recorded
     schema: int = SCHEMA
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from aam.encoders import shipped_encoders
 from containers.lib.errors import raise_if_any
 from containers.lib.files import IS_INSTALLED, OUTPUT
 from containers.lib.git import commit_label
+from containers.lib.sidecar import sidecar_path
 from slurm.jobs.checks import (
     PLACEHOLDERS,
     add_placeholders,
@@ -24,7 +28,7 @@ from slurm.jobs.checks import (
     requested_seconds,
 )
 from slurm.jobs.options import INPUT_FOLDERS, INPUTS, OUTPUTS, Options, expand_home, parse_options
-from slurm.jobs.request import KINDS, Kind, Request
+from slurm.jobs.request import KINDS, Array, Kind, Request
 from slurm.jobs.site import Site
 
 GIB = 2**30
@@ -69,9 +73,7 @@ class Job:
     warning: int  # seconds before the time limit
     state_bytes: int  # of a checkpoint
     reserve: int  # bytes of a local disk for what the job writes
-    folds: tuple[str, ...]
-    fold_column: str
-    after: tuple[str, ...]
+    array: Array | None
     prepare: str
     stripes: int
     written_by: str
@@ -132,7 +134,7 @@ def resolve_output(kind: Kind, options: Options, request: Request, site: Site, p
     if not out.is_relative_to(shared):
         problems.append(f"--output-dir {requested}: {out} is not below {shared}, which all nodes see")
     if kind.resumes or not kind.command:
-        if request.check and kind.command and not request.folds and not is_new_or_run(out):
+        if request.check and kind.command and not request.array and not is_new_or_run(out):
             problems.append(f"--output-dir: {out} holds files, but no run of aam; choose another OUT")
         return out, ""
     if not out.suffix and kind.command in ("predict", "unifrac"):
@@ -194,6 +196,24 @@ def resolve_image(site: Site, request: Request, problems: list[str]) -> tuple[Pa
     return image, (image, *(path for path in beside if path.is_file()))
 
 
+def older_image_problems(image: Path, inputs: list[Input]) -> list[str]:
+    """Return the models that a newer aam wrote than the image holds, by the image's sidecar and their model.json."""
+
+    def version_in(path: Path) -> tuple[int, ...]:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return tuple(map(int, re.findall(r"\d+", json.loads(path.read_text(encoding="utf-8")).get("version", ""))))
+        return ()
+
+    of_image = version_in(sidecar_path(image))
+    descriptions = [path for read in inputs for path in (read.path / "model.json", read.path / "model/model.json")]
+    return [
+        f"--image: {image} holds aam {'.'.join(map(str, of_image))}, {path.parent} was written by a newer one,"
+        f" {'.'.join(map(str, version_in(path)))}: make container-rocm or container-cuda builds the image anew"
+        for path in descriptions
+        if of_image and version_in(path) > of_image
+    ]
+
+
 def aam_command(kind: Kind, options: Options, site: Site, python: str, tasks: int, file: str) -> list[str]:
     """Return the command of each task, with paths on the local disk of a node."""
     if not kind.command:
@@ -207,6 +227,25 @@ def aam_command(kind: Kind, options: Options, site: Site, python: str, tasks: in
     if kind.resumes:
         return [*words, "--output-dir", "run", "--resume-from", "auto"]
     return [*words, "--output" if kind.command in ("predict", "unifrac") else "--output-dir", f"run/{file}"]
+
+
+def array_problems(kind: Kind, options: Options, request: Request) -> list[str]:
+    """Return what is wrong with the runs of an array, and with the jobs of a chain."""
+    problems = []
+    if (request.array or request.chain != 1) and not kind.resumes:
+        problems.append(f"--seeds, --chain: {request.job} has one job; only those that pretrain or train can have more")
+    if request.chain < 1:
+        problems.append(f"--chain {request.chain}: expected 1 or more jobs")
+    if request.array and request.array.name == "seed":
+        seeds = request.array.values
+        wrong = [seed for seed in seeds if not re.fullmatch("[0-9]{1,10}", seed) or int(seed) >= 2**32]
+        if wrong or len(set(seeds)) < len(seeds):
+            problems.append(f"--seeds {' '.join(seeds)}: expected different whole numbers from 0 to {2**32 - 1}")
+        if any(name in ("--seed", "--random-seed") for name, _ in options):
+            problems.append("--seed: each run of --seeds has its own; leave one of them out")
+        if request.chain > 1:
+            problems.append("--chain: waits for one run, --seeds are several; leave one of them out")
+    return problems
 
 
 def make_job(request: Request, site: Site) -> Job:
@@ -227,6 +266,9 @@ def make_job(request: Request, site: Site) -> Job:
     check_options(kind, options, request, problems)
     if request.stripes and (kind.command != "unifrac" or request.stripes < 1):
         problems.append(f"--stripes {request.stripes}: expected 1 or more parts of a matrix, of the job unifrac")
+    problems += array_problems(kind, options, request)
+    if request.chain > 1:
+        site = dataclasses.replace(site, most_requeues=0)
     if request.job == "ci_rocm" and IS_INSTALLED:
         problems.append("ci_rocm: runs the tests of a clone of aam, by its slurm/generate; an installed aam has none")
     out, file = resolve_output(kind, options, request, site, problems)
@@ -240,6 +282,7 @@ def make_job(request: Request, site: Site) -> Job:
     without_image = site.engine == "none"
     python_inside = python_without_image(request, absences) if without_image else ""
     image, image_files = (None, ()) if without_image else resolve_image(site, request, absences)
+    absences += older_image_problems(image, inputs) if image else []
     logs = out / "slurm"
     check_log_folder(logs, problems)
     state_bytes = checkpoint_size(options, out) if kind.resumes else 0
@@ -255,6 +298,6 @@ def make_job(request: Request, site: Site) -> Job:
         command=aam_command(kind, options, site, python_inside, nodes * tasks, file), inputs=tuple(inputs),
         out=out, file=file, logs=logs, nodes=nodes, tasks=tasks, seconds=seconds,
         warning=warning_seconds(state_bytes, site.shared_mb_per_second, seconds), state_bytes=state_bytes,
-        reserve=8 * state_bytes + GIB, folds=request.folds, fold_column=request.fold_column, after=request.after,
+        reserve=8 * state_bytes + GIB, array=request.array,
         prepare=request.prepare, stripes=request.stripes, written_by=request.written_by, warnings=tuple(absences),
     )  # fmt: skip

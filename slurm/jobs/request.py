@@ -57,6 +57,19 @@ KINDS = {
 
 
 @dataclass(frozen=True)
+class Array:
+    """The elements of a job array: each runs the command with `words` and another value of an option.
+
+    Element ``x`` writes the folder ``name-x`` in the output of the job.
+    """
+
+    name: str
+    option: str
+    values: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Request:
     """One request: the command line without the site.
 
@@ -72,8 +85,12 @@ class Request:
         Shell lines between stage-in and the command.
     check
         Whether files and free space are checked; examples name files that do not exist.
+    array
+        One run for each fold or seed.
     stripes
         Parts of a UniFrac matrix that elements of an array compute; 0: one job for all of it.
+    chain
+        Jobs of one run, one after the other; more than one do not requeue themselves.
     dry_run
         The script is only shown: missing files, image and storage are warnings of the job.
     placeholders
@@ -87,9 +104,7 @@ class Request:
     devices: int | None = None
     time: str = ""
     written_by: str = ""
-    fold_column: str = ""
-    folds: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    array: Array | None = None
     promised: tuple[Path, ...] = ()
     prepare: str = ""
     user: str = ""
@@ -97,5 +112,6 @@ class Request:
     root: Path = ROOT
     check: bool = True
     stripes: int = 0
+    chain: int = 1
     dry_run: bool = False
     placeholders: bool = False

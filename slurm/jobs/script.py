@@ -81,7 +81,7 @@ def cpu_masks(site: Site) -> str:
 def sbatch_lines(job: Job) -> str:
     """Return the #SBATCH lines; account, qos and gres only where they are set."""
     site = job.site
-    log = job.logs / (f"{job.name}-%A_%a.log" if job.folds or job.stripes else f"{job.name}-%j.log")
+    log = job.logs / (f"{job.name}-%A_%a.log" if job.array or job.stripes else f"{job.name}-%j.log")
     options = {
         "job-name": job.name,
         "partition": site.partition,
@@ -101,8 +101,7 @@ def sbatch_lines(job: Job) -> str:
         "requeue": None if job.command else "",
         "no-requeue": "" if job.command else None,
         "open-mode": "append",
-        "array": f"0-{len(job.folds) - 1}" if job.folds else f"1-{job.stripes}" if job.stripes else "",
-        "kill-on-invalid-dep": "yes" if job.after else "",
+        "array": f"0-{len(job.array.values) - 1}" if job.array else f"1-{job.stripes}" if job.stripes else "",
         "chdir": job.logs,
         "output": log,
     }
@@ -132,8 +131,8 @@ def header(job: Job) -> str:
         f"first       {in_comment(shlex.join(['mkdir', '-p', str(job.logs)]))}  (--submit makes it; sbatch does not)"
     ]
     lines += [f"image       {in_comment(job.image or 'none: ' + job.python_inside)}", f"commit      {job.commit}"]
-    if job.folds:
-        lines += [f"array       one element for each fold: {in_comment(', '.join(job.folds))}"]
+    if job.array:
+        lines += [f"array       one element for each {job.array.name}: {in_comment(', '.join(job.array.values))}"]
     if job.stripes:
         lines += [f"array       {job.stripes} parts of a matrix; then: aam unifrac --merge PARTS --output MATRIX"]
     lines += [f"time        {format_time(job.seconds)}" + (f"; {job.warning} s before its end:" if job.command else "")]
@@ -204,15 +203,16 @@ def srun_line(job: Job) -> str:
 
 
 def array_element(job: Job) -> str:
-    """Return the lines that give an element of a job array its fold and its folder, or its part of a matrix."""
+    """Return the lines that give an element of a job array its value and its folder, or its part of a matrix."""
     if job.stripes:
         name = shlex.quote(Path(job.file).stem) + "-$SLURM_ARRAY_TASK_ID.h5"
         part = f'--stripe "$SLURM_ARRAY_TASK_ID/{job.stripes}" --output "run/$FILE"'
         return "\n".join([f"FILE={name}", f'COMMAND=("${{COMMAND[@]:0:${{#COMMAND[@]}}-2}}" {part})'])
-    if not job.folds:
+    if job.array is None:
         return ""
-    lines = [bash_array("FOLDS", job.folds), "FOLD=${FOLDS[$SLURM_ARRAY_TASK_ID]}", "OUT=$OUT/fold-$FOLD"]
-    return "\n".join([*lines, "COMMAND+=(--split-column " + shlex.quote(job.fold_column) + ' --test-fold "$FOLD")'])
+    lines = [bash_array("VALUES", job.array.values), "VALUE=${VALUES[$SLURM_ARRAY_TASK_ID]}"]
+    lines += [f"OUT=$OUT/{job.array.name}-$VALUE"]
+    return "\n".join([*lines, f'COMMAND+=({shlex.join([*job.array.words, job.array.option])} "$VALUE")'])
 
 
 def render(job: Job) -> str:

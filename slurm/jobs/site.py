@@ -56,6 +56,7 @@ class Site:
     fabric: tuple[Mapping[str, Any], ...] = ()  # name, value, path that must exist, opt_in
     fabric_opt_in: bool = False
     most_requeues: int = 20  # of one job, for whatever reason
+    bench: str = ""  # a file of `aam bench` from a node, absolute; {user}; empty: profile/bench.json on shared storage
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
 
     def path(self, key: str, user: str) -> str:

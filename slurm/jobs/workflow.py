@@ -1,4 +1,4 @@
-"""Workflows: pretrain, fine-tune every fold, evaluate and predict, as jobs that wait for each other."""
+"""Workflows: pretrain unless an encoder is given, fine-tune every fold, evaluate and predict, each after another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from containers.lib.errors import InputError, raise_if_any
 from slurm.jobs.job import Job, make_job
 from slurm.jobs.options import Options, expand_home, option_problems, parse_options
-from slurm.jobs.request import Request
+from slurm.jobs.request import Array, Request
 from slurm.jobs.site import Site
 
 # A fold names a folder. The same pattern stands in aam/data.
@@ -109,9 +109,9 @@ class Plan:
     out: str
     folder: Path  # `out` on shared storage
 
-    def job(self, name: str, words: tuple[str, ...], after: tuple[str, ...], **changes: object) -> Job:
+    def job(self, name: str, words: tuple[str, ...], **changes: object) -> Job:
         """Return one job of the workflow."""
-        request = replace(self.request, promised=(self.folder,), folds=(), job=name, words=words, after=after)
+        request = replace(self.request, promised=(self.folder,), job=name, words=words)
         return make_job(replace(request, **changes), self.site)  # type: ignore[arg-type]
 
     def words(self, section: str) -> tuple[str, ...]:
@@ -124,6 +124,8 @@ class Plan:
 def make_plan(request: Request, site: Site) -> Plan:
     """Check the options of the whole workflow and read the folds."""
     sections = split_sections(request.words)
+    if "pretrain" in sections and any(word.startswith("--pretrained-encoder") for word in sections.get("train", ())):
+        raise InputError("pretrain: train: --pretrained-encoder names an encoder already; leave one of them out")
     options = parse_options(sections[""])
     values_of = {name: values for name, values in options if values}
     if not {"--cv", "--metadata", "--output-dir"} <= values_of.keys():
@@ -149,7 +151,7 @@ def evaluate_job(plan: Plan) -> Job:
     """Return the job that evaluates the held-out predictions of all folds together."""
     tables = [f"{plan.folder}/tune/fold-{fold}/predictions.tsv" for fold in plan.folds]
     words = ("--predictions", *tables, *plan.words("evaluate"), "--output-dir", f"{plan.out}/evaluation")
-    job = plan.job("evaluate", words, after=("train",), prepare=JOIN_FOLDS, nodes=1, devices=1)
+    job = plan.job("evaluate", words, prepare=JOIN_FOLDS, nodes=1, devices=1)
     first = job.command.index("--predictions") + 1
     job.command[first : first + len(tables)] = ["in/joined.tsv"]
     return job
@@ -165,27 +167,30 @@ def workflow(request: Request, site: Site) -> Iterator[Node]:
     """
     plan = make_plan(request, site)
 
-    words = (*plan.words("pretrain"), "--cv", plan.column, "--output-dir", f"{plan.out}/pre")
-    yield Node("pretrain", plan.job("pretrain_node", words, after=()), ())
+    encoder: tuple[str, ...] = ()
+    if not any(name == "--pretrained-encoder" for name, _ in parse_options(plan.words("train"))):
+        words = (*plan.words("pretrain"), "--cv", plan.column, "--output-dir", f"{plan.out}/pre")
+        yield Node("pretrain", plan.job("pretrain_node", words), ())
+        encoder = ("--pretrained-encoder", f"{plan.folder}/pre")
 
-    encoder = ("--pretrained-encoder", f"{plan.folder}/pre")
     words = (*plan.words("train"), *encoder, "--output-dir", f"{plan.out}/tune")
-    train = plan.job("train", words, ("pretrain",), folds=plan.folds, fold_column=plan.column, devices=1)
-    yield Node("train", train, ("pretrain",))
+    folds = Array("fold", "--test-fold", plan.folds, ("--split-column", plan.column))
+    yield Node("train", plan.job("train", words, array=folds, devices=1), ("pretrain",) if encoder else ())
 
     yield Node("evaluate", evaluate_job(plan), ("train",))
 
     if any(name == "--table" for name, _ in parse_options(plan.sections.get("predict", []))):
         models = [f"{plan.folder}/tune/fold-{fold}/model" for fold in plan.folds]
         words = (*plan.words("predict"), "--model", *models, "--output", f"{plan.out}/predictions.tsv")
-        yield Node("predict", plan.job("predict", words, ("evaluate",), nodes=1, devices=1), ("evaluate",))
+        yield Node("predict", plan.job("predict", words, nodes=1, devices=1), ("evaluate",))
 
 
 def graph(nodes: list[Node]) -> str:
     """Return a text that shows which job waits for which."""
     lines = []
     for node in nodes:
-        folds = f" x {len(node.job.folds)} folds ({', '.join(node.job.folds)})" if node.job.folds else ""
+        values = node.job.array.values if node.job.array else ()
+        folds = f" x {len(values)} folds ({', '.join(values)})" if values else ""
         after = f"   after {', '.join(node.after)}" if node.after else ""
         lines.append(f"{node.name}{folds}: {node.job.title}{after}\n    -> {node.job.out / node.job.file}")
     return "\n".join(lines)

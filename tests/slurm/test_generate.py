@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -520,9 +521,96 @@ def test_a_workflow_is_shown_before_anything_is_submitted(login, tmp_path, share
     assert [("--dependency=afterok:4711" in line) for line in calls] == [False, True, True]
     text = (shared / "flow" / "tune" / "slurm" / "train.sh").read_text()
     assert "#SBATCH --array=0-1" in text
-    assert "#SBATCH --kill-on-invalid-dep=yes" in text
-    assert "OUT=$OUT/fold-$FOLD" in text
+    assert "--kill-on-invalid-dep=yes" in calls[1]
+    assert "OUT=$OUT/fold-$VALUE" in text
     assert "--cv COLUMN, --metadata and --output-dir are needed" in login("workflow", "--", status=2).stderr
+
+
+def test_a_workflow_with_an_encoder_does_not_pretrain(login, tmp_path):
+    (tmp_path / "metadata.tsv").write_text("sample-id\tfold\tage\ns1\t0\t1\ns2\t1\t2\n")
+    words = [
+        "workflow",
+        "--data",
+        tmp_path,
+        "--",
+        "--table",
+        "table.biom",
+        "--metadata",
+        "metadata.tsv",
+        "--cv",
+        "fold",
+    ]
+    train = ["train:", "--metadata-column", "age", "--pretrained-encoder", "16s"]
+    done = login(*words, "--output-dir", "flow", *train)
+    assert done.stderr.splitlines()[0] == "train x 2 folds (0, 1): fine-tuning on one device"
+    assert done.stdout.count("--pretrained-encoder 16s") == 1
+    message = login(*words, "--output-dir", "flow", "pretrain:", "--epochs", "1", *train, status=2).stderr
+    assert "names an encoder already" in message
+
+
+def test_seeds_are_an_array(login, tmp_path, shared):
+    words = ("--data", tmp_path, "--seeds", "3", "14")
+    text = login("pretrain_single", *words, "--", "--table", "table.biom", "--output-dir", "pre").stdout
+    for line in ("#SBATCH --array=0-1", "VALUES=(3 14)", "OUT=$OUT/seed-$VALUE", 'COMMAND+=(--seed "$VALUE")'):
+        assert line + "\n" in text
+    variables = {"TABLE": f"{tmp_path}/table.biom", "SEEDS": "3 14", "TREE": f"{tmp_path}/tree.nwk"}
+    done = login("pretrain-node", program="make", **variables)
+    assert "# array       one element for each seed: 3, 14" in done.stderr
+    assert "cost        at most 1 x 12.0 h = 12.0 x 2 elements = 24.0 node-hours" in done.stderr
+    wrong = ("pretrain_single", "--data", tmp_path, "--seeds", "3", "3", "x", "--chain", "0")
+    message = login(*wrong, "--", "--table", "table.biom", "--seed", "1", status=2).stderr
+    for part in ("--seeds 3 3 x: expected different", "--chain 0: expected 1 or more", "--seed: each run of --seeds"):
+        assert part in message
+    assert (
+        "--seeds, --chain: stage has one job" in login("stage", *words, "--", "--table", "table.biom", status=2).stderr
+    )
+
+
+def test_a_chain_is_a_run_of_several_jobs(login, tmp_path, shared):
+    variables = {"TABLE": f"{tmp_path}/table.biom", "CHAIN": "3", "OUT": "long"}
+    done = login("pretrain-node", program="make", **variables)
+    assert done.stdout.split() == ["4711"] * 3
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert ["--dependency=afternotok:4711 --kill-on-invalid-dep=yes" in line for line in calls] == [False, True, True]
+    assert "MOST_REQUEUES=0\n" in (shared / "long" / "slurm" / "pretrain_node.sh").read_text()
+    assert "CHAIN=x: expected a number" in login("pretrain-node", program="make", status=2, CHAIN="x").stderr
+
+
+def test_the_cost_is_said_before_a_job_is_submitted(login, tmp_path, shared):
+    """Of a file of aam bench: what the job reads in its time, at best."""
+    metadata = tmp_path / "metadata.tsv"
+    metadata.write_text("sample-id\tage\n#q2:types\tnumeric\n" + "".join(f"s{i}\t1\n" for i in range(500)))
+    words = ["train", "--data", tmp_path, "--time", "1:00:00", "--", "--table", "table.biom", "--metadata", metadata]
+    words += ["--metadata-column", "age"]
+    done = login(*words)
+    assert "# cost        at most 1 x 1.0 h = 1.0 node-hours for each start\n" in done.stderr
+    assert (
+        f"speed       not measured: {shared}/profile/bench.json is missing; slurm/generate profile_rocm" in done.stderr
+    )
+    bench = shared / "profile" / "bench.json"
+    bench.parent.mkdir()
+    cases = {"pretrain": {"samples_per_s": {"p50": 250.0}}}
+    bench.write_text(json.dumps({"device": "AMD Instinct MI300A", "cases": cases}))
+    done = login(*words)
+    assert f"250 samples/s on one AMD Instinct MI300A ({bench}), at best 250 on 1\n" in done.stderr
+    assert "at best 2 s for an epoch of 500 samples: 1800 epochs in the time limit\n" in done.stderr
+    pretrain = ("pretrain_node", "--data", tmp_path, "--", "--table")
+    assert "at best 1 s for 1,000 samples of an epoch\n" in login(*pretrain, "table.biom").stderr
+    (tmp_path / "json.biom").write_text('{"type": "OTU table", "shape": [30, 2000], "data": []}')
+    assert "at best 2 s for an epoch of 2000 samples" in login(*pretrain, "json.biom").stderr
+    bench.write_text("{}")
+    assert "is not a file of aam bench with its case pretrain" in login(*words, status=2).stderr
+
+
+def test_an_image_older_than_the_model_is_refused(login, tmp_path):
+    (tmp_path / "image.sif.json").write_text('{"version": "0.9.2"}')
+    model = tmp_path / "model"
+    model.mkdir()
+    words = ("predict", "--data", tmp_path, "--submit", "--", "--table", "table.biom", "--model", "model")
+    for version, status in (("0.9.2", 0), ("0.10.0", 2)):
+        (model / "model.json").write_text(json.dumps({"version": version}))
+        message = login(*words, status=status).stderr
+    assert f"image.sif holds aam 0.9.2, {model} was written by a newer one, 0.10.0: make container-rocm" in message
 
 
 def test_a_command_reaches_a_node_of_the_site():
@@ -558,9 +646,22 @@ def test_a_shell_on_a_node_and_the_jobs_that_ran(login, tmp_path):
 
 def test_sbatch_that_refuses(login, tmp_path):
     (tmp_path / "login" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: no account' >&2\nexit 1\n")
-    done = login("pretrain_node", "--data", tmp_path, "--submit", "--", "--table", "table.biom", status=1)
+    words = ("pretrain_node", "--data", tmp_path, "--submit", "--", "--table", "table.biom")
+    done = login(*words, status=1)
     assert "no account" in done.stderr
     assert "sbatch refused" in done.stderr
+    refusals = {
+        "invalid partition specified: gpu": "partition 'cluster': this cluster has none of that name",
+        "Batch job submission failed: Invalid account or account/partition combination specified": "ACCOUNT of make",
+        "Invalid qos specification": "AAM_SITE_QOS=...",
+        "Invalid generic resource (gres) specification": "no node has them",
+        "Requested reservation is invalid": "scontrol show reservation",
+    }
+    for printed, remedy in refusals.items():
+        (tmp_path / "login" / "sbatch").write_text(f"#!/bin/sh\necho 'sbatch: error: {printed}' >&2\nexit 1\n")
+        message = login(*words, status=1).stderr
+        assert printed in message
+        assert remedy in message.partition("sbatch refused")[2]
 
 
 def test_options_that_aam_does_not_have(login, tmp_path):
