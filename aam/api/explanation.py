@@ -19,13 +19,11 @@ from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
 from aam.engine.run import describe
 from aam.errors import InputError, Problems, shown
-from aam.explain.asvs import Asvs, make_asvs
-from aam.explain.effects import explain_samples
-from aam.explain.figures import write_figures
-from aam.explain.files import folder_names, write_explanation
+from aam.evaluate.intervals import with_limits
+from aam.explain.effects import Floats, explain_samples
+from aam.explain.figures import interval_in, write_figures
 from aam.explain.page import explanation_html
-from aam.explain.results import HELD_OUT, TRAINING, Explanation, explanation_of
-from aam.explain.variants import Floats
+from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation, explanation_of, folder_names, write_explanation
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
@@ -210,20 +208,19 @@ def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
     lineages = None if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
     if lineages is not None and not all(lineages):
         log.warning("%d of %d ASVs have no taxon", sum(not lineage for lineage in lineages), len(lineages))
-    return make_asvs(table.feature_ids, table.sequences, lineages)
+    return Asvs(tuple(table.feature_ids), tuple(table.sequences), lineages or ())
 
 
 def _summary(explanation: Explanation) -> list[str]:
     """Return the most important ASVs of a target for a terminal."""
-    effects, importance, asvs = explanation.effects, explanation.importance, explanation.asvs
-    lines = [
-        f"{effects.spec.name}: {explanation.verdict()}",
+    features = explanation.features.head(10)
+    raised = zip(features.index, features["raises"], strict=True)
+    return [
+        f"{explanation.effects.spec.name}: {explanation.verdict()}",
         "  the first ASVs: importance (95 % interval), and what each raises",
+        *(
+            f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, raises "
+            f"{raises or 'nothing'}"
+            for column, raises in raised
+        ),
     ]
-    for column in importance.order()[:10].tolist():
-        value = importance.importance[column]
-        limits = "" if math.isnan(value.low) else f" ({value.low:.3g} to {value.high:.3g})"
-        lines.append(
-            f"  {asvs.label(column)}: {value.value:.3g}{limits}, raises {explanation.raised(column) or 'nothing'}"
-        )
-    return lines

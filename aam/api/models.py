@@ -21,7 +21,6 @@ from aam.data.study import Inputs
 from aam.diversity.placed import PlacedMetric
 from aam.errors import InputError, import_extra
 from aam.evaluate.predictions import PredictionTable, prediction_columns
-from aam.explain.files import asv_table
 from aam.explain.results import Explanation
 from aam.io.matrices import fill_tiles
 from aam.options import option_problems
@@ -231,11 +230,7 @@ def _features(explanations: Sequence[Explanation]) -> pd.DataFrame:
     """Return the rows of features.tsv of each target in one table, by target and feature id."""
     import pandas as pd
 
-    tables = {}
-    for explanation in explanations:
-        effects = explanation.effects
-        table = asv_table(effects, explanation.importance, explanation.asvs)
-        tables[effects.spec.name] = table.set_index("feature-id")
+    tables = {one.effects.spec.name: one.features.set_index("feature-id") for one in explanations}
     return pd.concat(tables, names=["target"])
 
 

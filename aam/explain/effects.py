@@ -1,4 +1,4 @@
-"""Effects of ASVs on the predictions of samples, and what a permutation of each ASV does to their loss."""
+"""What the absence, and a permutation, of each ASV does to the predictions of samples and to their loss."""
 
 from __future__ import annotations
 
@@ -9,20 +9,268 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from scipy import sparse
 
-from aam.data.study import EVALUATION, Study
+from aam.data.batch import Batch
+from aam.data.collate import batch_of_reads, rarefied_rows, rows_read
+from aam.data.study import EVALUATION, Row, Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
+from aam.device.platform import routed
+from aam.device.precision import autocast
+from aam.device.rng import generator
 from aam.errors import InputError, shown
-from aam.explain.predictor import BLEND, Predictor, Rarefied
-from aam.explain.variants import Bools, Floats, Ints, Variants, counts_of, make_variants
-from aam.predict.blend import specs_in_order
+from aam.predict.blend import NETWORK, specs_in_order
+from aam.predict.features import Samples
+from aam.predict.network import AsvVectors, collect, encode_table, per_target
+from aam.predict.prediction import with_inputs
 from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
 Matrix: TypeAlias = sparse.csr_matrix
+
+# --- variants of samples ---------------------------------------------------------------------------------------------
+
+# Samples that are chosen to get an ASV for each sample that has it; one where the network is run, which takes longest.
+RECEIVERS = 2
+
+
+def counts_of(reads: Sequence[Row], asvs: int) -> Matrix:
+    """Return reads (columns, reads) of n samples as int64 ``[n, asvs]``."""
+    columns = np.concatenate([np.zeros(0, np.int64), *(columns for columns, _ in reads)])
+    values = np.concatenate([np.zeros(0, np.int64), *(values for _, values in reads)])
+    starts = np.cumsum([0, *(len(columns) for columns, _ in reads)])
+    return sparse.csr_matrix((values, columns, starts), shape=(len(reads), asvs))
+
+
+@dataclass(frozen=True, eq=False)
+class Variants:
+    """M variants of n rarefied samples.
+
+    Attributes
+    ----------
+    sample : int64 [M]
+        Place of the sample among the n.
+    column : int64 [M]
+        The ASV of the table whose reads are changed.
+    before, after : int64 [M]
+        Its reads in the rarefied sample and in the variant; 0 where it is absent.
+    weight : float64 [M]
+        Of the variant in the expected loss after a permutation of the ASV over the samples.
+    """
+
+    sample: Ints
+    column: Ints
+    before: Ints
+    after: Ints
+    weight: Floats
+
+    def __getitem__(self, places: Bools | Ints | slice) -> Variants:
+        """Return some of the variants."""
+        return Variants(*(values[places] for values in vars(self).values()))
+
+    def reads(self, counts: Matrix) -> list[Row]:
+        """Return columns and reads of each variant of samples with the reads `counts` ``[n, F]``.
+
+        An ASV that a sample has, but not in `counts`, which may be limited to fewer, stays out of them.
+        """
+        before = np.asarray(counts[self.sample, self.column]).ravel()
+        after = np.where((self.before > 0) & (before == 0), 0, self.after)
+        places, shape = np.arange(len(before)), (len(before), counts.shape[1])
+        changed = counts[self.sample] + sparse.csr_matrix((after - before, (places, self.column)), shape)
+        changed.eliminate_zeros()
+        ends = changed.indptr[1:-1]
+        return list(zip(np.split(changed.indices, ends), np.split(changed.data, ends), strict=True))
+
+
+def make_variants(counts: Matrix, reads_counts: bool, seed: tuple[int, ...]) -> Variants:
+    """Return the variants from which the effect and the importance of every ASV of some samples follow.
+
+    For each ASV of each sample the sample without it and, where the model reads counts, with a single read of it. And
+    for each ASV some samples with the reads of a random sample that has it.
+
+    A permutation of an ASV over n samples gives each sample the ASV with probability p, its prevalence, with the reads
+    of a random sample that has it. So the expected loss after a permutation is known from what is here: a sample with
+    the ASV loses it with probability 1 - p, which is the weight of its removal, and each sample gets it with
+    probability p: each is chosen with a probability q, and has the weight p / q.
+
+    Parameters
+    ----------
+    counts : int64 [n, F]
+        Reads of the rarefied samples.
+    reads_counts : bool
+        Whether the model reads more than which ASVs are present.
+    seed : tuple
+        Of the random choices.
+    """
+    (samples, asvs), rng = counts.shape, generator("explain", *seed)
+    by_column = counts.tocsc()
+    sample, reads, carriers = by_column.indices.astype(np.int64), by_column.data, np.diff(by_column.indptr)
+    column = np.repeat(np.arange(asvs), carriers)
+    prevalence = carriers / max(samples, 1)
+    # Of a sample's only ASV nothing can be said: no model reads an empty sample.
+    several_asvs = np.bincount(sample, minlength=samples)[sample] > 1
+    without = Variants(sample, column, reads, np.zeros_like(reads), 1 - prevalence[column])[several_asvs]
+    receivers = 1 if reads_counts else RECEIVERS
+    chosen = rng.integers(max(samples, 1), size=(receivers, len(column)))
+    receiver, of = np.divmod(np.unique(chosen * asvs + column), max(asvs, 1))
+    is_chosen = 1 - (1 - 1 / max(samples, 1)) ** (receivers * carriers[of])
+    before = np.asarray(counts[receiver, of]).ravel() if len(of) else reads
+    after = reads[by_column.indptr[of] + rng.integers(carriers[of])]
+    added = Variants(receiver, of, before, after, prevalence[of] / is_chosen)
+    added = added[before != after if reads_counts else before == 0]
+    single = Variants(sample, column, reads, np.ones_like(reads), np.zeros(len(reads)))[(reads > 1) & reads_counts]
+    parts = zip(*(vars(part).values() for part in (without, added, single)), strict=True)
+    joined = Variants(*(np.concatenate(values) for values in parts))
+    # Trees read variants of one sample side by side faster.
+    return joined[np.argsort(joined.sample, kind="stable")]
+
+
+# --- what is predicted of them ---------------------------------------------------------------------------------------
+
+# The whole model, beside its learners.
+BLEND = "model"
+
+# A network of a smaller weight is not run on variants: its part of an effect is at most that share.
+LEAST_WEIGHT = 0.02
+
+VARIANTS_AT_ONCE = 1 << 14
+
+SAMPLES_AT_ONCE = 256
+
+# For each target, what each learner predicts: numbers [n, 1] or probabilities [n, classes].
+Scores = list[dict[str, Floats]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rarefied:
+    """A numbered rarefaction of the samples at `rows` of a study: all `reads`, and those that a network reads."""
+
+    rarefaction: int
+    rows: Rows
+    reads: Sequence[Row]
+    limited: Sequence[Row]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A saved model, the study that it reads, and the vectors of its ASVs where the network has a weight."""
+
+    saved: SavedModel
+    study: Study
+    config: RuntimeConfig
+    asvs: AsvVectors | None
+
+    @classmethod
+    def of(cls, saved: SavedModel, study: Study, sample_ids: Sequence[str], config: RuntimeConfig) -> Predictor:
+        """Return what predicts variants of some samples of a study with the metadata that the model reads."""
+        study = with_inputs(saved, replace(study, seed=saved.seed))
+        if saved.network is None or saved.blend.network_weight == 0:
+            return cls(saved, study, config, None)
+        asvs = encode_table(saved.network, study, saved.device, config, study.rows(sample_ids))
+        return cls(saved, study, config, asvs)
+
+    @property
+    def explains_network(self) -> bool:
+        """Whether the network takes part in effects: where it has `LEAST_WEIGHT` for some target."""
+        return self.asvs is not None and self.saved.blend.network_weight >= LEAST_WEIGHT
+
+    def rarefied(self, sample_ids: Sequence[str], rarefaction: int) -> Rarefied:
+        """Return a numbered rarefaction of some samples."""
+        rows = self.study.rows(sample_ids)
+        limited = rows_read(self.study, rows, rarefaction)
+        return Rarefied(rarefaction, rows, rarefied_rows(self.study, rows, rarefaction), limited)
+
+    def predict(self, samples: Rarefied, variants: Variants) -> tuple[Scores, Scores]:
+        """Return what the whole model and each learner predict of samples, and of variants, in the units of targets.
+
+        A network of next to no weight predicts of variants what it does of their samples.
+        """
+        asvs = len(self.study.table.sequences)
+        counts, limited = counts_of(samples.reads, asvs), counts_of(samples.limited, asvs)
+        of_network = self._network(samples)
+        of_samples = self._predict(samples, of_network)
+        parts = [[{name: values[:0] for name, values in one.items()} for one in of_samples]]
+        for start in range(0, len(variants.sample), VARIANTS_AT_ONCE):
+            some = variants[start : start + VARIANTS_AT_ONCE]
+            changed = replace(samples, rows=samples.rows[some.sample], reads=some.reads(counts))
+            if self.explains_network:
+                changed = replace(changed, limited=some.reads(limited))
+                parts.append(self._predict(changed, self._network(changed)))
+            else:
+                parts.append(self._predict(changed, [values[some.sample] for values in of_network]))
+        return of_samples, [
+            {name: np.concatenate([scores[name] for scores in of_target]) for name in of_target[0]}
+            for of_target in zip(*parts, strict=True)
+        ]
+
+    def attention(self, samples: Rarefied) -> Floats:
+        """Return the weight in the attention pool of each ASV that the network reads, of sum 1 by sample, one by one.
+
+        It says what the network looks at, not what changes its prediction.
+        """
+        network, by_place = self.saved.required_network, dict[int, Floats]()
+        for places, batch, vectors in self._batches(samples):
+            weights = network.sample.attention(vectors[batch.asv], batch.counts).double().cpu().numpy()
+            by_place |= {int(at): row[:size] for at, row, size in zip(places, weights, batch.sizes, strict=True)}
+        return np.concatenate([by_place[place] for place in range(len(samples.rows))])
+
+    def _batches(self, samples: Rarefied) -> Iterator[tuple[Rows, Batch, torch.Tensor]]:
+        """Yield places among the samples, a batch of them and the vectors of its ASVs, within a forward pass."""
+        if self.asvs is None:
+            return
+        order = np.argsort([-len(columns) for columns, _ in samples.limited], kind="stable")
+        device = self.asvs.vectors.device
+        self.saved.required_network.eval()
+        with torch.inference_mode(), autocast(self.config, device), routed(device):
+            for start in range(0, len(order), SAMPLES_AT_ONCE):
+                places = order[start : start + SAMPLES_AT_ONCE]
+                reads = [samples.limited[place] for place in places]
+                batch = batch_of_reads(self.study, samples.rows[places], reads).to(device)
+                yield places, batch, self.asvs.select(batch)
+
+    def _network(self, samples: Rarefied) -> list[Floats]:
+        """Return what the network says of each target; nothing where it has no weight."""
+        parts, order = [], [np.zeros(0, np.int64)]
+        for places, batch, vectors in self._batches(samples):
+            parts.append(per_target(collect(self.saved.required_network(batch, None, vectors), batch)))
+            order.append(places)
+        back = np.argsort(np.concatenate(order))
+        return [np.concatenate(values)[back] for values in zip(*parts, strict=True)]
+
+    def _predict(self, samples: Rarefied, of_network: Sequence[Floats]) -> Scores:
+        """Return what the whole model and, where there are several, each learner predict; the network's is known."""
+        blend = self.saved.blend
+        X = blend.inputs(Samples.of_reads(self.study, samples.rows, [samples.reads])) if blend.learners else None
+        scores = blend.scores(X)
+        for place, values in enumerate(of_network):
+            scores[place][NETWORK] = values
+        predicted = {BLEND: self._decoded(samples, blend.blend(scores))}
+        for name in blend.learners:
+            predicted[name] = self._decoded(samples, [one[name] for one in scores])
+        if blend.learners and self.explains_network:
+            predicted[NETWORK] = self._decoded(samples, of_network)
+        return [dict(zip(predicted, values, strict=True)) for values in zip(*predicted.values(), strict=True)]
+
+    def _decoded(self, samples: Rarefied, values: Sequence[Floats]) -> list[Floats]:
+        """Return predictions of each target, numbers first, with numbers in the units of their columns."""
+        numbers = len(self.saved.targets.numeric)
+        if not numbers:
+            return list(values)
+        ids = [self.study.table.sample_ids[row] for row in samples.rows.tolist()]
+        encoded = np.concatenate(values[:numbers], axis=1)
+        decoded = self.saved.targets.decode(encoded, self.study.metadata, ids)
+        return [*(decoded[:, [column]] for column in range(numbers)), *values[numbers:]]
+
+
+# --- effects ---------------------------------------------------------------------------------------------------------
 
 # The matrices of effects: kind, learner, output.
 Name: TypeAlias = tuple[str, str, int]
@@ -109,9 +357,14 @@ class TargetEffects:
         return {learner: matrix for (kind, learner, _), matrix in self.matrices.items() if kind == LOSS}
 
     @property
+    def learners(self) -> tuple[str, ...]:
+        """The learners, where there are several."""
+        return tuple(learner for learner in self.losses if learner != BLEND)
+
+    @property
     def learner_effects(self) -> dict[str, tuple[Matrix, ...]]:
         """The effects on what each learner predicts."""
-        return {learner: self._of_outputs(EFFECT, learner) for learner in self.losses if learner != BLEND}
+        return {learner: self._of_outputs(EFFECT, learner) for learner in self.learners}
 
     @property
     def carriers(self) -> Matrix:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
 
 from aam.evaluate.intervals import Interval, number
-from aam.explain.asvs import HIGHER, LONGEST_LABEL, LOWER, raised
-from aam.explain.effects import Matrix
-from aam.explain.importance import Ints
+from aam.explain.effects import Floats, Ints, Matrix
+from aam.explain.importance import HIGHER, LOWER
 from aam.explain.results import Explanation
-from aam.explain.variants import Floats
 from aam.io.phylogeny import prune
 from aam.io.taxonomy import display_name
 from aam.report.charts import LIGHT, SOFT, WIDTH, Chart, Figure, IntervalRow, data, interval_chart, levels, listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Characters of the name of an ASV in a figure.
+LONGEST_LABEL = 27
 
 # Numbers of colours: lower or the first class, higher or the second; other classes follow.
 BLUE, RED, OTHER = 0, 1, 8
@@ -51,62 +55,64 @@ def _legend(explanation: Explanation) -> dict[int, str]:
     return {BLUE: f"lowers {spec.name}", RED: f"raises {spec.name}"}
 
 
+def interval_in(table: pd.DataFrame, place: int, name: str) -> Interval:
+    """Return a value with its limits from a table of an explanation."""
+    return Interval(*table.loc[place, [name, f"{name}.low", f"{name}.high"]].astype(float))
+
+
 def _rows_figure(
-    explanation: Explanation, name: str, rows: Sequence[IntervalRow], title: str, caption: str, axis: str = ""
+    explanation: Explanation, table: pd.DataFrame, labels: Mapping[int, str], value: str, **texts: str
 ) -> Figure:
-    chart = interval_chart(rows, axis or title, 0.0, list(_legend(explanation).items()))
-    return Figure(name, title, f"{title}: {listed(rows)}.", chart, caption)
+    """Return a column of the rows of a table that have labels, in the colours of what each row raises."""
+    rows = [
+        IntervalRow(label, interval_in(table, place, value), colour_of(explanation, table.loc[place, "raises"]))
+        for place, label in labels.items()
+    ]
+    axis = texts.pop("axis", texts["title"])
+    chart = interval_chart(rows, axis, 0.0, list(_legend(explanation).items()))
+    return Figure(**texts, description=f"{texts['title']}: {listed(rows)}.", chart=chart)
 
 
 def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list[Figure]:
     """Return the importance of the ASVs at `columns`, where the truth is known, and their mean effects."""
-    importance, spec = explanation.importance, explanation.effects.spec
+    spec, features = explanation.effects.spec, explanation.features
+    labels = {column: explanation.asvs.label(column, LONGEST_LABEL) for column in columns}
     units = explanation.group_column or "samples"
     caption = f"Bars are 95 % intervals over {units}; colours say what the presence of the ASV does to the prediction."
-
-    def rows(values: Sequence[Interval]) -> list[IntervalRow]:
-        return [
-            IntervalRow(
-                explanation.asvs.label(column, LONGEST_LABEL), value, colour_of(explanation, explanation.raised(column))
-            )
-            for column, value in zip(columns, values, strict=True)
-        ]
-
-    plots = []
-    if explanation.has_truth:
-        loss = "Brier score" if spec.labels else "mean absolute error"
-        of_asvs = rows([importance.importance[column] for column in columns])
-        title = f"Rise of the {loss} when the ASV is permuted"
-        plots.append(_rows_figure(explanation, "importance", of_asvs, title, caption))
-    directions = importance.direction()
-    of_asvs = rows([importance.effect[directions[column]][column] for column in columns])
-    unit = "probability" if spec.labels else spec.name
-    title = f"Mean effect of the ASV, where it is present, on {unit}"
-    caption = f"The prediction minus that of the same sample without the ASV. {caption}"
-    return [*plots, _rows_figure(explanation, "effects", of_asvs, title, caption, f"effect on {unit}")]
+    loss, unit = ("Brier score", "probability") if spec.labels else ("mean absolute error", spec.name)
+    effects = _rows_figure(
+        explanation, features, labels, "effect", name="effects", axis=f"effect on {unit}",
+        title=f"Mean effect of the ASV, where it is present, on {unit}",
+        caption=f"The prediction minus that of the same sample without the ASV. {caption}",
+    )  # fmt: skip
+    if not explanation.has_truth:
+        return [effects]
+    title = f"Rise of the {loss} when the ASV is permuted"
+    of_importance = _rows_figure(
+        explanation, features, labels, "importance", name="importance", title=title, caption=caption
+    )
+    return [of_importance, effects]
 
 
 def taxa_figure(explanation: Explanation, top: int) -> list[Figure]:
     """Return the most important genera, or taxa of the lowest rank there is, where the truth is known."""
-    of_taxa = explanation.taxa
-    if of_taxa is None or not explanation.has_truth:
+    table = explanation.taxa
+    if table is None or not explanation.has_truth:
         return []
-    kinds = list(dict.fromkeys(one.kind for one in of_taxa.sets))
-    rank = "genus" if "genus" in kinds else kinds[-1]
-    places = [place for place in of_taxa.importance.order().tolist() if of_taxa.sets[place].kind == rank][:top]
-    deepest = max(len(of_taxa.sets[place].lineage) for place in places)
-    rows = []
-    for place in places:
-        lineage = of_taxa.sets[place].lineage
-        name = display_name(lineage) + ("" if len(lineage) == deepest else f", no {rank}")
-        colour = colour_of(explanation, raised(of_taxa.effects, of_taxa.importance, place))
-        rows.append(IntervalRow(name, of_taxa.importance.importance[place], colour))
-    caption = "Each bar is the sum of the importances of the ASVs of a taxon, with its 95 % interval."
-    return [_rows_figure(explanation, "taxa", rows, f"Importance by {rank}: sums over ASVs", caption)]
+    rank = "genus" if (table["rank"] == "genus").any() else table["rank"].iloc[-1]
+    lineages = {at: explanation.sets[at].lineage for at in table.index[table["rank"] == rank][:top]}
+    deepest = max(map(len, lineages.values()))
+    labels = {at: display_name(one) + ("" if len(one) == deepest else f", no {rank}") for at, one in lineages.items()}
+    return [
+        _rows_figure(
+            explanation, table, labels, "importance", name="taxa", title=f"Importance by {rank}: sums over ASVs",
+            caption="Each bar is the sum of the importances of the ASVs of a taxon, with its 95 % interval.",
+        )
+    ]  # fmt: skip
 
 
-def tree_figure(explanation: Explanation, order: Ints) -> list[Figure]:
-    """Return the tree of the first `MOST_TIPS` ASVs of `order` that have a tip, if there is a tree.
+def tree_figure(explanation: Explanation) -> list[Figure]:
+    """Return the tree of the `MOST_TIPS` most important ASVs that have a tip, if there is a tree.
 
     A branch is as thick as the importance of these ASVs below it, summed (without a truth, their mean absolute
     effect), and has the colour of what most of that raises.
@@ -114,16 +120,15 @@ def tree_figure(explanation: Explanation, order: Ints) -> list[Figure]:
     if explanation.tree is None:
         return []
     tree, tips = explanation.tree
-    importance = explanation.importance
-    columns = [c for c in order.tolist() if tips[c] >= 0 and importance.carriers[c] > 0][:MOST_TIPS]
+    columns = [column for column in explanation.features.index if tips[column] >= 0][:MOST_TIPS]
     if len(columns) < 2:
         return []
     columns.sort(key=lambda column: int(tips[column]))
     pruned = prune(tree, tips[columns])
     below = [slice(lo, hi) for lo, hi in zip(pruned.lo.tolist(), pruned.hi.tolist(), strict=True)]
-    value = importance.value if explanation.has_truth else importance.absolute.max(axis=0)
-    weight = np.maximum(value[columns], 0.0)
-    colours = np.array([colour_of(explanation, explanation.raised(column)) for column in columns])
+    features = explanation.features.loc[columns]
+    weight = features["importance" if explanation.has_truth else "mean-absolute-effect"].clip(lower=0).to_numpy()
+    colours = np.array([colour_of(explanation, raises) for raises in features["raises"]])
     total = np.array([weight[part].sum() for part in below])
     thick = THIN + (THICK - THIN) * np.sqrt(total / max(float(total[:-1].max(initial=0.0)), 1e-12)).clip(0, 1)
     depth = np.zeros(len(below))
@@ -193,7 +198,7 @@ def _heatmap(values: Floats, names: Sequence[str], row_labels: Sequence[str], ti
 
 def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Figure]:
     """Return the effects of some ASVs in samples in the order of their prediction, and the network's attention."""
-    effects, importance = explanation.effects, explanation.importance
+    effects = explanation.effects
     labels = effects.spec.labels
     by = effects.prediction[:, 1 if len(labels) == 2 else 0]
     by = by if len(labels) <= 2 else effects.prediction.argmax(axis=1).astype(float)
@@ -208,13 +213,16 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
         names = [explanation.asvs.label(column, LONGEST_LABEL) for column in asvs]
         return _heatmap(_binned(np.array(parts).T, order), names, texts, what)
 
-    directions = importance.direction()
+    raised = explanation.features["raises"]
+    matrices = [
+        dict(zip(effects.outputs, effects.effects, strict=True)).get(raised[c], effects.effects[0]) for c in columns
+    ]
     raised_text = "the class that the ASV raises" if len(labels) > 2 else "the prediction"
     plots = [
         Figure(
             "heatmap", "Effects by sample",
             f"Effects of {len(columns)} ASVs in samples in the order of the prediction.",
-            heatmap([effects.effects[int(directions[column])] for column in columns], columns),
+            heatmap(matrices, columns),
             f"Red raises {raised_text}, blue lowers it; the deeper, the more. Blank: the ASV is absent.{binned}",
         )
     ]  # fmt: skip
@@ -234,10 +242,9 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
 
 def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
     """Return all figures of one target, of its `top` most important ASVs."""
-    order = explanation.importance.order()
-    columns = order[explanation.importance.carriers[order] > 0][:top].tolist()
+    columns = explanation.features.index[:top].tolist()
     return [
-        *importance_figures(explanation, columns), *taxa_figure(explanation, top), *tree_figure(explanation, order),
+        *importance_figures(explanation, columns), *taxa_figure(explanation, top), *tree_figure(explanation),
         *heatmap_figures(explanation, columns),
     ]  # fmt: skip
 

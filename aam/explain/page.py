@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from aam.evaluate.intervals import LEAST_GROUPS, number, with_limits
-from aam.explain.asvs import raised
-from aam.explain.figures import explanation_figures
-from aam.explain.results import Explanation, SetsExplained
-from aam.explain.sets import CLADE
+from aam.explain.figures import explanation_figures, interval_in
+from aam.explain.results import CLADE, Explanation
 from aam.io.taxonomy import display_name
 from aam.report.charts import Figure
 from aam.report.report import FOLDED_ROWS
 from aam.report.report_html import page_frame, templates
 from aam.report.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HOW_TO_READ = (
     "An effect is the prediction of a sample minus the prediction of the same sample without the ASV. Its part by "
@@ -43,77 +43,67 @@ def opening(explanation: Explanation) -> str:
     spec = explanation.effects.spec
     words = {"held-out": "samples from which its models have not learned", "training": "samples of the training"}
     what = f"What drives the predictions of {spec.name}, in {words.get(explanation.subset, explanation.subset)}: "
-    leaders = [
-        explanation.asvs.label(column)
-        for column in explanation.importance.order()[:5].tolist()
-        if explanation.importance.stands_out[column]
-    ]
-    first = f" The most important are {', '.join(leaders)}." if leaders else ""
-    return f"{what}{explanation.verdict()}.{first}"
+    first_five = explanation.stands_out[:5]
+    leaders = ", ".join(explanation.asvs.label(column) for column in first_five.index[first_five])
+    return f"{what}{explanation.verdict()}." + (f" The most important are {leaders}." if leaders else "")
+
+
+def _cells(table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
+    """Return the `columns` of a table of an explanation under their titles, values with their limits."""
+
+    def cell(row: int, name: str) -> str:
+        if f"{name}.low" in table:
+            return with_limits(interval_in(table, row, name))
+        value = table.loc[row, name]
+        if isinstance(value, float):
+            return f"{value:.0f}" if name == "samples" else number(value)
+        return str(value) or "-"
+
+    rows = tuple(tuple(cell(row, name) for name in columns) for row in table.index)
+    return Table("", tuple(columns.values()), rows)
 
 
 def asv_table(explanation: Explanation, top: int) -> Table:
     """Return the most important ASVs."""
-    importance, asvs = explanation.importance, explanation.asvs
-    members = list(importance.by_learner)
-    header = (
-        "ASV", "taxon", "samples", "importance", "q", "raises", "mean effect", "by presence", "by reads",
-        *(f"importance to {name} alone" for name in members),
-    )  # fmt: skip
-    directions, rows = importance.direction(), []
-    for column in importance.order()[:top].tolist():
-        output = int(directions[column])
-        rows.append((
-            asvs.short_ids[column],
-            display_name(asvs.lineages[column]) if asvs.lineages[column] else "-",
-            f"{importance.carriers[column]:.0f}",
-            with_limits(importance.importance[column]),
-            number(float(importance.q[column])),
-            explanation.raised(column) or "-",
-            with_limits(importance.effect[output][column]),
-            number(float(importance.presence[output, column])),
-            number(float(importance.abundance[output, column])),
-            *(number(float(importance.by_learner[name][column])) for name in members),
-        ))  # fmt: skip
-    return Table("The most important ASVs", header, tuple(rows))
+    table = explanation.features.head(top)
+    lineages = [explanation.asvs.lineage(column) for column in table.index]
+    table = table.assign(taxon=[display_name(lineage) if lineage else "" for lineage in lineages])
+    columns = {
+        "short-id": "ASV", "taxon": "taxon", "samples": "samples", "importance": "importance", "q": "q",
+        "raises": "raises", "effect": "mean effect", "presence-effect": "by presence", "abundance-effect": "by reads",
+        **{f"importance.{name}": f"importance to {name} alone" for name in explanation.effects.learners},
+    }  # fmt: skip
+    return replace(_cells(table, columns), title="The most important ASVs")
 
 
-def set_tables(of_sets: SetsExplained | None, asvs: Sequence[str]) -> list[Table]:
-    """Return the most important taxa of each rank, or clades."""
-    if of_sets is None:
-        return []
-    tables, order = [], of_sets.importance.order().tolist()
-    for kind in dict.fromkeys(one.kind for one in of_sets.sets):
-        places = [place for place in order if of_sets.sets[place].kind == kind]
-        title = f"The most important taxa, {kind}: sums over ASVs"
-        if kind == CLADE:
-            places = [place for place in places if len(of_sets.sets[place].columns) <= LARGEST_CLADE]
-            title = f"The most important clades of at most {LARGEST_CLADE} ASVs: sums over ASVs"
-        places, rows = places[:TAXA_SHOWN], []
-        for place in places:
-            one = of_sets.sets[place]
-            name = f"{one.name}: {display_name(one.lineage)}" if kind == CLADE and one.lineage else one.name
-            rows.append((
-                name, str(len(one.columns)), with_limits(of_sets.importance.importance[place]),
-                number(float(of_sets.importance.q[place])), raised(of_sets.effects, of_sets.importance, place) or "-",
-                asvs[one.columns[0]],
-            ))  # fmt: skip
-        header = (kind, "ASVs", "importance", "q", "raises", "one of its ASVs")
-        tables.append(Table(title, header, tuple(rows)))
+def set_tables(explanation: Explanation) -> list[Table]:
+    """Return the most important taxa of each rank, and clades."""
+    titles = {"ASVs": "ASVs", "importance": "importance", "q": "q", "raises": "raises", "first": "one of its ASVs"}
+    parts: dict[str, pd.DataFrame] = {}
+    if explanation.taxa is not None:
+        parts |= dict(iter(explanation.taxa.groupby("rank", sort=False)))
+    if explanation.clades is not None:
+        parts[CLADE] = explanation.clades[explanation.clades["ASVs"] <= LARGEST_CLADE]
+    tables = []
+    for kind, part in parts.items():
+        sets, table = [explanation.sets[place] for place in part.index[:TAXA_SHOWN]], part.head(TAXA_SHOWN)
+        of_clade = [f": {display_name(one.lineage)}" if kind == CLADE and one.lineage else "" for one in sets]
+        names = [f"{one.name}{lowest}" for one, lowest in zip(sets, of_clade, strict=True)]
+        table = table.assign(name=names, first=[explanation.asvs.short_ids[one.columns[0]] for one in sets])
+        of = f"clades of at most {LARGEST_CLADE} ASVs" if kind == CLADE else f"taxa, {kind}"
+        title = f"The most important {of}: sums over ASVs"
+        tables.append(replace(_cells(table, {"name": kind, **titles}), title=title))
     return tables
 
 
-def member_table(explanation: Explanation) -> list[Table]:
-    """Return how far each member orders ASVs as the whole model does."""
-    importance, whole = explanation.importance, explanation.importance.value
-    used = np.flatnonzero(np.isfinite(whole) & (importance.groups >= LEAST_GROUPS))
-    if len(used) < 3 or len(importance.by_learner) < 2:
+def learner_table(explanation: Explanation) -> list[Table]:
+    """Return how far each learner orders ASVs as the whole model does."""
+    features, learners = explanation.features, explanation.effects.learners
+    used = features[features["importance"].notna() & (features["groups"] >= LEAST_GROUPS)]
+    if len(used) < 3 or len(learners) < 2:
         return []
-    ranks = np.argsort(np.argsort(whole[used]))
-    rows = []
-    for name, values in importance.by_learner.items():
-        member_ranks = np.argsort(np.argsort(values[used]))
-        rows.append((name, number(float(np.corrcoef(ranks, member_ranks)[0, 1]))))
+    ranks = used.rank()
+    rows = ((name, number(ranks["importance"].corr(ranks[f"importance.{name}"]))) for name in learners)
     title = f"Rank correlation of importances with those of the whole model, {len(used)} ASVs"
     return [Table(title, ("member", "rank correlation"), tuple(rows))]
 
@@ -123,12 +113,7 @@ def _target(explanation: Explanation, top: int) -> dict[str, object]:
         "name": explanation.effects.spec.name,
         "opening": opening(explanation),
         "figures": explanation_figures(explanation, top),
-        "tables": [
-            asv_table(explanation, top),
-            *set_tables(explanation.taxa, explanation.asvs.short_ids),
-            *set_tables(explanation.clades, explanation.asvs.short_ids),
-            *member_table(explanation),
-        ],
+        "tables": [asv_table(explanation, top), *set_tables(explanation), *learner_table(explanation)],
     }
 
 

@@ -1,66 +1,163 @@
-"""The explanation of one target: computed from effects."""
+"""The explanation of one target: names of ASVs, taxa and clades, the tables of their importance, and the files."""
 
 from __future__ import annotations
 
-import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from aam.evaluate.intervals import FEW_GROUPS, LEAST_GROUPS, too_few
-from aam.explain.asvs import Asvs, raised
-from aam.explain.effects import TargetEffects
-from aam.explain.importance import FALSE_DISCOVERIES, Importance, importance_of
-from aam.explain.sets import AsvSet, clades, membership, taxa
-from aam.io.phylogeny import Ints, Phylogeny
+from aam.explain.effects import Ints, Matrix, TargetEffects
+from aam.explain.importance import FALSE_DISCOVERIES, importance_of
+from aam.files.atomic import write_text
+from aam.io.phylogeny import Phylogeny
+from aam.io.qza import write_artifact
+from aam.io.taxonomy import Lineage, display_name, rank_name, short_ids
+from aam.report.tables import shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What the samples of an explanation were to its models.
 HELD_OUT, TRAINING = "held-out", "training"
 
+# The kind of a set that is a clade of a tree; that of a taxon is its rank.
+CLADE = "clade"
+
+IMPORTANCE_TYPE, IMPORTANCE_FORMAT = "FeatureData[Importance]", "ImportanceDirectoryFormat"
+
 
 @dataclass(frozen=True, eq=False)
-class SetsExplained:
-    """Sets of ASVs of one kind or several, their effects and importance."""
+class Asvs:
+    """What the F ASVs of a table are called; there may be no lineages."""
 
-    sets: tuple[AsvSet, ...]
-    effects: TargetEffects
-    importance: Importance
+    feature_ids: tuple[str, ...]
+    sequences: tuple[str, ...]
+    lineages: tuple[Lineage, ...] = ()
+
+    @cached_property
+    def short_ids(self) -> tuple[str, ...]:
+        """Short ids of the sequences."""
+        return short_ids(self.sequences)
+
+    def lineage(self, column: int) -> Lineage:
+        """Return the taxa of an ASV, from the top; empty where nothing is known."""
+        return self.lineages[column] if self.lineages else ()
+
+    def label(self, column: int, longest: int = 80) -> str:
+        """Return what a figure or a page calls an ASV: its lowest taxon, where one is given, and its short id.
+
+        The taxon is cut where both have more than `longest` characters: the id tells ASVs of one taxon apart.
+        """
+        lineage, short_id = self.lineage(column), self.short_ids[column]
+        return f"{shortened(display_name(lineage), longest - len(short_id) - 1)} {short_id}" if lineage else short_id
+
+
+@dataclass(frozen=True)
+class AsvSet:
+    """A taxon or a clade: its kind (rank, or clade), its name, its lineage, the columns of its ASVs."""
+
+    kind: str
+    name: str
+    lineage: Lineage
+    columns: tuple[int, ...]
+
+
+def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
+    """Return the taxa of the ASVs at `columns` at each rank; those without a name there are one set.
+
+    `lineages` are those of all F ASVs.
+    """
+    asv_sets: list[AsvSet] = []
+    deepest = max((len(lineages[column]) for column in columns), default=0) if lineages else 0
+    for level in range(deepest):
+        kind = rank_name(level, lineages)
+        members: dict[tuple[Lineage, bool], list[int]] = {}
+        for column in columns.tolist():
+            lineage = lineages[column]
+            members.setdefault((lineage[: level + 1], len(lineage) > level), []).append(column)
+        for (lineage, named), of_taxon in sorted(members.items()):
+            name = "; ".join(lineage) if named else "; ".join((*lineage, f"no {kind} given"))
+            asv_sets.append(AsvSet(kind, name, lineage, tuple(of_taxon)))
+    return asv_sets
+
+
+def common_lineage(lineages: Sequence[Lineage]) -> Lineage:
+    """Return what all lineages that are given have in common, from the top."""
+    shared = []
+    for names in zip(*filter(None, lineages), strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return tuple(shared)
+
+
+def clades(tree: Phylogeny, tips: Ints, columns: Ints, asvs: Asvs) -> list[AsvSet]:
+    """Return the clades of a tree that hold two or more of the ASVs at `columns`, each set of ASVs once.
+
+    `tips` int64 [F] are those of the ASVs, -1 without.
+    """
+    column_of = np.full(len(tree.tips), -1, np.int64)
+    with_tip = columns[tips[columns] >= 0]
+    column_of[tips[with_tip]] = with_tip
+    before = np.r_[0, np.cumsum(column_of >= 0)]
+    held = column_of[column_of >= 0].tolist()
+    ends = dict.fromkeys(zip(before[tree.lo].tolist(), before[tree.hi].tolist(), strict=True))
+    inside = [tuple(held[lo:hi]) for lo, hi in ends if hi - lo > 1]
+    return [
+        AsvSet(CLADE, f"clade {number}", common_lineage([asvs.lineage(column) for column in some]), some)
+        for number, some in enumerate(inside, 1)
+    ]
+
+
+def membership(sets: Sequence[AsvSet], asvs: int) -> Matrix:
+    """Return which ASV is in which set, ``[F, sets]``."""
+    column = np.concatenate([np.array(one.columns, np.int64) for one in sets])
+    place = np.repeat(np.arange(len(sets)), [len(one.columns) for one in sets])
+    return sparse.csr_matrix((np.ones(len(column)), (column, place)), shape=(asvs, len(sets)))
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """What drives the predictions of one target.
 
+    `features`, `taxa` and `clades` are the tables of the files, by column of the ASVs and by place among the `sets`;
     `tree` and `tips` are of all ASVs; `groups` counts those with a truth; `group_column` is what was resampled, empty
     where single samples were; `subset` is what the samples were to the models, `HELD_OUT` or `TRAINING`.
     """
 
     effects: TargetEffects
-    importance: Importance
+    features: pd.DataFrame
     asvs: Asvs
     groups: int
     group_column: str
     subset: str
-    tree: tuple[Phylogeny, Ints] | None = None
-    taxa: SetsExplained | None = None
-    clades: SetsExplained | None = None
+    tree: tuple[Phylogeny, Ints] | None
+    sets: tuple[AsvSet, ...]
+    taxa: pd.DataFrame | None
+    clades: pd.DataFrame | None
 
-    @functools.cached_property
+    @cached_property
     def has_truth(self) -> bool:
         """Whether the truth of any sample is known, without which there is no importance."""
         return bool(np.isfinite(self.effects.truth).any())
 
-    def raised(self, column: int) -> str:
-        """Return what the presence of an ASV raises."""
-        return raised(self.effects, self.importance, column)
+    @property
+    def stands_out(self) -> pd.Series[bool]:
+        """Which ASVs matter beyond chance, at `FALSE_DISCOVERIES`."""
+        return self.features["q"] <= FALSE_DISCOVERIES
 
     def verdict(self) -> str:
         """Return in one sentence how many ASVs matter to predictions of these samples, beyond chance."""
-        samples, asvs = len(self.effects.sample_ids), int((self.importance.carriers > 0).sum())
-        of_what = f"{samples} {self.subset} samples with {asvs} ASVs"
-        with_truth = int(np.isfinite(self.effects.truth).sum())
+        samples, with_truth = len(self.effects.sample_ids), int(np.isfinite(self.effects.truth).sum())
+        of_what = f"{samples} {self.subset} samples with {len(self.features)} ASVs"
         if 0 < with_truth < samples:
             of_what += f", {with_truth} of them with a truth"
         unit, of = ("value", f" of {self.group_column}") if self.group_column else ("sample", "")
@@ -72,11 +169,10 @@ class Explanation:
             return (
                 f"{of_what}; {too_few(self.groups, unit, of)} for intervals or tests, so nothing is said to stand out"
             )
-        tested, number = int(np.isfinite(self.importance.p).sum()), int(self.importance.stands_out.sum())
         rough = ", which are few, so this is rough" if self.groups < FEW_GROUPS else ""
         return (
-            f"{number} of {tested} tested ASVs stand out in {of_what} (share of false discoveries at most "
-            f"{FALSE_DISCOVERIES:g}, over {self.groups} {unit}s{of}{rough})"
+            f"{self.stands_out.sum()} of {self.features['p'].notna().sum()} tested ASVs stand out in {of_what} (share "
+            f"of false discoveries at most {FALSE_DISCOVERIES:g}, over {self.groups} {unit}s{of}{rough})"
         )
 
 
@@ -105,27 +201,154 @@ def explanation_of(
         Of the resampling.
     """
     tested = subset != TRAINING
-    importance = importance_of(effects, groups, seed, tested=tested)
-    carried = np.flatnonzero(importance.carriers > 0)
-
-    def of_sets(sets: Sequence[AsvSet]) -> SetsExplained | None:
-        if not sets:
-            return None
-        sums = effects.summed(membership(sets, effects.carriers.shape[1]))
+    features = importance_of(effects, groups, seed, tested=tested)
+    carried = np.sort(features.index.to_numpy())
+    sets = [*taxa(asvs.lineages, carried), *(clades(*tree, carried, asvs) if tree is not None else ())]
+    of_taxa = of_clades = None
+    if sets:
         kinds = [one.kind for one in sets]
-        return SetsExplained(tuple(sets), sums, importance_of(sums, groups, seed, kinds, tested))
-
+        summed = effects.summed(membership(sets, effects.carriers.shape[1]))
+        of_sets = _named_sets(importance_of(summed, groups, seed, kinds, tested), sets, asvs)
+        is_clade = of_sets["rank"] == CLADE
+        if CLADE in kinds:
+            of_clades = of_sets[is_clade].drop(columns="rank")
+        if kinds[0] != CLADE:
+            of_taxa = of_sets[~is_clade].drop(columns=["clade", "short-ids"])
     has_truth = np.isfinite(effects.truth)
     counted = has_truth if has_truth.any() else ~has_truth
-    number = int(counted.sum()) if groups is None else len(set(groups[counted].tolist()))
     return Explanation(
         effects=effects,
-        importance=importance,
+        features=_named_asvs(features, asvs),
         asvs=asvs,
-        groups=number,
+        groups=int(counted.sum()) if groups is None else len(set(groups[counted].tolist())),
         group_column=group_column,
         subset=subset,
         tree=tree,
-        taxa=of_sets(taxa(asvs.lineages, carried)),
-        clades=None if tree is None else of_sets(clades(*tree, carried, asvs.lineages)),
+        sets=tuple(sets),
+        taxa=of_taxa,
+        clades=of_clades,
     )
+
+
+def _named_asvs(importance: pd.DataFrame, asvs: Asvs) -> pd.DataFrame:
+    """Return the table of the ASVs, with what they are called."""
+    import pandas as pd
+
+    columns = importance.index
+    names = {
+        "rank": np.arange(1, len(columns) + 1),
+        "short-id": [asvs.short_ids[column] for column in columns],
+        "feature-id": [asvs.feature_ids[column] for column in columns],
+        "taxon": ["; ".join(asvs.lineage(column)) for column in columns],
+    }
+    table = pd.concat([pd.DataFrame(names, index=columns), importance], axis=1)
+    if asvs.feature_ids != asvs.sequences:
+        table["sequence"] = [asvs.sequences[column] for column in columns]
+    return table
+
+
+def _named_sets(importance: pd.DataFrame, sets: Sequence[AsvSet], asvs: Asvs) -> pd.DataFrame:
+    """Return the table of taxa and clades, rank by rank.
+
+    A clade is named by its number, what its ASVs have in common, and the short ids of its ASVs.
+    """
+    import pandas as pd
+
+    kinds = list(dict.fromkeys(one.kind for one in sets))
+    importance = importance.iloc[np.argsort([kinds.index(sets[at].kind) for at in importance.index], kind="stable")]
+    ordered = [sets[place] for place in importance.index]
+    names = {
+        "clade": [one.name for one in ordered],
+        "rank": [one.kind for one in ordered],
+        "taxon": ["; ".join(one.lineage) if one.kind == CLADE else one.name for one in ordered],
+        "ASVs": [len(one.columns) for one in ordered],
+    }
+    table = pd.concat([pd.DataFrame(names, index=importance.index), importance], axis=1)
+    table["short-ids"] = [",".join(asvs.short_ids[column] for column in one.columns) for one in ordered]
+    return table
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def folder_names(targets: Sequence[str]) -> list[str]:
+    """Return a folder name for each target: its name with only letters, digits and ``.-_``, each name once."""
+    names: list[str] = []
+    for target in targets:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", target).lstrip(".") or "target"
+        name, number = plain, 1
+        while name.lower() in {other.lower() for other in names}:
+            number += 1
+            name = f"{plain}-{number}"
+        names.append(name)
+    return names
+
+
+def sample_table(effects: TargetEffects, subset: str) -> pd.DataFrame:
+    """Return a row for each sample: what it was to the models, truth, predictions, sum of its effects."""
+    import pandas as pd
+
+    labels, truth = effects.spec.labels, effects.truth
+    predictions = [f"prediction={label}" for label in labels] or ["prediction"]
+    sums = [f"sum-of-effects={label}" if label else "sum-of-effects" for label in effects.outputs]
+    return pd.DataFrame({
+        "sample-id": effects.sample_ids,
+        "subset": subset,
+        "truth": [labels[int(k)] if np.isfinite(k) else "" for k in truth] if labels else truth,
+        **dict(zip(predictions, effects.prediction.T, strict=True)),
+        **{name: np.asarray(part.sum(axis=1)).ravel() for name, part in zip(sums, effects.effects, strict=True)},
+    })  # fmt: skip
+
+
+def effect_table(effects: TargetEffects, asvs: Asvs) -> pd.DataFrame:
+    """Return a row for each ASV of each sample: its effects, their parts, and the attention paid to it."""
+    import pandas as pd
+
+    names = [
+        f"{name}={label}" if label else name for name in ("effect", "abundance-effect") for label in effects.outputs
+    ]
+    parts = dict(zip(names, (*effects.effects, *effects.abundance), strict=True))
+    if effects.attention is not None:
+        parts["attention-not-importance"] = effects.attention
+    carriers = effects.carriers.sorted_indices().tocoo()
+    return pd.DataFrame({
+        "sample-id": np.array(effects.sample_ids, object)[carriers.row],
+        "short-id": np.array(asvs.short_ids, object)[carriers.col],
+        **{name: np.asarray(part.tocsr()[carriers.row, carriers.col]).ravel() for name, part in parts.items()},
+    })  # fmt: skip
+
+
+def _tsv(table: pd.DataFrame) -> str:
+    """Return a table as tab-separated text, numbers with six digits and nothing for NaN."""
+    return str(table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n"))
+
+
+def write_importance(path: Path, explanation: Explanation) -> None:
+    """Write a QIIME 2 artifact ``FeatureData[Importance]``, as q2-sample-classifier has it, of the ASVs of the samples.
+
+    The column ``importance`` is that of the whole model; without a truth, its place is taken by
+    ``mean-absolute-effect`` alone.
+    """
+    columns = ["feature", "importance", "mean-absolute-effect", "effect"]
+    if not explanation.has_truth:
+        columns.remove("importance")
+    if len(explanation.effects.outputs) > 1:
+        columns.remove("effect")
+    table = explanation.features.rename(columns={"feature-id": "feature"})[columns].fillna(0.0)
+    write_artifact(path, IMPORTANCE_TYPE, IMPORTANCE_FORMAT, {"importance.tsv": _tsv(table).encode()})
+
+
+def write_explanation(folder: Path, explanation: Explanation) -> None:
+    """Write features.tsv, taxa.tsv, clades.tsv, samples.tsv, effects.tsv and importance.qza to a folder."""
+    folder.mkdir()
+    tables = {
+        "features": explanation.features,
+        "taxa": explanation.taxa,
+        "clades": explanation.clades,
+        "samples": sample_table(explanation.effects, explanation.subset),
+        "effects": effect_table(explanation.effects, explanation.asvs),
+    }
+    for name, table in tables.items():
+        if table is not None:
+            write_text(folder / f"{name}.tsv", _tsv(table))
+    write_importance(folder / "importance.qza", explanation)

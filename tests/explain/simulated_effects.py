@@ -8,13 +8,20 @@ import numpy as np
 from scipy import sparse
 
 from aam.data.targets import TargetSpec
-from aam.explain.effects import ABUNDANCE, ATTENTION, CARRIERS, EFFECT, LOSS, TargetEffects
-from aam.explain.predictor import BLEND
+from aam.explain.effects import ABUNDANCE, ATTENTION, BLEND, CARRIERS, EFFECT, LOSS, TargetEffects
+from aam.explain.results import Asvs
 
 SAMPLES, ASVS = 60, 6
 GROUPS = np.array([f"g{row // 4}" for row in range(SAMPLES)], object)
 LINEAGES = (("k__B", "p__F", "g__X"), ("k__B", "p__F", "g__X"), ("k__B", "p__F"), ("k__A",), (), ("k__B", "p__G"))
 NEWICK = "(((a:1,b:1):1,c:1):1,((d:1,e:1):1,f:1):1);"
+
+
+def make_asvs(lineages=LINEAGES) -> Asvs:
+    """The ASVs of these effects."""
+    return Asvs(
+        tuple(f"id{c}" for c in range(ASVS)), tuple("ACGT"[c % 4] * (c + 1) for c in range(ASVS)), tuple(lineages)
+    )
 
 
 def make_effects(outputs: int = 1, mean: float = 0.0, truth: bool = True) -> TargetEffects:

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from aam.config import DataConfig, ModelConfig
@@ -17,7 +18,7 @@ from aam.data.targets import Covariates, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.evaluate.metrics import auroc
 from aam.explain.effects import explain_samples
-from aam.explain.importance import Importance, importance_of
+from aam.explain.importance import FALSE_DISCOVERIES, importance_of
 from aam.io.metadata import read_metadata
 from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, fit_blend
@@ -50,7 +51,7 @@ def truth(study):
     return causal, signs, (values - values.mean()) / values.std()
 
 
-def explained(study, values) -> Importance:
+def explained(study, values) -> pd.DataFrame:
     """The importance in samples that the models of folds by subject have not seen, all members but the network."""
     ids = study.table.sample_ids
     subjects = [str(subject) for subject in study.metadata.values("subject", ids)]
@@ -73,22 +74,19 @@ def explained(study, values) -> Importance:
 def test_causal_asvs_are_the_most_important_and_have_their_signs(study, truth):
     causal, signs, values = truth
     importance = explained(study, values)
-    is_causal = np.isin(np.arange(len(study.table.sequences)), causal)
-    assert len(is_causal) == 1000
-    carried = importance.carriers > 0
-    assert carried[is_causal].all()
-    assert auroc(is_causal[carried], importance.value[carried]) >= 0.95
-    effect = np.array([one.value for one in importance.effect[0]])
-    assert (np.sign(effect[causal]) == signs).mean() >= 0.95
-    discoveries = np.flatnonzero(importance.stands_out)
+    assert len(study.table.sequences) == 1000
+    assert importance.index.isin(causal).sum() == CAUSAL
+    assert auroc(importance.index.isin(causal), importance["importance"].to_numpy()) >= 0.95
+    assert (np.sign(importance["effect"][causal]) == signs).mean() >= 0.95
+    discoveries = importance.index[importance["q"] <= FALSE_DISCOVERIES]
     assert len(discoveries) >= 3
-    assert is_causal[discoveries].mean() >= 0.8
+    assert discoveries.isin(causal).mean() >= 0.8
 
 
 def test_nothing_stands_out_where_labels_are_permuted(study, truth):
     importance = explained(study, np.random.default_rng(0).permutation(truth[2]))
-    assert not importance.stands_out.any()
-    tested = importance.p[np.isfinite(importance.p)]
+    assert not (importance["q"] <= FALSE_DISCOVERIES).any()
+    tested = importance["p"].dropna()
     assert len(tested) > 300
     # About 5 % are below 0.05 by chance; ASVs of one sample depend on each other.
     assert (tested < 0.05).mean() < 0.12

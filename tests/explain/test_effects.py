@@ -13,9 +13,7 @@ from aam.data.collate import rarefied_rows
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
-from aam.explain.effects import explain_samples
-from aam.explain.predictor import BLEND
-from aam.explain.variants import make_variants
+from aam.explain.effects import BLEND, explain_samples, make_variants
 from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, NETWORK, fit_blend
 from aam.predict.prediction import predict_rows

@@ -10,48 +10,50 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from aam.explain.asvs import make_asvs, raised
-from aam.explain.effects import CARRIERS, LOSS
-from aam.explain.files import asv_table, folder_names, write_explanation
-from aam.explain.importance import bh, importance_of, one_sided_p
-from aam.explain.predictor import BLEND
-from aam.explain.results import explanation_of
-from aam.explain.sets import clades, common_lineage, membership, taxa
+from aam.explain.effects import BLEND, CARRIERS, LOSS
+from aam.explain.importance import FALSE_DISCOVERIES, bh, importance_of, one_sided_p
+from aam.explain.results import (
+    Asvs,
+    clades,
+    common_lineage,
+    explanation_of,
+    folder_names,
+    membership,
+    taxa,
+    write_explanation,
+)
 from aam.io.newick import parse_newick
 from aam.io.qza import read_artifact
-from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_asvs, make_effects
+
+UNNAMED = Asvs(tuple("abcdef"), tuple("abcdef"))
 
 
 def test_what_matters_stands_out_with_its_sign():
     effects = make_effects()
-    importance = importance_of(effects, GROUPS)
-    assert importance.stands_out.tolist() == [True, True, False, False, False, False]
-    assert sorted(importance.order()[:2]) == [0, 1]
-    assert [raised(effects, importance, column) for column in (0, 1)] == ["higher", "lower"]
-    total = effects.losses[BLEND].toarray()
-    for column, value in enumerate(importance.importance):
-        assert value.value == pytest.approx(total[:, column].mean())
-        assert value.low < value.value < value.high
-    carried = effects.carriers.toarray()
-    np.testing.assert_allclose([one.value for one in importance.effect[0]], [
-        effects.effects[0].toarray()[:, column].sum() / carried[:, column].sum() for column in range(ASVS)
-    ])  # fmt: skip
-    np.testing.assert_allclose(importance.presence + importance.abundance, [[i.value for i in importance.effect[0]]])
-    np.testing.assert_allclose(importance.by_learner["forest"], 2 * importance.value)
+    table = importance_of(effects, GROUPS)
+    assert sorted(table.index[:2]) == [0, 1]
+    table = table.sort_index()
+    assert (table["q"] <= FALSE_DISCOVERIES).tolist() == [True, True, False, False, False, False]
+    assert table["raises"][:2].tolist() == ["higher", "lower"]
+    np.testing.assert_allclose(table["importance"], effects.losses[BLEND].toarray().mean(axis=0))
+    assert (table["importance.low"] < table["importance"]).all()
+    assert (table["importance"] < table["importance.high"]).all()
+    expected = effects.effects[0].toarray().sum(axis=0) / effects.carriers.toarray().sum(axis=0)
+    np.testing.assert_allclose(table["effect"], expected)
+    np.testing.assert_allclose(table["presence-effect"] + table["abundance-effect"], expected)
+    np.testing.assert_allclose(table["importance.forest"], 2 * table["importance"])
 
 
 def test_few_groups_have_neither_intervals_nor_tests():
-    importance = importance_of(make_effects(), np.array(["g0", "g1", "g2"] * 20, object))
-    assert np.isnan(importance.p).all()
-    assert not importance.stands_out.any()
-    assert all(math.isnan(one.low) for one in importance.importance)
+    table = importance_of(make_effects(), np.array(["g0", "g1", "g2"] * 20, object))
+    assert table[["p", "q", "importance.low", "importance.high"]].isna().all(axis=None)
 
 
 def test_without_a_truth_there_are_effects_and_no_importance():
-    importance = importance_of(make_effects(truth=False), GROUPS)
-    assert np.isnan(importance.value).all()
-    assert not importance.stands_out.any()
-    assert sorted(importance.order()[:2]) == [0, 1]
+    table = importance_of(make_effects(truth=False), GROUPS)
+    assert table[["importance", "q"]].isna().all(axis=None)
+    assert sorted(table.index[:2]) == [0, 1]
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -60,7 +62,7 @@ def test_an_asv_that_changes_no_prediction_raises_nothing(outputs):
     effects = make_effects(outputs)
     matrices = {name: matrix * (name[0] == "carriers") for name, matrix in effects.matrices.items()}
     effects = dataclasses.replace(effects, matrices=matrices)
-    assert raised(effects, importance_of(effects, GROUPS), 0) == ""
+    assert importance_of(effects, GROUPS)["raises"][0] == ""
 
 
 def test_groups_without_a_truth_are_no_evidence():
@@ -70,20 +72,19 @@ def test_groups_without_a_truth_are_no_evidence():
     losses = {name: sparse.csr_matrix(matrix.toarray() * known[:, None]) for name, matrix in effects.losses.items()}
     matrices = {**effects.matrices, **{(LOSS, name, 0): matrix for name, matrix in losses.items()}}
     part = dataclasses.replace(effects, truth=np.where(known, effects.truth, math.nan), matrices=matrices)
-    importance = importance_of(part, GROUPS)
-    assert np.isnan(importance.p).all()
-    assert all(math.isnan(one.low) for one in importance.importance)
-    assert importance.value == pytest.approx(losses[BLEND].toarray()[known].mean(axis=0))
-    explanation = explanation_of(part, make_asvs("abcdef", "abcdef"), None, GROUPS, "child", "held-out")
+    table = importance_of(part, GROUPS).sort_index()
+    assert table[["p", "importance.low"]].isna().all(axis=None)
+    np.testing.assert_allclose(table["importance"], losses[BLEND].toarray()[known].mean(axis=0))
+    explanation = explanation_of(part, UNNAMED, None, GROUPS, "child", "held-out")
     assert "12 of them with a truth; 3 values of child are too few" in explanation.verdict()
 
 
 def test_nothing_is_tested_on_samples_that_the_model_has_learned_from():
     """Of a target of noise, 45 of 160 ASVs had a p below .05 in the training samples of a forest."""
-    explanation = explanation_of(make_effects(), make_asvs("abcdef", "abcdef"), None, GROUPS, "child", "training")
-    assert not explanation.importance.stands_out.any()
+    explanation = explanation_of(make_effects(), UNNAMED, None, GROUPS, "child", "training")
+    assert not explanation.stands_out.any()
     assert "nothing is tested" in explanation.verdict()
-    assert explanation.importance.value.max() > 0.2
+    assert explanation.features["importance"].max() > 0.2
 
 
 def test_the_test_of_groups_is_a_t_test_where_groups_are_equal():
@@ -129,7 +130,7 @@ def test_taxa_and_clades_are_sums_of_their_asvs():
     tree = parse_newick(NEWICK)
     tips = np.array([tree.tips.index(name) for name in "abcdef"])
     tips[4] = -1
-    of_tree = clades(tree, tips, np.arange(ASVS), LINEAGES)
+    of_tree = clades(tree, tips, np.arange(ASVS), make_asvs())
     assert sorted(one.columns for one in of_tree) == [(0, 1), (0, 1, 2), (0, 1, 2, 3, 5), (3, 5)]
     assert common_lineage(LINEAGES[:3]) == ("k__B", "p__F")
 
@@ -137,7 +138,7 @@ def test_taxa_and_clades_are_sums_of_their_asvs():
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_files_hold_every_asv_once_and_qiime_reads_the_importance(tmp_path, outputs):
     effects = make_effects(outputs)
-    asvs = make_asvs([f"id{c}" for c in range(ASVS)], ["ACGT"[c % 4] * (c + 1) for c in range(ASVS)], LINEAGES)
+    asvs = make_asvs()
     tree = parse_newick(NEWICK)
     explanation = explanation_of(effects, asvs, (tree, np.arange(ASVS)), GROUPS, "child", "held-out")
     write_explanation(tmp_path / "out", explanation)
@@ -165,7 +166,7 @@ def test_the_rows_say_what_is_not_known():
     nowhere = effects.carriers.toarray()
     nowhere[:, 5] = 0
     effects = dataclasses.replace(effects, matrices={**effects.matrices, CARRIERS: sparse.csr_matrix(nowhere)})
-    table = asv_table(effects, importance_of(effects, GROUPS), make_asvs("abcdef", "abcdef"))
+    table = explanation_of(effects, UNNAMED, None, GROUPS, "child", "held-out").features
     assert len(table) == ASVS - 1
     assert "sequence" not in table
 

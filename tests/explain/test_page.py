@@ -9,23 +9,21 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from aam.explain.asvs import make_asvs
 from aam.explain.figures import explanation_figures, write_figures
 from aam.explain.page import explanation_html, features_html, importances_html
-from aam.explain.results import Explanation, explanation_of
+from aam.explain.results import Asvs, Explanation, explanation_of
 from aam.io.newick import parse_newick
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances
-from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_effects
+from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_asvs, make_effects
 from tests.report.test_figures import classes
 
 HOSTILE = "<script>alert(1)</script>"
 
 
 def explained(outputs: int = 1, truth: bool = True, groups=GROUPS, lineages=LINEAGES) -> Explanation:
-    asvs = make_asvs([f"id{c}" for c in range(ASVS)], ["ACGT"[c % 4] * (c + 1) for c in range(ASVS)], lineages)
     tree = (parse_newick(NEWICK), np.arange(ASVS))
-    return explanation_of(make_effects(outputs, truth=truth), asvs, tree, groups, "child", "held-out")
+    return explanation_of(make_effects(outputs, truth=truth), make_asvs(lineages), tree, groups, "child", "held-out")
 
 
 @pytest.mark.parametrize(("outputs", "truth"), [(1, True), (3, True), (1, False)])
@@ -89,6 +87,6 @@ def test_the_report_of_a_run_takes_the_importances_again_and_again():
 
 
 def test_a_label_keeps_its_id_where_the_taxon_is_long():
-    asvs = make_asvs(["id"], ["ACGT"], [("k__Bacteria", "f__Peptostreptococcaceae")])
+    asvs = Asvs(("id",), ("ACGT",), (("k__Bacteria", "f__Peptostreptococcaceae"),))
     assert asvs.label(0) == f"Peptostreptococcaceae (family) {asvs.short_ids[0]}"
     assert asvs.label(0, 27) == f"Peptostreptococ… {asvs.short_ids[0]}"
