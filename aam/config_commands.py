@@ -148,6 +148,33 @@ class EmbedConfig(ApplyConfig):
 
 
 @dataclass(frozen=True)
+class NearestConfig(ApplyConfig):
+    """Write the samples of a collection that are nearest to each sample of a table, whatever region of 16S each is."""
+
+    model: tuple[Path, ...] = option(
+        (Path("16s"),), "Model with a reference tree: a folder, or a name of `aam models`.", "PATH", reads=True,
+        shipped=shipped_encoders,
+    )  # fmt: skip
+    table: Path | None = option(
+        None, "Feature table whose samples are looked for.", "TABLE", required=True, reads=True, positional=True
+    )
+    among: Path | None = option(
+        None, "Feature table of the collection; where it is TABLE itself, a sample does not find itself.",
+        required=True, reads=True
+    )  # fmt: skip
+    distance: Literal["cosine", "unifrac", "weighted-normalized"] = option(
+        "cosine",
+        "Distance on the model's reference tree: of what samples have of its branches (any region), or UniFrac, in "
+        "which ASVs also have branches of their own (one region).",
+    )
+    nearest: int = option(10, "Samples to write for each.", ge=1)
+    output: Path | None = option(
+        None, "Table to write: sample-id, rank, neighbour, distance.", required=True, writes=True, suffixes=PREDICTIONS
+    )
+    runtime: RuntimeConfig = section(RuntimeConfig(), omitted=("output_dir",))
+
+
+@dataclass(frozen=True)
 class ExplainConfig(ApplyConfig, MetadataFormat):
     """Show which ASVs, taxa and clades drive the predictions of a model, in samples that it has not learned from."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +12,16 @@ import numpy.typing as npt
 from scipy import sparse
 
 from aam.api.apply import load_table
-from aam.config_commands import EmbedConfig
+from aam.config_commands import EmbedConfig, NearestConfig
 from aam.data.collate import rarefied_table
 from aam.data.placement import NOT_16S, SoftPlacement
 from aam.data.study import Inputs, Study
 from aam.device.options import RuntimeConfig
-from aam.diversity.placed import PlacedMetric, placed_tiles, sample_branches
+from aam.diversity.placed import PlacedDistance, PlacedMetric, placed_between, placed_tiles, sample_branches
 from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
 from aam.io.matrices import Tile
+from aam.options import given
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
 
@@ -41,6 +43,7 @@ class PlacedSamples:
     """Rarefied samples, CSR ``[N, F]``, whose ASVs stand on a reference tree."""
 
     sample_ids: tuple[str, ...]
+    sequences: tuple[str, ...]
     counts: sparse.csr_matrix
     placement: SoftPlacement
 
@@ -137,4 +140,86 @@ def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
         )
     if strange.any():
         log.warning("%d of %d ASVs are no 16S and are left out of distances", strange.sum(), len(strange))
-    return PlacedSamples(study.table.sample_ids, counts, placement)
+    return PlacedSamples(study.table.sample_ids, tuple(study.table.sequences), counts, placement)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The K samples of a collection that are nearest to each of N samples, nearest first.
+
+    `rows` int64 [N, K] are places in the collection, `distances` float32 [N, K]; equal ones come in its order.
+    """
+
+    sample_ids: tuple[str, ...]
+    collection: tuple[str, ...]
+    rows: npt.NDArray[np.int64]
+    distances: npt.NDArray[np.float32]
+
+    def lines(self) -> Iterator[tuple[str, int, str, float]]:
+        """Yield sample, rank from 1, its neighbour and their distance."""
+        for name, places, distances in zip(self.sample_ids, self.rows, self.distances, strict=True):
+            for rank, (place, distance) in enumerate(zip(places.tolist(), distances.tolist(), strict=True), 1):
+                yield name, rank, self.collection[place], round(distance, 6)
+
+
+def nearest_samples(
+    samples: PlacedSamples, among: PlacedSamples | None, distance: PlacedDistance, k: int
+) -> Neighbours:
+    """Return the `k` samples of a collection that are nearest to each sample, found by comparing with all of them.
+
+    Without a collection these are other samples of the same table.
+    """
+    collection = among or samples
+    column_of = {sequence: column for column, sequence in enumerate(samples.sequences)}
+    new = [at for at, sequence in enumerate(collection.sequences) if sequence not in column_of]
+    column_of |= {collection.sequences[at]: len(column_of) + place for place, at in enumerate(new)}
+    one, other = samples.placement, collection.placement
+    # An ASV of both tables has one branch of its own.
+    columns = np.array([column_of[sequence] for sequence in collection.sequences])
+    width = len(column_of)
+    left, right = samples.counts.copy(), collection.counts.copy()
+    right.indices = columns[right.indices].astype(right.indices.dtype)
+    left.resize(len(samples.sample_ids), width)
+    right.resize(len(collection.sample_ids), width)
+    probability = sparse.vstack([one.probability, other.probability[new]]).tocsr()
+    own_length = np.concatenate([one.own_length, other.own_length[new]])
+    k = min(k, len(collection.sample_ids) - (among is None))
+    tiles = placed_between(left, right, probability, one.length, own_length, distance)
+    parts = [_nearest(at, some, k, among is None) for at, some in itertools.groupby(tiles, key=lambda tile: tile[0])]
+    rows, distances = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return Neighbours(samples.sample_ids, collection.sample_ids, rows, distances)
+
+
+def _nearest(
+    rows: slice, tiles: Iterable[Tile], k: int, itself: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Return places in the collection and distances of the `k` nearest of some rows, from the tiles of these."""
+    places = np.zeros((rows.stop - rows.start, 0), np.int64)
+    distances = np.zeros(places.shape, np.float32)
+    for _, columns, tile in tiles:
+        of_tile = np.arange(columns.start, columns.stop)
+        if itself:
+            tile = np.where(of_tile == np.arange(rows.start, rows.stop)[:, None], np.inf, tile).astype(np.float32)
+        places = np.concatenate([places, np.broadcast_to(of_tile, tile.shape)], axis=1)
+        distances = np.concatenate([distances, tile], axis=1)
+        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+        places, distances = (np.take_along_axis(each, order, axis=1) for each in (places, distances))
+    return places, distances
+
+
+def found_samples(
+    models: Sequence[SavedModel], config: NearestConfig, inputs: Inputs | None = None, among: Inputs | None = None
+) -> Neighbours:
+    """Return the nearest samples of a collection for each of a table: `inputs` and `among`, or files of `config`.
+
+    Raises
+    ------
+    InputError
+        As `placed_samples`.
+    """
+    table, collection = given(config.table), given(config.among)
+    shared = {name: getattr(config, name) for name in ("model", "sequences", "trim", "transpose", "runtime")}
+    samples = placed_samples(models, EmbedConfig(table=table, **shared), inputs)
+    itself = inputs is None and table.samefile(collection)
+    others = None if itself else placed_samples(models, EmbedConfig(table=collection, **shared), among)
+    return nearest_samples(samples, others, config.distance, config.nearest)

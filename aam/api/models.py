@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from aam.api.apply import load_table, predict_samples, prepare_models
-from aam.api.embedding import PlacedSamples, embed_samples, placed_samples
+from aam.api.embedding import PlacedSamples, embed_samples, nearest_samples, placed_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.metadata import metadata_from
 from aam.api.options import configured
 from aam.api.tables import option_of, phylogeny, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.study import Inputs
-from aam.diversity.placed import PlacedMetric
+from aam.diversity.placed import PlacedDistance, PlacedMetric
 from aam.errors import InputError, import_extra
 from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.explain.results import Explanation
@@ -157,9 +157,41 @@ class Model:
         first, second = (one.div(np.maximum(np.linalg.norm(one, axis=1), 1e-12), axis=0) for one in (first, second))
         return first @ second.T
 
-    def _on_reference(self, table: Any, metric: PlacedMetric, options: dict[str, Any]) -> PlacedSamples:
-        if metric not in get_args(PlacedMetric):
-            raise InputError(f"metric is {metric!r}, expected {' or '.join(get_args(PlacedMetric))}")
+    def search(
+        self, table: Any, among: Any = None, *, distance: PlacedDistance = "cosine", nearest: int = 10, **options: Any
+    ) -> pd.DataFrame:
+        """Return the samples of a collection that are nearest to each sample of a table, as `aam search` writes them.
+
+        All are compared, so that none is missed. Parameters are those of `predict`.
+
+        Parameters
+        ----------
+        among : biom.Table, DataFrame, AnnData, AmpliconTable or path, optional
+            The collection, of whatever region of 16S; unset: the other samples of the table.
+        distance : str
+            ``cosine`` (one minus `similarity`), or ``unifrac`` or ``weighted-normalized`` (`distances`; one region).
+        nearest : int
+            How many samples to name for each.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``sample-id``, ``rank``, ``neighbour`` and ``distance``, nearest first.
+        """
+        import pandas as pd
+
+        if nearest < 1:
+            raise InputError(f"nearest is {nearest}, expected 1 or more")
+        samples = self._on_reference(table, distance, options, PlacedDistance)
+        others = None if among is None else self._on_reference(among, distance, options, PlacedDistance)
+        found = nearest_samples(samples, others, distance, nearest)
+        return pd.DataFrame(list(found.lines()), columns=["sample-id", "rank", "neighbour", "distance"])
+
+    def _on_reference(
+        self, table: Any, metric: str, options: dict[str, Any], metrics: Any = PlacedMetric
+    ) -> PlacedSamples:
+        if metric not in get_args(metrics):
+            raise InputError(f"metric is {metric!r}, expected {' or '.join(get_args(metrics))}")
         config = self._config(EmbedConfig(), table, options)
         return placed_samples(self.members, config, inputs_of_model(config, table))
 

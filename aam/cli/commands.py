@@ -64,6 +64,7 @@ COMMANDS = {
     "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
     "predict": Command("PredictConfig", "commands.predict:predict_table", "predict new samples"),
     "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),
+    "search": Command("NearestConfig", "commands.search:search", "the nearest samples of a collection"),
     "explain": Command(
         "ExplainConfig", "commands.explain:explain_model", "which ASVs, taxa and clades drive predictions"
     ),

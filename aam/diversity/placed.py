@@ -20,6 +20,7 @@ from aam.io.matrices import Tile
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 PlacedMetric: TypeAlias = Literal["unifrac", "weighted-normalized"]
+PlacedDistance: TypeAlias = Literal["unifrac", "weighted-normalized", "cosine"]
 
 # A probability counts as at most this, so that its complement has a logarithm.
 SURE = 1 - 1e-6
@@ -65,6 +66,14 @@ def _input(
     return MetricInput(common, rare, height, total)
 
 
+def _laid_out(probability: sparse.csr_matrix, length: Floats, own_length: Floats) -> tuple[sparse.csr_matrix, Layout]:
+    """Return the branches that some ASV may have, [F, C], and their layout."""
+    none = np.zeros(0, np.int64)
+    some = np.unique(probability.indices)
+    lengths, own = length[some].astype(np.float64), own_length.astype(np.float64)
+    return probability[:, some], Layout(lengths, none, none, none, own, sparse.csc_matrix((0, len(own))), True)
+
+
 def placed_tiles(
     counts: sparse.csr_matrix,
     probability: sparse.csr_matrix,
@@ -88,12 +97,7 @@ def placed_tiles(
         Of a further branch above each ASV alone.
     metric : str
     """
-    none = np.zeros(0, np.int64)
-    some = np.unique(probability.indices)
-    probability, lengths = probability[:, some], length[some].astype(np.float64)
-    layout = Layout(
-        lengths, none, none, none, own_length.astype(np.float64), sparse.csc_matrix((0, len(own_length))), True
-    )
+    probability, layout = _laid_out(probability, length, own_length)
     options = UnifracOptions(metric)
     for i, j in tile_pairs(counts.shape[0], TILE):
         rows, columns = (slice(at * TILE, min((at + 1) * TILE, counts.shape[0])) for at in (i, j))
@@ -104,3 +108,42 @@ def placed_tiles(
         if i == j:
             mirror(tile)
         yield rows, columns, tile.astype(np.float32)
+
+
+def placed_between(
+    counts: sparse.csr_matrix,
+    among: sparse.csr_matrix,
+    probability: sparse.csr_matrix,
+    length: Floats,
+    own_length: Floats,
+    distance: PlacedDistance = "unifrac",
+) -> Iterator[Tile]:
+    """Yield the distances of samples `counts` [N, F] to other samples `among` [M, F] in tiles, row after row of them.
+
+    Parameters are those of `placed_tiles`. The distance may also be ``cosine``: that between the cube roots of the
+    expected shares of reads below each branch, in which own branches have no part, so that regions can be compared.
+    """
+    if distance == "cosine":
+        for rows in _slices(counts):
+            left = _composition(counts[rows], probability)
+            for columns in _slices(among):
+                yield rows, columns, 1 - left @ _composition(among[columns], probability).T
+        return
+    probability, layout = _laid_out(probability, length, own_length)
+    options = UnifracOptions(distance)
+    for rows in _slices(counts):
+        one = _input(counts[rows], probability, layout, distance)
+        for columns in _slices(among):
+            other = _input(among[columns], probability, layout, distance)
+            yield rows, columns, between(layout, one, other, options, inner).astype(np.float32)
+
+
+def _slices(counts: sparse.csr_matrix) -> list[slice]:
+    samples = counts.shape[0]
+    return [slice(start, min(start + TILE, samples)) for start in range(0, samples, TILE)]
+
+
+def _composition(counts: sparse.csr_matrix, probability: sparse.csr_matrix) -> Floats:
+    """Return the cube roots of the expected share of reads below each branch, float32 [N, E], of length 1."""
+    roots = np.cbrt(sample_branches(counts, probability, "weighted-normalized"))
+    return np.asarray(roots / np.maximum(np.linalg.norm(roots, axis=1, keepdims=True), 1e-12))

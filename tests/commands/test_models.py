@@ -145,6 +145,39 @@ def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp
     assert "ask for --distances" in capsys.readouterr().err
 
 
+def test_the_nearest_samples_are_found_among_another_region_and_in_one_table(placing, tmp_path, capsys):
+    tokens = placing.members[0].reference.tokens[::1000]
+    v1, v4 = (
+        write_reads(tmp_path / f"{name}.tsv", letters(tokens[:, part]))
+        for name, part in (("v1", slice(20, 250)), ("v4", slice(500, 650)))
+    )
+    words = ["search", str(v1), "--device", "cpu", "--nearest", "2", "--output"]
+    assert main([*words, str(tmp_path / "found.tsv"), "--among", str(v4)]) == 0
+    found = pd.read_csv(tmp_path / "found.tsv", sep="\t")
+    assert found.columns.tolist() == ["sample-id", "rank", "neighbour", "distance"]
+    assert found["sample-id"].tolist() == [f"s{sample}" for sample in range(6) for _ in range(2)]
+    # Every third sample is the same, so that the two nearest are those.
+    numbers = found[["sample-id", "neighbour"]].map(lambda name: int(name[1:]) % 3)
+    assert (numbers["sample-id"] == numbers.neighbour).all()
+    alike = placing.similarity(v1, v4).stack()
+    asked = pd.MultiIndex.from_frame(found[["sample-id", "neighbour"]])
+    np.testing.assert_allclose(1 - alike[asked], found.distance, atol=2e-6)
+    pd.testing.assert_frame_equal(placing.search(v1, v4, nearest=2), found)
+    # In one table a sample does not find itself, and the distances are those of the matrix.
+    assert main([*words, str(tmp_path / "itself.tsv"), "--among", str(v1), "--distance", "unifrac"]) == 0
+    itself = pd.read_csv(tmp_path / "itself.tsv", sep="\t")
+    matrix = placing.distances(v1)
+    assert (itself["sample-id"] != itself.neighbour).all()
+    expected = [matrix[pair] for pair in zip(itself["sample-id"], itself.neighbour, strict=True)]
+    np.testing.assert_allclose(itself.distance, expected, atol=2e-6)
+    pd.testing.assert_frame_equal(placing.search(v1, distance="unifrac", nearest=2), itself)
+    assert len(placing.search(v1, nearest=50)) == 6 * 5
+    with pytest.raises(InputError, match="metric is 'jaccard', expected unifrac or weighted-normalized or cosine"):
+        placing.search(v1, distance="jaccard")
+    assert main([*words, str(tmp_path / "itself.tsv"), "--among", str(v1)]) == 2
+    assert "exists" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_person_is_found_among_192_by_another_region(placing, bench_data):
     """The figures of examples/encoder/16s.md."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.diversity.placed import placed_tiles, sample_branches
+from aam.diversity.placed import placed_between, placed_tiles, sample_branches
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.newick import parse_newick
@@ -64,3 +64,28 @@ def test_a_sample_without_reads_on_the_tree_has_no_branches():
     probability = sparse.csr_matrix(np.array([[1, 0.5], [0, 0.25]], np.float32))
     np.testing.assert_allclose(sample_branches(counts, probability, "unifrac"), [[0, 0.25], [0, 0]], atol=1e-6)
     np.testing.assert_allclose(sample_branches(counts, probability, "weighted-normalized"), [[0, 0.25], [0, 0]])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_distances_to_other_samples_are_those_of_one_table(metric, monkeypatch):
+    monkeypatch.setattr("aam.diversity.placed.TILE", 4)
+    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
+    length, own = TREE.length.astype(np.float32), RNG.random(6).astype(np.float32)
+    whole = matrix(COUNTS, probability, length, own, metric)
+    found = np.full((5, 4), np.nan)
+    for rows, columns, tile in placed_between(
+        COUNTS[:5], COUNTS[5:], sparse.csr_matrix(probability), length, own, metric
+    ):
+        found[rows, columns] = tile
+    np.testing.assert_allclose(found, whole[:5, 5:], atol=1e-6)
+
+
+def test_the_cosine_is_that_of_cube_roots_of_shares():
+    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
+    own = np.zeros(6, np.float32)
+    arguments = sparse.csr_matrix(probability), TREE.length.astype(np.float32), own
+    ((_, _, tile),) = placed_between(COUNTS[:5], COUNTS[5:], *arguments, "cosine")
+    reads = COUNTS.toarray()
+    one, other = (np.cbrt(part @ probability / part.sum(axis=1, keepdims=True)) for part in (reads[:5], reads[5:]))
+    norms = np.outer(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
+    np.testing.assert_allclose(tile, 1 - one @ other.T / norms, atol=1e-6)
