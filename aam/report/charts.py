@@ -180,6 +180,17 @@ def y_axis(title: str, **scale: Any) -> alt.Y:
     return alt.Y("y:Q", title=title, scale=alt.Scale(**{"zero": False, **scale}))
 
 
+def points(rows: Iterable[Mapping[str, object]], x: alt.X, y: alt.Y, colours: Mapping[str, Any], **mark: Any) -> Chart:
+    """Return the points of rows, each of which holds x, y and the text `tip` that a pointer shows."""
+    chart = alt.Chart(data(rows)).mark_point(**{"aria": True, "opacity": 0.75, **mark})
+    return chart.encode(x=x, y=y, description="tip:N", **colours)
+
+
+def sized(*layers: Chart) -> Chart:
+    """Return the layers of a chart as wide and high as a figure is."""
+    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+
+
 def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dict[str, Any]:
     """Return colour and shape of a nominal field, given the number of the colour of each of its values."""
     colours = alt.Scale(domain=list(colour_of), range=[(LIGHT + RAMP)[at] for at in colour_of.values()])

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import altair as alt
 import numpy as np
 from scipy import sparse
 
@@ -16,10 +15,10 @@ from aam.evaluate.error_analysis import WORST_SAMPLES, errors_of, shared_by_wors
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.report.charts import HEIGHT, LIGHT, RAMP, WIDTH, Figure, data, levels, x_axis, y_axis
+from aam.report.charts import LIGHT, RAMP, Figure
 from aam.report.report import TargetResult
 from aam.report.tables import Table
-from aam.report.training_figures import pcoa
+from aam.report.training_figures import ordination_figure, pcoa
 
 # Distances are taken between at most so many samples, of fewer where they have many ASVs: samples times ASVs at once.
 MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES = 500, 200, 6_000_000
@@ -155,28 +154,17 @@ def sample_figures(result: TargetResult, around: Surroundings | None) -> list[Fi
     here, there = around.at(complete)
     if len(here) < FEWEST:
         return []
-    axes = [f"axis {at + 1} ({100 * share:.0f} % of the variation)" for at, share in enumerate(around.shares)]
     part = complete.at(there)
     of = "" if len(around.sample_ids) == around.total else f" {len(here)} of {around.total} samples are drawn."
-    figures = []
-    for file, title, kinds, colours in _colourings(result, part):
-        rows = [
-            {"x": x, "y": y, "kind": kind, "tip": f"{sample}: {kind}"}
-            for (x, y), kind, sample in zip(around.points[here].tolist(), kinds, part.sample_ids, strict=True)
-        ]
-        chart = alt.Chart(data(rows)).mark_point(aria=True, opacity=0.75).encode(
-            x=x_axis(axes[0]), y=y_axis(axes[1]), description="tip:N", **levels("kind", colours)
-        )  # fmt: skip
-        figures.append(
-            Figure(
-                f"samples-by-{file}", f"The samples, {title}",
-                f"Ordination of {len(rows)} samples, {title}; the axes hold "
-                f"{' and '.join(number(float(s)) for s in around.shares)} of the variation.",
-                chart.properties(width=WIDTH, height=HEIGHT),
-                f"Near samples share their ASVs (principal coordinates of Bray-Curtis distances).{of}",
-            )
-        )  # fmt: skip
-    return figures
+    caption = f"Near samples share their ASVs (principal coordinates of Bray-Curtis distances).{of}"
+    ordination = around.points[here], around.shares
+    return [
+        ordination_figure(
+            f"samples-by-{file}", f"The samples, {title}", ordination, kinds, colours,
+            [f"{sample}: {kind}" for sample, kind in zip(part.sample_ids, kinds, strict=True)], caption,
+        )
+        for file, title, kinds, colours in _colourings(result, part)
+    ]  # fmt: skip
 
 
 def _edge_of(values: Array, at: int) -> int:

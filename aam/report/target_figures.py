@@ -17,11 +17,9 @@ from aam.evaluate.intervals import number, tenths, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.charts import (
-    HEIGHT,
     INK,
     LIGHT,
     SOFT,
-    WIDTH,
     Chart,
     Figure,
     IntervalRow,
@@ -31,6 +29,8 @@ from aam.report.charts import (
     levels,
     lines,
     listed,
+    points,
+    sized,
     x_axis,
     y_axis,
 )
@@ -78,7 +78,7 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
     coloured = 1 < len(batches) <= len(LIGHT)
     shared = {names.group: part.groups, names.batch: part.batch}
     known = {name: values for name, values in shared.items() if values is not None}
-    points = [
+    rows_of_points = [
         {
             "x": truth, "y": predicted, "batch": str(part.batch[at]) if coloured and part.batch is not None else "",
             "tip": f"{sample}: true {number(truth)}, predicted {number(predicted)}"
@@ -89,17 +89,13 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
         )
     ]  # fmt: skip
     colours = levels("batch", {name: at for at, name in enumerate(batches)}) if coloured else {}
-    marks = alt.Chart(data(points)).mark_point(aria=True)
     layers = [diagonal(*_shared_range(complete))]
     bounded = np.empty(0, int) if part.limits is None else np.flatnonzero(np.isfinite(part.limits).all(axis=1))
     if part.limits is not None and len(bounded):
         bars = [("", x, *ends) for x, ends in zip(part.truth[bounded], part.limits[bounded].tolist(), strict=True)]
         layers.append(lines(bars, color=SOFT, opacity=0.28))
-    layers.append(
-        marks.encode(
-            x=x_axis(f"true {names.target}"), y=y_axis(f"predicted {names.target}"), description="tip:N", **colours
-        )
-    )
+    axes = x_axis(f"true {names.target}"), y_axis(f"predicted {names.target}")
+    layers.append(points(rows_of_points, *axes, colours))
     caption = "On the dashed line a prediction is right."
     if len(bounded):
         caption += f" Vertical lines are {100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals."
@@ -112,7 +108,7 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
         "predicted", f"Predicted against true {names.target}",
         f"Scatter of {len(rows)} samples. True values run from {ends[0]}, predictions from {ends[1]}; they differ by "
         f"{error} on average.{by}",
-        alt.layer(*layers).properties(width=WIDTH, height=HEIGHT), caption,
+        sized(*layers), caption,
     )  # fmt: skip
 
 
@@ -150,7 +146,7 @@ def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
         Figure(
             "errors-by-tenth", f"Errors along the range of {target}",
             f"Median of predicted minus true by tenth. {medians_by_tenth}.",
-            alt.layer(zero, outer, inner, medians).properties(width=WIDTH, height=HEIGHT),
+            sized(zero, outer, inner, medians),
             "Points are medians, thick bars the middle half, thin lines 5 to 95 % of the samples. Above the line the "
             "model predicts too much, below it too little.",
         )
@@ -216,16 +212,12 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         "recall": (x_axis("recall", **SHARE), y_axis("precision", **SHARE)),
     }  # fmt: skip
 
-    def coloured(points: list[tuple[str, float, float]], names: dict[str, int], kind: str, **mark: object) -> Chart:
+    def coloured(curve: list[tuple[str, float, float]], names: dict[str, int], kind: str, **mark: object) -> Chart:
         colour = levels("series", names)["color"]
-        return lines(points, **mark).encode(x=axes[kind][0], y=axes[kind][1], color=colour)
+        return lines(curve, **mark).encode(x=axes[kind][0], y=axes[kind][1], color=colour)
 
     dashes = coloured(chance, averages, "recall", strokeWidth=1.2, strokeDash=[5, 4], opacity=0.7)
-    drawn = [
-        alt.layer(diagonal(0, 1), coloured(roc, areas, "roc")),
-        alt.layer(dashes, coloured(recall, averages, "recall")),
-    ]
-    drawn = [chart.properties(width=WIDTH, height=HEIGHT) for chart in drawn]
+    drawn = [sized(diagonal(0, 1), coloured(roc, areas, "roc")), sized(dashes, coloured(recall, averages, "recall"))]
     roc_figure = Figure(
         "roc", "ROC curve", f"Share of a class that is found against false alarms. {'; '.join(areas)}.", drawn[0],
         f"Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
@@ -255,14 +247,14 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
     # A histogram of the samples along the bottom, a seventh of the height at most.
     samples = chart.mark_rect(color=SOFT, opacity=0.25).encode(x="start:Q", x2="end:Q", y="share:Q", y2=alt.datum(0))
     intervals = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(x="x:Q", y="low:Q", y2="high:Q")
-    points = chart.mark_point(aria=True, color=LIGHT[0], opacity=1).encode(
+    marks = chart.mark_point(aria=True, color=LIGHT[0], opacity=1).encode(
         x=x_axis("probability of the chosen class", **SHARE), y=y_axis("share that is right", **SHARE),
         description="tip:N",
     )  # fmt: skip
     shares = "; ".join(f"{name}: {number(values['accuracy'])} of {count}" for name, (count, values) in parts.items())
     return Figure(
         "reliability", "Reliability of the probabilities", f"Share that is right by probability. {shares}.",
-        alt.layer(samples, diagonal(0, 1), intervals, points).properties(width=WIDTH, height=HEIGHT),
+        sized(samples, diagonal(0, 1), intervals, marks),
         "On the dashed line probabilities are what they say; below it the model is too sure of itself. Bars are 95 % "
         "intervals of single samples; grey columns show how many samples there are.",
     )  # fmt: skip
@@ -296,7 +288,7 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     right = ", ".join(f"{labels[k]} {100 * float(shares[k, k]):.0f} %" for k in range(len(labels)))
     return Figure(
         "confusion", "True and predicted class", f"Share of each class that is right: {right}.",
-        alt.layer(*layers).properties(width=WIDTH, height=HEIGHT),
+        sized(*layers),
         "Each row is a true class, and the per cent of its samples that are called each class.",
     )  # fmt: skip
 

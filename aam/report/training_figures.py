@@ -13,7 +13,7 @@ import numpy as np
 from aam.engine.run import METRICS
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, upper_triangle
-from aam.report.charts import HEIGHT, LIGHT, WIDTH, Figure, data, diagonal, levels, x_axis, y_axis
+from aam.report.charts import LIGHT, Figure, data, diagonal, levels, points, sized, x_axis, y_axis
 from aam.report.target_figures import drawn_rows
 
 Record = dict[str, Any]
@@ -129,7 +129,7 @@ def _loss_figure(runs: Mapping[str, Sequence[Record]], loss: str, title: str) ->
     return Figure(
         "loss" if loss == "loss" else f"loss-{loss}", title,
         f"{title} by epoch; on the validation samples it ends at {', '.join(ends)}.",
-        alt.layer(curves, kept).properties(width=WIDTH, height=HEIGHT),
+        sized(curves, kept),
         f"Points mark the epoch that was kept.{folds}",
     )  # fmt: skip
 
@@ -147,29 +147,25 @@ def pcoa(distances: Array) -> tuple[Array, Array]:
     return np.asarray(vectors[:, [-1, -2]] * np.sqrt(largest)), largest / (total if total > 0 else 1.0)
 
 
-def _ordination(name: str, title: str, points: Array, shares: Array, fifth: Array, ids: Sequence[str]) -> Figure:
-    """Return the points [N, 2] of an ordination in the colours of their fifth [N]."""
-    rows = drawn_rows(len(points), MOST_POINTS)
-    values = [
-        {"x": x, "y": y, "fifth": list(FIFTHS)[at], "tip": ids[row] if ids else ""}
-        for row, (x, y), at in zip(rows.tolist(), points[rows].tolist(), fifth[rows].tolist(), strict=True)
+def ordination_figure(
+    name: str,
+    title: str,
+    ordination: tuple[Array, Array],
+    kinds: Sequence[str],
+    colour_of: Mapping[str, int],
+    tips: Sequence[str],
+    caption: str,
+) -> Figure:
+    """Return the points [N, 2] of an ordination, and the share of each axis, in the colours of their kinds [N]."""
+    places, shares = ordination
+    rows = [
+        {"x": x, "y": y, "kind": kind, "tip": tip}
+        for (x, y), kind, tip in zip(places.tolist(), kinds, tips, strict=True)
     ]
     axes = [f"axis {at + 1} ({100 * share:.0f} % of the variation)" for at, share in enumerate(shares)]
-    chart = alt.Chart(data(values)).mark_point(aria=bool(ids), opacity=0.7)
-    caption = (
-        "Colours are fifths of the samples along the first true axis. Where the encoder is right, colours lie in the "
-        "same order in both pictures."
-    )
-    if len(rows) < len(points):
-        caption += f" A random {len(rows)} of {len(points)} samples are drawn."
-    return Figure(
-        name, title,
-        f"{title}: {len(points)} samples; the axes hold {' and '.join(number(float(s)) for s in shares)}.",
-        chart.encode(
-            x=x_axis(axes[0]), y=y_axis(axes[1]), description="tip:N", **levels("fifth", FIFTHS)
-        ).properties(width=WIDTH, height=HEIGHT),
-        caption,
-    )  # fmt: skip
+    chart = points(rows, x_axis(axes[0]), y_axis(axes[1]), levels("kind", colour_of), aria=any(tips))
+    words = f"{title}: {len(rows)} samples; the axes hold {' and '.join(number(float(s)) for s in shares)}"
+    return Figure(name, title, f"{words} of the variation.", sized(chart), caption)
 
 
 def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
@@ -190,7 +186,7 @@ def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
     return Figure(
         "distances", f"Predicted against true {metric}",
         f"Shades of {len(x)} pairs of samples; the correlation of predicted and true distances is {correlation}.",
-        alt.layer(cells, diagonal(float(x.min()), float(x.max()))).properties(width=WIDTH, height=HEIGHT),
+        sized(cells, diagonal(float(x.min()), float(x.max()))),
         f"Each pair of held-out samples; the stronger the colour, the more pairs. On the dashed line a distance is "
         f"right. Their correlation is the Mantel correlation, {correlation}.",
     )  # fmt: skip
@@ -212,9 +208,21 @@ def ordination_figures(truth: Array, predicted: Array, metric: str, ids: Sequenc
     other, other_shares = pcoa(predicted)
     turn, scale = orthogonal_procrustes(other, true)
     turned = other @ turn * scale / max(float((other**2).sum()), 1e-12)
+    rows = drawn_rows(len(true), MOST_POINTS)
     fifth = (rankdata(true[:, 0], "ordinal") - 1) * len(FIFTHS) // len(true)
+    kinds = [list(FIFTHS)[int(at)] for at in fifth[rows]]
+    tips = [ids[row] if ids else "" for row in rows]
+    caption = (
+        "Colours are fifths of the samples along the first true axis. Where the encoder is right, colours lie in the "
+        "same order in both pictures."
+    )
+    if len(rows) < len(true):
+        caption += f" A random {len(rows)} of {len(true)} samples are drawn."
+    ordinations = {"true": (true[rows], true_shares), "predicted": (turned[rows], other_shares)}
     return [
-        _ordination("pcoa-true", f"PCoA of true {metric}", true, true_shares, fifth, ids),
-        _ordination("pcoa-predicted", f"PCoA of predicted {metric}", turned, other_shares, fifth, ids),
+        *(
+            ordination_figure(f"pcoa-{name}", f"PCoA of {name} {metric}", ordination, kinds, FIFTHS, tips, caption)
+            for name, ordination in ordinations.items()
+        ),
         _pairs_figure(truth, predicted, metric),
     ]
