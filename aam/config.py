@@ -138,7 +138,8 @@ class StudyConfig(TreeConfig, MetadataFormat):
     study_column: str | None = option(
         None,
         "Metadata column of studies, for a model that is to hold in a study never seen: whole studies are held out, "
-        "and samples are read relative to the mean of their study.",
+        "and samples are read relative to the mean of their study; of several columns to predict a sample needs a "
+        "value in one.",
         "COLUMN",
         of="command",
     )

@@ -109,12 +109,15 @@ class MetadataColumns:
         Those whose classes keep 90 % of their training samples when the depth is chosen, by `choose_depth`.
     classifier : bool
         Whether numeric `targets` hold classes.
+    any_of : sequence of str
+        Columns in one of which, at least, every sample needs a value.
     """
 
     required: Sequence[str] = ()
     optional: Sequence[str] = ()
     targets: Sequence[str] = ()
     classifier: bool = False
+    any_of: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,8 +397,8 @@ def make_study(
 
 def _with_metadata(table: SampleTable, metadata: Metadata, columns: MetadataColumns, missing: Missing) -> SampleTable:
     """Return the samples of a table that have what is required of their metadata."""
-    metadata.require([*columns.required, *columns.optional])
-    return select_samples(table, align(metadata, table.sample_ids, columns.required, missing))
+    metadata.require([*columns.required, *columns.optional, *columns.any_of])
+    return select_samples(table, align(metadata, table.sample_ids, columns.required, missing, columns.any_of))
 
 
 def _fitting(tables: Sequence[SampleTable], max_bp: int | None, trimmed: bool, of_model: bool) -> list[SampleTable]:

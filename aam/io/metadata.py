@@ -318,11 +318,13 @@ def make_metadata(
 
 
 def align(
-    metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Missing = "error"
-) -> tuple[str, ...]:
+    metadata: Metadata, sample_ids: Sequence[str], columns: Sequence[str], missing: Missing = "error",
+    any_of: Sequence[str] = (),
+) -> tuple[str, ...]:  # fmt: skip
     """Return those of `sample_ids`, in their order, that have a row and a value in every one of `columns`.
 
-    Others are refused, or with ``missing="drop"`` left out and logged as a warning.
+    Of the columns `any_of`, where there are some, one with a value is enough. Others are refused, or with
+    ``missing="drop"`` left out and logged as a warning.
 
     Raises `InputError`: columns that do not exist; samples that lack something, or all of them.
     """
@@ -341,6 +343,10 @@ def align(
             gap = f"have no value in {name!r} (written {written})"
             reasons.append(f"{len(lacking)} {of} {gap}: {shown(lacking)}")
             gaps.update(lacking)
+    cells_of = [metadata.values(name, present) for name in any_of]
+    if any_of and (lacking := [name for name, *row in zip(present, *cells_of, strict=True) if set(row) == {None}]):
+        reasons.append(f"{len(lacking)} {of} have no value in any of {shown(any_of)}: {shown(lacking)}")
+        gaps.update(lacking)
     reasons = [f"{metadata.source}: {reason}" for reason in reasons]
     kept = tuple(sample for sample in sample_ids if sample not in gaps)
     if not kept:
@@ -353,4 +359,7 @@ def align(
         )
     for reason in reasons:
         log.warning("%s; left out", reason)
+    in_part = sum(None in row for name, *row in zip(present, *cells_of, strict=True) if name not in gaps)
+    if in_part:
+        log.info("%s: %d samples have a value in some of %s only", metadata.source, in_part, shown(any_of))
     return kept

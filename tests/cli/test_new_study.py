@@ -172,3 +172,27 @@ def test_samples_of_training_are_no_new_study(study: Path, run: Path, tmp_path: 
     words = f"predict --model {run} --table {study}/table.biom --threads 1 --output {tmp_path}/p.tsv --new-study"
     assert main(words.split()) == 0
     assert "60 samples are of a study of training" in capsys.readouterr().err
+
+
+def test_columns_of_different_studies_are_learned_together(study: Path, metadata: pd.DataFrame, tmp_path: Path, capsys):
+    """Two diseases: one in two studies, of which one is left when the other is held out, one in the third study too."""
+    values, disease = metadata[["study"]].copy(), np.arange(len(metadata)) % 2 == 0
+    values["flu"] = metadata.status.where(disease & (metadata.study != "third"), "")
+    values["cold"] = metadata.status.where(~disease | (metadata.study == "third"), "")
+    values.to_csv(tmp_path / "columns.tsv", sep="\t")
+    words = TRAIN.replace("status ph", "flu cold").replace(" --missing drop", "")
+    words = f"{words} --table {study}/table.biom --metadata {tmp_path}/columns.tsv --output-dir {tmp_path}/run"
+    assert main(words.split()) == 0
+    said = capsys.readouterr().err
+    assert f"{len(values)} samples have a value in some of 'flu', 'cold' only" in said
+    for number in ((values.cold != "") & (values.study != name) for name in ("first", "second")):
+        assert f"flu: one study in training; {number.sum()} samples of 'cold' count too, a study by 0.3" in said
+    assert said.count("one study in training") == 2
+    reported = read_predictions(tmp_path / "run" / "predictions.tsv")
+    assert list(reported.sample_ids) == [*values.index]
+    assert np.isfinite(reported.probabilities["flu"]).all()
+    few = values.replace("", None).drop(columns="cold")
+    few["cold"] = None
+    few.to_csv(tmp_path / "columns.tsv", sep="\t")
+    assert main(words.replace("/run", "/none").split()) == 2
+    assert "samples have no value in any of 'flu', 'cold'" in capsys.readouterr().err
