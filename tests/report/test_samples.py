@@ -11,9 +11,8 @@ from aam.data.table import SampleTable, make_table
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report import samples
 from aam.report.report import Names, ReportData, TargetResult, target_result
-from aam.report.report_html import report_html
+from aam.report.report_html import TERMS, report_html, with_terms
 from aam.report.samples import error_tables, sample_figures, surroundings
-from aam.report.terms import TERMS, with_terms
 
 SAMPLES, ASVS = 90, 30
 
