@@ -11,13 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
 from aam.device.distributed import World
-from aam.device.environment import is_rank, rank_of
+from aam.device.environment import rank_of
 from aam.device.launch import launch, process_count, process_group
-from aam.device.platform import prepare_device
-from aam.engine.checkpoint import CheckpointManager, State, load, save
+from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import RunLogger, Tracking
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.run import CHECKPOINTS, METRICS, RunDirectory, describe
@@ -27,7 +24,6 @@ from aam.engine.trainer import Trainer, total_steps
 from aam.errors import FINISHED
 from aam.files.atomic import remove, write_text
 from aam.files.output_folder import LIST, MEMORY, RUN
-from aam.options import check, to_dict
 
 log = logging.getLogger("aam")
 
@@ -38,7 +34,6 @@ RESULTS = "metrics.json"
 MODEL, LAST = "model", "last"
 
 Saved = TypeVar("Saved")
-Inputs = TypeVar("Inputs")
 
 
 class RunPlan(NamedTuple):
@@ -119,28 +114,6 @@ def run_command(
     return FINISHED
 
 
-def plan_with_device(
-    config: Any, runtime: RunConfig, files: Mapping[str, Path], outputs: Sequence[str],
-    read: Callable[[torch.device], Inputs], work: Callable[[RunDirectory, torch.device, Inputs], dict[str, Any]],
-    splits_batches: bool = True,
-) -> Callable[[World], RunPlan]:  # fmt: skip
-    """Return a `prepare` for `run_command` that prepares the device.
-
-    `read` reads and checks every input, before the folder of the run is touched, and `work` gets what it returns.
-    `splits_batches` says whether the ranks share the samples of a batch; the others are as those of `RunPlan`.
-    """
-
-    def prepare(world: World) -> RunPlan:
-        if is_rank(runtime):
-            check(config)
-        device = prepare_device(runtime)
-        facts = {"device": str(device), "ranks": world.size if splits_batches else 1}
-        inputs = read(device)
-        return RunPlan(to_dict(config), files, facts, outputs, lambda run: work(run, device, inputs))
-
-    return prepare
-
-
 def train_once(
     run: RunDirectory, folder: Path, title: str, options: TrainingOptions,
     start: Callable[[State | None], tuple[Task, Callable[[Trainer], Saved]]], load_saved: Callable[[], Saved],
@@ -172,32 +145,6 @@ def train_once(
             remove(folder / CHECKPOINTS)
     run.signals.raise_if_requested(run.world)
     return saved
-
-
-def fit_and_save(
-    make_task: Callable[[], Task], options: TrainingOptions, run: RunDirectory, folder: Path, title: str,
-    description: dict[str, Any],
-) -> State:  # fmt: skip
-    """Train a task in `folder` unless that is done, write its best and last weights there, and return the best.
-
-    Parameters
-    ----------
-    make_task : callable
-        Makes the task, with new weights.
-    description : dict
-        What is needed to build the model again, as values of JSON; stands with the weights and in what is returned.
-    """
-
-    def save_weights(trainer: Trainer) -> State:
-        facts = {**description, "best_epoch": trainer.progress.best_epoch}
-        for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
-            save(folder / name, State(weights, facts), run.world)
-        return State(trainer.best_weights, facts)
-
-    def start(state: State | None) -> tuple[Task, Callable[[Trainer], State]]:
-        return make_task(), save_weights
-
-    return train_once(run, folder, title, options, start, lambda: load(folder / MODEL))
 
 
 def fit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -48,25 +48,6 @@ def make_optimizer(
         # Left to torch, a first step that is skipped would leave what memory held.
         sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return sgd
-
-
-def unfreeze(
-    model: nn.Module, optimizer: Optimizer, stages: Sequence[tuple[str, ...]], epochs: int, epoch: int
-) -> None:
-    """Unfreeze by `epoch`: each of `stages` for `epochs`, then everything that the optimizer has.
-
-    Gradual unfreezing (Howard and Ruder 2018); nothing is changed where `epochs` is 0.
-
-    Parameters
-    ----------
-    stages : sequence of tuple of str
-        Beginnings of the names of the parameters that a stage trains.
-    """
-    if epochs and epoch <= len(stages) * epochs:
-        parts = (*stages, ("",))[epoch // epochs]
-        optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name.startswith(parts) and id(parameter) in optimized)
 
 
 def optimizer_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from aam.engine.finders import (
     learning_rate_curve,
     suggested_learning_rate,
 )
-from aam.engine.fit import fit_and_save, plan_with_device, run_command
+from aam.engine.fit import run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
@@ -46,6 +46,7 @@ from examples.eeg.config import (
 from examples.eeg.network import PatchEncoder, Predictor, Pretrainer, make_encoder
 from examples.eeg.recordings import Recordings, Rows, Target, check_splits, make_splits, make_targets, read_recordings
 from examples.eeg.task import Array, LabelTask, PretrainingTask, Setting, by_subject, predict, scores
+from examples.runs import fit_and_save, plan_with_device
 
 MODULE = "examples.eeg"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +16,14 @@ from aam.device.distributed import SINGLE, World
 from aam.device.platform import routed
 from aam.device.precision import autocast
 from aam.device.rng import generator
-from aam.engine.optimizer import unfreeze
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.step import RunningMeans
-from aam.engine.task import Metrics, RowsTask, Terms
+from aam.engine.task import Metrics, Terms
 from aam.evaluate.metrics import unweighted_metrics, weighted_classification_metrics, weighted_regression_metrics
 from examples.eeg.config import ModelOptions, PretrainConfig
 from examples.eeg.network import Predictor, Pretrainer, augment, contrast
 from examples.eeg.recordings import Recordings, Rows, Target
+from examples.runs import RowsTask
 
 # Windows that are predicted at a time.
 PREDICTED = 256
@@ -48,6 +49,25 @@ class Setting(NamedTuple):
     runtime: RunConfig
     device: torch.device
     world: World = SINGLE
+
+
+def unfreeze(
+    model: nn.Module, optimizer: Optimizer, stages: Sequence[tuple[str, ...]], epochs: int, epoch: int
+) -> None:
+    """Unfreeze by `epoch`: each of `stages` for `epochs`, then everything that the optimizer has.
+
+    Gradual unfreezing (Howard and Ruder 2018); nothing is changed where `epochs` is 0.
+
+    Parameters
+    ----------
+    stages : sequence of tuple of str
+        Beginnings of the names of the parameters that a stage trains.
+    """
+    if epochs and epoch <= len(stages) * epochs:
+        parts = (*stages, ("",))[epoch // epochs]
+        optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.startswith(parts) and id(parameter) in optimized)
 
 
 class WindowTask(RowsTask):

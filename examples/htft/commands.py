@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from aam.device.distributed import World
 from aam.device.environment import rank_of
 from aam.device.sharding import shard_rows
-from aam.engine.fit import fit_and_save, plan_with_device, run_command
+from aam.engine.fit import run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.errors import InputError
 from aam.files.atomic import write_text
@@ -28,6 +28,7 @@ from examples.htft.student import Shape, Student, evaluate, unigram_logits
 from examples.htft.task import FIRST, Data, PipelinedTask, StudentTask
 from examples.htft.teachers import Corpus, Teacher, capture, make_teacher, markov_corpus
 from examples.htft.windows import Capture, read_windows, write_windows
+from examples.runs import fit_and_save, plan_with_device
 
 MODULE = "examples.htft"
 

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.device.rng import generator
-from aam.engine.task import Metrics, RowsTask, Terms
+from aam.engine.task import Metrics, Terms
 from aam.model.layers import Stack
+from examples.runs import RowsTask
 
 # How much the two tokens before decide about the next; a model that knows them has a perplexity near 7.
 STRENGTH = 1.75

@@ -17,10 +17,11 @@ from aam.device.distributed import SINGLE, Link, World
 from aam.device.sharding import local_rows
 from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions
-from aam.engine.task import Metrics, RowsTask, Terms
+from aam.engine.task import Metrics, Terms
 from examples.htft.relocation import Relocation
 from examples.htft.student import Student, evaluate
 from examples.htft.windows import Windows
+from examples.runs import RowsTask
 
 # The ranks of the stages: the main rank has the predictions.
 FIRST, SECOND = 1, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aam.engine.optimizer import load_optimizer_state, make_optimizer, optimizer_state, unfreeze
+from aam.engine.optimizer import load_optimizer_state, make_optimizer, optimizer_state
 from aam.engine.options import TrainingOptions
 
 
@@ -44,20 +44,3 @@ def test_parameters_may_have_learning_rate_factors():
     optimizer = make_optimizer(model, TrainingOptions(), lambda name: 4.0 if name.startswith("1.") else 1.0)
     factors = {id(p): group["factor"] for group in optimizer.param_groups for p in group["params"]}
     assert [factors[id(p)] for p in model.parameters()] == [1.0, 1.0, 4.0, 4.0]
-
-
-def test_stages_are_trained_one_after_the_other_then_everything():
-    model = torch.nn.ModuleDict({name: torch.nn.Linear(1, 1) for name in ("head", "top", "base", "fixed")})
-    model["fixed"].requires_grad_(False)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    seen = []
-    for epoch in range(6):
-        unfreeze(model, optimizer, (("head",), ("head", "top")), 2, epoch)
-        seen.append({name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad})
-    assert seen == [{"head"}] * 2 + [{"head", "top"}] * 2 + [{"head", "top", "base"}] * 2
-
-
-def test_nothing_is_frozen_without_epochs():
-    model = torch.nn.Linear(1, 1)
-    unfreeze(model, torch.optim.SGD(model.parameters(), lr=0.1), (("none",),), 0, 0)
-    assert all(p.requires_grad for p in model.parameters())

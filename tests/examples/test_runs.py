@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aam.device.distributed import World
-from aam.engine.task import RowsTask
+from examples.runs import RowsTask
 
 ROWS = np.arange(100, 123)
 

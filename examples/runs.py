@@ -1,0 +1,126 @@
+"""Runs of the examples: a task whose batches are rows of a data set, what a command prepares, and what it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from aam.device.distributed import SINGLE, World
+from aam.device.environment import is_rank
+from aam.device.platform import prepare_device
+from aam.device.rng import generator
+from aam.engine.checkpoint import State, load, save
+from aam.engine.fit import LAST, MODEL, RunPlan, train_once
+from aam.engine.options import RunConfig, TrainingOptions
+from aam.engine.run import RunDirectory
+from aam.engine.task import Task
+from aam.engine.trainer import Trainer
+from aam.options import check, to_dict
+
+Inputs = TypeVar("Inputs")
+
+
+class RowsTask(Task):
+    """A task whose batches are rows of a data set, in an order by seed and epoch; the ranks share each batch.
+
+    A subclass overrides `take` and `losses`. What `take` returns has ``to(device)`` and a length.
+
+    Parameters
+    ----------
+    model : nn.Module
+    rows : ndarray
+        int ``[N]``: the rows to train on.
+    batch_size : int
+        Rows of a batch on each rank.
+    seed : int
+    device : torch.device
+    world : World
+    splits_batches : bool
+        Whether each rank has its own rows of a batch; otherwise all have the same.
+    """
+
+    def __init__(
+        self, model: nn.Module, rows: npt.NDArray[np.int64], batch_size: int, seed: int, device: torch.device,
+        world: World = SINGLE, splits_batches: bool = True,
+    ) -> None:  # fmt: skip
+        self.model = model.to(device)
+        self.rows, self.seed, self.device, self.world = rows, seed, device, world
+        self.splits_batches = splits_batches
+        self.ranks = world.size if splits_batches else 1
+        self.batch_rows = batch_size * self.ranks
+        self.batches_per_epoch = -(-len(rows) // self.batch_rows)
+
+    def take(self, rows: Tensor) -> Any:
+        """Return the batch of these rows."""
+        raise NotImplementedError
+
+    def order(self, epoch: int) -> Tensor:
+        """Return the rows of an epoch in their order, ``[N]``; of ``[N, k]`` the k rows stay on one rank."""
+        return torch.from_numpy(generator(self.seed, "order", epoch).permutation(self.rows))
+
+    def batches(self, epoch: int, skip: int) -> Iterator[Sequence[Any]]:
+        """Yield the batches of an epoch, this rank's share of each."""
+        for rows in self.order(epoch).split(self.batch_rows)[skip:]:
+            yield [self.take(rows.tensor_split(self.ranks)[self.world.rank if self.ranks > 1 else 0].flatten())]
+
+    def prepare(self, batch: Any, number: int) -> Any:
+        """Return a batch on the device."""
+        return batch.to(self.device)
+
+    def samples(self, batch: Any) -> int:
+        """Return the rows of a batch on all ranks."""
+        return len(batch) * self.ranks
+
+
+def plan_with_device(
+    config: Any, runtime: RunConfig, files: Mapping[str, Path], outputs: Sequence[str],
+    read: Callable[[torch.device], Inputs], work: Callable[[RunDirectory, torch.device, Inputs], dict[str, Any]],
+    splits_batches: bool = True,
+) -> Callable[[World], RunPlan]:  # fmt: skip
+    """Return a `prepare` for `run_command` that prepares the device.
+
+    `read` reads and checks every input, before the folder of the run is touched, and `work` gets what it returns.
+    `splits_batches` says whether the ranks share the samples of a batch; the others are as those of `RunPlan`.
+    """
+
+    def prepare(world: World) -> RunPlan:
+        if is_rank(runtime):
+            check(config)
+        device = prepare_device(runtime)
+        facts = {"device": str(device), "ranks": world.size if splits_batches else 1}
+        inputs = read(device)
+        return RunPlan(to_dict(config), files, facts, outputs, lambda run: work(run, device, inputs))
+
+    return prepare
+
+
+def fit_and_save(
+    make_task: Callable[[], Task], options: TrainingOptions, run: RunDirectory, folder: Path, title: str,
+    description: dict[str, Any],
+) -> State:  # fmt: skip
+    """Train a task in `folder` unless that is done, write its best and last weights there, and return the best.
+
+    Parameters
+    ----------
+    make_task : callable
+        Makes the task, with new weights.
+    description : dict
+        What is needed to build the model again, as values of JSON; stands with the weights and in what is returned.
+    """
+
+    def save_weights(trainer: Trainer) -> State:
+        facts = {**description, "best_epoch": trainer.progress.best_epoch}
+        for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
+            save(folder / name, State(weights, facts), run.world)
+        return State(trainer.best_weights, facts)
+
+    def start(state: State | None) -> tuple[Task, Callable[[Trainer], State]]:
+        return make_task(), save_weights
+
+    return train_once(run, folder, title, options, start, lambda: load(folder / MODEL))
