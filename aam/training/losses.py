@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from aam.device.shapes import Bool, Float, Int64
 from aam.engine.task import Terms
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
-from aam.model.heads import AuxiliaryHeads, DiversityHead, TaxaHead
+from aam.model.heads import AuxiliaryHeads, TaxaHead
+from aam.options import given
 
 # Weights [classes] of each class column, None where all classes weigh alike.
 ClassWeights = tuple[Tensor | None, ...]
@@ -24,33 +25,28 @@ ClassWeights = tuple[Tensor | None, ...]
 Term = tuple[Tensor, Tensor]
 
 
-def pairs_of_samples(
-    distance: Float[Tensor, "B all_B"], first: int
-) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]]:
-    """Return rows and columns of the pairs of samples, each pair once.
+def _each_pair(matrix: Float[Tensor, "B all_B"], first: int) -> Float[Tensor, " pairs"]:
+    """Return the values of the pairs of samples, each pair once.
 
-    The rows of `distance` are the samples of this rank, which start at its column `first`.
+    The rows of `matrix` are the samples of this rank, which start at its column `first`.
     """
-    rows, columns = torch.triu_indices(len(distance), distance.shape[1], 1 + first, device=distance.device)
-    return rows, columns
+    rows, columns = torch.triu_indices(len(matrix), matrix.shape[1], 1 + first, device=matrix.device)
+    return matrix[rows, columns]
 
 
-def unifrac_loss(predicted: Float[Tensor, "B all_B"], distance: Float[Tensor, "B all_B"], first: int = 0) -> Term:
-    """Return the squared error over pairs of samples; counts pairs with a finite distance.
+def unifrac_loss(predicted: Float[Tensor, "*shape"], truth: Float[Tensor, "*shape"], first: int = 0) -> Term:
+    """Return the squared error over pairs of samples, or over samples; counts the finite values of `truth`.
 
     Parameters
     ----------
-    predicted, distance : float [B, all_B]
-        Distances of the samples of this rank to those of all ranks.
+    predicted, truth : float [B, all_B] or [B]
+        Distances of the samples of this rank to those of all ranks, or diversities of the samples of this rank.
     first : int
         Column of the first sample of this rank.
     """
-    pairs = pairs_of_samples(distance, first)
-    return target_loss(predicted[pairs], distance[pairs], "mse")
-
-
-def _at_least_float32(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if truth.ndim > 1:
+        predicted, truth = _each_pair(predicted, first), _each_pair(truth, first)
+    return target_loss(predicted, truth, "mse")
 
 
 def _masked_sum(
@@ -170,10 +166,27 @@ def _sample_weights(batch: Batch) -> Float[Tensor, "B 1"] | None:
     return None if batch.weight is None else batch.weight[:, None]
 
 
+def taxonomy_loss(logits: Float[Tensor, "U classes"], taxa: Int64[Tensor, "U R"], head: TaxaHead) -> Term:
+    """Return the cross-entropy of taxa at all ranks, each in units of the entropy of its classes.
+
+    Counts ASVs at each rank; those of unknown taxon (-1) are left out.
+    """
+    errors = [
+        F.cross_entropy(of_rank, classes, ignore_index=-1, reduction="sum") / entropy
+        for of_rank, classes, entropy in zip(head.by_rank(logits), taxa.T, head.entropies, strict=True)
+    ]
+    return torch.stack(errors).sum(), (taxa >= 0).sum()
+
+
 def nucleotide_loss(logits: Float[Tensor, "masked 4"], batch: Batch, masks: Masks) -> Term:
     """Return the cross-entropy of masked bases; counts masked bases."""
     truth = batch.tokens[masks.rows][masks.where].long() - 1
-    return F.cross_entropy(_at_least_float32(logits), truth, reduction="sum"), masks.where.sum()
+    return F.cross_entropy(logits, truth, reduction="sum"), masks.where.sum()
+
+
+def _diversity(batch: Batch) -> Tensor | None:
+    """Return the UniFrac between the samples of a batch ``[B, all_B]``, or their Faith PD ``[B]``, if it has either."""
+    return batch.faith_pd if batch.distance is None else batch.distance
 
 
 def loss_terms(
@@ -184,6 +197,7 @@ def loss_terms(
     depth: int,
     weights: ClassWeights = (),
     losses: Sequence[str] = (),
+    auxiliary: AuxiliaryHeads | None = None,
 ) -> Terms:
     """Return every loss that `outputs` and `batch` allow, as ``name -> (sum, count)``.
 
@@ -199,19 +213,27 @@ def loss_terms(
         Weights of the classes of each class column.
     losses : sequence of str
         Loss of each numeric column; empty: ``targets.loss_type`` for all.
+    auxiliary : AuxiliaryHeads, optional
+        The heads that gave `outputs.auxiliary`.
 
     Notes
     -----
-    The UniFrac loss is in units of the distance's variance, `outputs.spread` squared, so that it weighs alike for
-    every metric: 1 is what a constant prediction reaches.
+    The losses of UniFrac and of auxiliary targets are in units of the variance (of taxa: the entropy) in the training
+    samples, so that they weigh alike whatever the metric: 1 is what a constant prediction reaches.
     """
     terms: Terms = {}
-    if outputs.distance is not None and batch.distance is not None:
-        error, pairs = unifrac_loss(outputs.distance, batch.distance.to(outputs.distance.dtype), batch.ranks.first)
-        terms["unifrac"] = error / outputs.spread**2, pairs
-    if outputs.faith_pd is not None and batch.faith_pd is not None:
-        error, samples = target_loss(outputs.faith_pd, batch.faith_pd, "mse")
-        terms["unifrac"] = error / outputs.spread**2, samples
+    predicted = outputs.faith_pd if outputs.distance is None else outputs.distance
+    diversities = {"unifrac": (predicted, _diversity(batch), outputs.spread)}
+    for name, values in outputs.auxiliary.items():
+        head, deviation = given(auxiliary)[name], given(auxiliary).scales[name][1]
+        if isinstance(head, TaxaHead):
+            terms[name] = taxonomy_loss(values, batch.auxiliary[name], head)
+        else:
+            diversities[name] = values, batch.auxiliary[name], deviation
+    for name, (values, truth, deviation) in diversities.items():
+        if values is not None and truth is not None:
+            error, count = unifrac_loss(values, truth.to(values.dtype), batch.ranks.first)
+            terms[name] = error / deviation**2, count
     # Even where no ASV was masked: all ranks of a step have the same losses.
     if masks is not None and outputs.nucleotides is not None:
         terms["nucleotide"] = nucleotide_loss(outputs.nucleotides, batch, masks)
@@ -224,7 +246,7 @@ def loss_terms(
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
             sample_weights = _label_weights(label, weights[column] if weights else None, batch.weight)
-            error = F.cross_entropy(_at_least_float32(logits), label, ignore_index=-1, reduction="none")
+            error = F.cross_entropy(logits, label, ignore_index=-1, reduction="none")
             terms[f"label{column}"] = (error * sample_weights).sum(), sample_weights.sum()
     return terms
 
@@ -243,18 +265,13 @@ def penalties(
     }
 
 
-def loss_names(columns: int, auxiliary: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names of all losses that there may be with so many class columns and these `auxiliary` targets."""
-    return "unifrac", "nucleotide", "count", "target", *(f"label{column}" for column in range(columns)), *auxiliary
-
-
 def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -> dict[str, Tensor]:
     """Return the counts of `loss_terms` for a batch before the network has run, by the name of the loss."""
     counts: dict[str, Tensor] = {}
-    if batch.distance is not None:
-        counts["unifrac"] = torch.isfinite(batch.distance[pairs_of_samples(batch.distance, batch.ranks.first)]).sum()
-    elif batch.faith_pd is not None:
-        counts["unifrac"] = torch.isfinite(batch.faith_pd).sum()
+    for name, truth in {"unifrac": _diversity(batch), **batch.auxiliary}.items():
+        if truth is not None:
+            known = _each_pair(truth, batch.ranks.first) if name != "taxonomy" and truth.ndim > 1 else truth
+            counts[name] = (torch.isfinite(known) if known.is_floating_point() else known >= 0).sum()
     if masks is not None:
         counts["nucleotide"] = masks.where.sum()
         counts |= {} if masks.counts is None else {"count": masks.counts.sum()}
@@ -263,49 +280,4 @@ def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -
     if batch.label is not None:
         for column, labels in enumerate(batch.label.T):
             counts[f"label{column}"] = _label_weights(labels, weights[column] if weights else None, batch.weight).sum()
-    return counts
-
-
-def taxonomy_loss(logits: Float[Tensor, "U classes"], taxa: Int64[Tensor, "U R"], head: TaxaHead) -> Term:
-    """Return the cross-entropy of taxa at all ranks, each in units of the entropy of its classes.
-
-    Counts ASVs at each rank; those of unknown taxon (-1) are left out.
-    """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    errors = [
-        F.cross_entropy(of_rank, classes, ignore_index=-1, reduction="sum") / entropy
-        for of_rank, classes, entropy in zip(head.by_rank(logits), taxa.T, head.entropies, strict=True)
-    ]
-    return torch.stack(errors).sum(), (taxa >= 0).sum()
-
-
-def auxiliary_terms(predicted: Mapping[str, Tensor], batch: Batch, heads: AuxiliaryHeads) -> Terms:
-    """Return the losses of the targets in `predicted`, as ``name -> (sum, count)``.
-
-    Each is in its own unit, the variance or entropy in the training samples: 1 is what a constant prediction reaches.
-    """
-    terms: Terms = {}
-    for name, values in predicted.items():
-        head, truth = heads[name], batch.auxiliary[name]
-        if isinstance(head, TaxaHead):
-            terms[name] = taxonomy_loss(values, truth, head)
-            continue
-        truth = truth.to(values.dtype)
-        if isinstance(head, DiversityHead):
-            error, count = target_loss(values, truth, "mse")
-        else:
-            error, count = unifrac_loss(values, truth, batch.ranks.first)
-        terms[name] = error / heads.scales[name][1] ** 2, count
-    return terms
-
-
-def auxiliary_counts(batch: Batch) -> dict[str, Tensor]:
-    """Return the counts of `auxiliary_terms` for a batch before the network has run."""
-    counts: dict[str, Tensor] = {}
-    for name, truth in batch.auxiliary.items():
-        if not truth.is_floating_point():
-            counts[name] = (truth >= 0).sum()
-        else:
-            known = truth[pairs_of_samples(truth, batch.ranks.first)] if truth.ndim > 1 else truth
-            counts[name] = torch.isfinite(known).sum()
     return counts

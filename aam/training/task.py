@@ -28,15 +28,7 @@ from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
 from aam.predict.network import AsvVectors, Predicted, collect
-from aam.training.losses import (
-    auxiliary_counts,
-    auxiliary_terms,
-    class_weights,
-    loss_counts,
-    loss_names,
-    loss_terms,
-    penalties,
-)
+from aam.training.losses import class_weights, loss_counts, loss_terms, penalties
 from aam.training.masking import make_masks
 from aam.training.warm_start import CONDITIONED
 
@@ -82,9 +74,8 @@ class AmpliconTask(Task):
         labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
-        auxiliary = tuple(model.further)
-        self.loss_names = loss_names(len(sizes), auxiliary)
-        self.loss_weights = penalties(config.train, config.targets, len(sizes), auxiliary)
+        self.loss_weights = penalties(config.train, config.targets, len(sizes), tuple(model.further))
+        self.loss_names = tuple(self.loss_weights)
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
@@ -115,9 +106,9 @@ class AmpliconTask(Task):
             outputs = network(*prepared).full()
         terms = loss_terms(
             outputs, prepared.batch, prepared.masks, self.config.targets, self.train.study.depth, self.class_weights,
-            self.model.losses,
+            self.model.losses, self.model.further,
         )  # fmt: skip
-        return outputs, terms | auxiliary_terms(outputs.auxiliary, prepared.batch, self.model.further)
+        return outputs, terms
 
     def losses(self, network: nn.Module, prepared: MaskedBatch) -> Terms:
         """Return every loss of a batch as ``name -> (sum, count)``."""
@@ -126,8 +117,7 @@ class AmpliconTask(Task):
     @stage("losses")
     def loss_counts(self, prepared: MaskedBatch) -> dict[str, Tensor]:
         """Return what each loss of a batch will count."""
-        counts = loss_counts(prepared.batch, prepared.masks, self.class_weights)
-        return counts | auxiliary_counts(prepared.batch)
+        return loss_counts(prepared.batch, prepared.masks, self.class_weights)
 
     def samples(self, prepared: MaskedBatch) -> int:
         """Return the samples of a batch on all ranks."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from aam.config import TargetConfig, TrainConfig
+from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
+from aam.engine.task import Terms
+from aam.model.aam import Aam, Outputs
 from aam.model.heads import AuxiliaryConfig, HeadConfig, TaxaHead
 from aam.training.build import auxiliary_config
-from aam.training.losses import auxiliary_counts, auxiliary_terms, loss_names, penalties, taxonomy_loss
+from aam.training.losses import loss_counts, loss_terms, penalties, taxonomy_loss
 from tests.data.labels import with_auxiliary_targets
+
+
+def losses_of(outputs: Outputs, batch: Batch, network: Aam) -> Terms:
+    return loss_terms(outputs, batch, None, TargetConfig(), 40, auxiliary=network.further)
+
 
 NAMES = ("bray-curtis", "jaccard", "faith-pd", "taxonomy")
 
@@ -43,12 +53,12 @@ def test_constant_predictions_have_a_loss_of_one_and_counts_are_known_beforehand
         name: torch.full_like(batch.auxiliary[name], scale[0])
         for name, scale in zip(NAMES[:3], config.scales, strict=False)
     }
-    terms = auxiliary_terms(means, batch, network.further)
+    outputs = network(batch)
+    terms = losses_of(replace(outputs, auxiliary=means), batch, network)
     for total, count in terms.values():
         assert total.item() / int(count) == pytest.approx(1, rel=0.2), "up to the degrees of freedom"
-    outputs = network(batch)
-    counts = auxiliary_counts(batch)
-    for name, (total, count) in auxiliary_terms(outputs.auxiliary, batch, network.further).items():
+    counts = loss_counts(batch, None)
+    for name, (total, count) in losses_of(outputs, batch, network).items():
         assert int(count) == int(counts[name])
         assert torch.isfinite(total)
     assert int(counts["taxonomy"]) == sum(bool(lineages[column]) for column in batch.column.tolist())
@@ -58,4 +68,3 @@ def test_each_weighs_as_asked():
     weights = penalties(TrainConfig(targets_penalty=0.3), TargetConfig(), 1, NAMES)
     assert [weights[name] for name in NAMES] == [0.3] * 4
     assert weights["unifrac"] == 1
-    assert set(weights) == set(loss_names(1, NAMES))
