@@ -38,7 +38,7 @@ from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
 from aam.model.reference import activations
 from aam.options import files_read
-from aam.training.compilation import compile_verdict
+from aam.training.decisions import compile_verdict
 
 log = logging.getLogger("aam")
 

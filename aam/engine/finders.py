@@ -101,7 +101,7 @@ def suggested_learning_rate(curve: Sequence[tuple[float, float]]) -> float:
     return min(curve, key=lambda pair: pair[1])[0] / 3
 
 
-def largest_batch(peak: Callable[[int], int], limit: int, max_size: int, base: int = 0) -> dict[int, int]:
+def largest_batch(runner: StepRunner, peak: Callable[[int], int], limit: int, max_size: int) -> dict[int, int]:
     """Return the peak bytes of each batch size that was tried and stays below `limit`.
 
     Sizes grow and are then bisected. A size is tried only where a line through the last two predicts that it fits,
@@ -109,14 +109,14 @@ def largest_batch(peak: Callable[[int], int], limit: int, max_size: int, base: i
 
     Parameters
     ----------
+    runner : StepRunner
+        Takes the steps of `peak`, and is left as it was.
     peak : callable
         Runs steps on a batch of so many samples and returns the peak bytes.
     limit : int
         Bytes that may be held.
     max_size : int
         The largest size to try.
-    base : int
-        Bytes held before.
 
     Raises
     ------
@@ -124,43 +124,24 @@ def largest_batch(peak: Callable[[int], int], limit: int, max_size: int, base: i
         Not even one sample fits.
     """
     fits: dict[int, int] = {}
-    low = 0
-    high = max_size + 1
-    while high - low > max(1, low // 16):
-        size = min(max(2 * low, 1), high - 1) if high > max_size else (low + high) // 2
-        (smaller, smaller_bytes), (larger, larger_bytes) = [(0, base), (0, base), *sorted(fits.items())][-2:]
-        expected = larger_bytes + (larger_bytes - smaller_bytes) / max(larger - smaller, 1) * (size - larger)
-        try:
-            held = limit + 1 if expected > limit else peak(size)
-        except torch.OutOfMemoryError:
-            held = limit + 1
-        if held <= limit:
-            low, fits[size] = size, held
-        else:
-            high = size
+    low, high = 0, max_size + 1
+    base = resident_memory() if runner.device.type == "cpu" else 0
+    with runner.restored():
+        while high - low > max(1, low // 16):
+            size = min(max(2 * low, 1), high - 1) if high > max_size else (low + high) // 2
+            (smaller, smaller_bytes), (larger, larger_bytes) = [(0, base), (0, base), *sorted(fits.items())][-2:]
+            expected = larger_bytes + (larger_bytes - smaller_bytes) / max(larger - smaller, 1) * (size - larger)
+            try:
+                held = limit + 1 if expected > limit else peak(size)
+            except torch.OutOfMemoryError:
+                held = limit + 1
+            if held <= limit:
+                low, fits[size] = size, held
+            else:
+                high = size
     if not fits:
         raise RunError(f"not even one sample fits into {limit / 1e9:.1f} GB")
     return fits
-
-
-def fitting_batches(runner: StepRunner, peak: Callable[[int], int], limit: int, max_size: int) -> dict[int, int]:
-    """Return the peak bytes of each batch size that was tried and stays below `limit`.
-
-    Parameters
-    ----------
-    runner : StepRunner
-        Takes the steps of `peak`, and is left as it was.
-    peak, limit, max_size
-        As those of `largest_batch`.
-
-    Raises
-    ------
-    RunError
-        Not even one sample fits.
-    """
-    base = resident_memory() if runner.device.type == "cpu" else 0
-    with runner.restored():
-        return largest_batch(peak, limit, max_size, base)
 
 
 def batch_and_accumulation(effective: int, fitting: int) -> tuple[int, int]:

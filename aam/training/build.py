@@ -1,10 +1,12 @@
-"""The network of one split before training: new, resumed or from a pretrained encoder; its heads, and its task."""
+"""The network of one split before training: new, resumed or from a pretrained encoder; heads, freezing, its task."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
 from aam.engine.checkpoint import State
+from aam.errors import InputError
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.network import AsvVectors, encode_table
@@ -25,7 +28,14 @@ from aam.predict.saved_model import SavedModel, load_model, samples_with_labels
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.task import AmpliconTask
-from aam.training.warm_start import freeze_asvs, freeze_base, load_matching_weights
+
+log = logging.getLogger("aam")
+
+# Parts of a network that an encoder does not have.
+NEW_PARTS = ("target", "labels", "covariates")
+
+# Part of a network whose outputs are the taxa that it was trained on.
+TAXA = ("further.taxonomy",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +108,50 @@ def build(prepared: Prepared, split: Split, state: State | None, compiler: str |
     if is_new and asvs is not None:
         fit_heads(network, study, (rows["train"], rows["validation"]), asvs, device, config)
     if config.targets.freeze_base:
-        freeze_base(network)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name.startswith(NEW_PARTS))
     elif frozen:
-        freeze_asvs(network)
+        network.asv.requires_grad_(False)
     network.bound_memory(config.runtime.asv_chunk_size, config.runtime.gradient_checkpointing)
     network.compile_encoders(compiler)
     return Built(
         network, heads, study, targets, covariates, rows, frozenset(seen_samples), frozenset(labelled_samples),
         asvs if frozen else None,
     )  # fmt: skip
+
+
+def load_matching_weights(network: Aam, encoder: Aam, source: Path, same_targets: bool, same_taxa: bool) -> None:
+    """Copy the weights of `encoder` that match in name and shape, and log which were loaded, new and ignored.
+
+    Parameters
+    ----------
+    network : Aam
+        Gets the weights.
+    encoder : Aam
+    source : Path
+        Folder of the encoder, for messages.
+    same_targets : bool
+        Whether both have the same targets and covariates; only then the parts that read those are copied too.
+    same_taxa : bool
+        Whether their classes of ASVs are the same; only then the head of these is copied.
+
+    Raises
+    ------
+    InputError
+        No weight matches.
+    """
+    encoder_weights = encoder.state_dict()
+    weights = network.state_dict()
+    left_out = (*(() if same_targets else NEW_PARTS), *(() if same_taxa else TAXA))
+    usable = {n: value for n, value in encoder_weights.items() if not n.startswith(left_out)}
+    loaded = [name for name in weights if name in usable and weights[name].shape == usable[name].shape]
+    if not loaded:
+        raise InputError(f"{source}: no weight of it fits this model; pretrain again with the same sizes")
+    network.load_state_dict({**weights, **{name: usable[name] for name in loaded}})
+    parts = {"loaded": loaded, "new": weights.keys() - set(loaded), "ignored": encoder_weights.keys() - set(loaded)}
+    for title, names in parts.items():
+        heads = sorted({name.split(".")[0] for name in names})
+        log.info("%s: %d tensors %s%s", source, len(names), title, f" ({', '.join(heads)})" if heads else "")
 
 
 def _is_new_study(prepared: Prepared, encoder: SavedModel, sample_ids: Set[str]) -> bool:

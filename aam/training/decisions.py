@@ -6,23 +6,32 @@ import dataclasses
 import json
 import logging
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from aam.config import FineTuneConfig, TrainConfig
+import aam
+from aam.config import FineTuneConfig, ModelConfig
 from aam.data.collate import Collation
 from aam.data.loader import Budget, Loader
 from aam.data.study import Study
 from aam.device.attention import decide_execution
 from aam.device.memory import memory_limit
-from aam.device.platform import Facts
-from aam.engine.finders import batch_and_accumulation, fitting_batches
+from aam.device.options import RuntimeConfig
+from aam.device.platform import Facts, cached_verdict, device_name, prepare_device, routed
+from aam.device.precision import autocast, resolve_precision
+from aam.engine.finders import batch_and_accumulation, largest_batch
 from aam.engine.run import earlier_decisions
 from aam.errors import InputError, RunError
-from aam.training.compilation import compiler_for
+from aam.model.reference import fixed_batch, fixed_network
+from aam.options import from_dict, to_dict
 from aam.training.inputs import Prepared
 from aam.training.steps import PretrainingSteps, steps_of
 
@@ -58,7 +67,7 @@ def largest_fitting_batch(steps: PretrainingSteps, limit: int, max_size: int | N
     """
     max_size = min(max_size or len(steps.loader.rows), len(steps.loader.rows))
     try:
-        return fitting_batches(steps, lambda size: _epoch_peak(steps, size), limit, max_size)
+        return largest_batch(steps, lambda size: _epoch_peak(steps, size), limit, max_size)
     except RunError as error:
         raise RunError(f"{error}; {ADVICE}") from None
 
@@ -120,10 +129,10 @@ def measure_budget(
         Not even one sample fits.
     """
     train = config.train
-    values = earlier.get("memory", {})
     if train.max_memory_fraction is None or train.auto_batch_size:
         return None
-    if values.keys() != set(Budget._fields) or any(type(value) not in (int, float) for value in values.values()):
+    values = earlier.get("memory")
+    if not _are_numbers(values, Budget._fields):
         share = train.max_memory_fraction / (processes if device.type == "cpu" else 1)
         values = fit_memory_model(steps_of(config, study, device), memory_limit(device, share))._asdict()
     budget = Budget(**values)
@@ -137,58 +146,149 @@ def measure_budget(
     return budget
 
 
-def _effective_batch_size(config: TrainConfig) -> int:
-    return config.target_effective_batch_size or config.batch_size * config.gradient_accumulation_steps
+def choose_batch_size(config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts) -> Facts:
+    """Return batch size and accumulation, by name, that keep the effective batch.
 
-
-def split_batch(config: TrainConfig, fitting: int | None) -> tuple[int, int]:
-    """Return batch size and accumulation that keep the effective batch, with at most `fitting` samples in a batch.
+    With ``--auto-batch-size`` they are those of the run that is resumed, whose decisions are `earlier`, where its
+    effective batch is the same; otherwise the largest batch that fits is searched for.
 
     Raises
     ------
     InputError
         ``--target-effective-batch-size`` is no multiple of the batch size.
     """
-    effective = _effective_batch_size(config)
-    if fitting is None:
-        if effective % config.batch_size:
+    train, names = config.train, ("batch_size", "gradient_accumulation_steps")
+    effective = train.target_effective_batch_size or train.batch_size * train.gradient_accumulation_steps
+    sizes = earlier.get("batch")
+    if not train.auto_batch_size:
+        if effective % train.batch_size:
             raise InputError(
-                f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {config.batch_size}"
+                f"--target-effective-batch-size is {effective}, expected a multiple of --batch-size {train.batch_size}"
             )
-        return config.batch_size, effective // config.batch_size
-    return batch_and_accumulation(effective, fitting)
+        return dict(zip(names, (train.batch_size, effective // train.batch_size), strict=True))
+    if not _are_numbers(sizes, names) or math.prod(sizes.values()) != effective:
+        steps = steps_of(config, study, device)
+        fitting = max(largest_fitting_batch(steps, memory_limit(device, train.max_memory_fraction), effective))
+        # Where all samples fit, so does any batch.
+        fitting = effective if fitting == len(steps.loader.rows) else fitting
+        sizes = dict(zip(names, batch_and_accumulation(effective, fitting), strict=True))
+    sizes = {name: int(sizes[name]) for name in names}
+    log.info("batches of %d, %d for each step of %d samples", *sizes.values(), effective)
+    return sizes
 
 
-def choose_batch_size(
-    config: FineTuneConfig, study: Study, device: torch.device, earlier: Facts
-) -> tuple[FineTuneConfig, Facts]:
-    """Return the configuration with its batch size and accumulation, and both by name.
+def _are_numbers(values: Any, names: Sequence[str]) -> TypeGuard[dict[str, Any]]:
+    """Return whether `values`, read from a file, are numbers of these names that are not negative."""
+    if not isinstance(values, dict) or values.keys() != set(names):
+        return False
+    return all(type(value) in (int, float) and value >= 0 for value in values.values())
 
-    With ``--auto-batch-size`` they are those of the run that is resumed, whose decisions are `earlier`, where its
-    effective batch is the same; otherwise the largest batch that fits is searched for.
+
+# --- the compiler of torch that works on this machine ---------------------------------------------------------
+
+# From the most to the least that torch.compile does.
+COMPILERS = ("inductor", "aot_eager")
+
+EAGER = "eager"
+
+COMPILE_SECONDS = 240.0
+
+# Largest relative difference from eager: in bf16 the order of sums shows.
+COMPILE_TOLERANCE = 5e-2
+
+
+def try_compiler() -> None:
+    """Compile the network that standard input describes, and run it forward and backward.
+
+    Runs in a separate process, which it ends with a message where the result differs from eager execution.
     """
-    train = config.train
-    names = ["batch_size", "gradient_accumulation_steps"]
-    effective = _effective_batch_size(train)
-    fitting = None
-    sizes = earlier.get("batch", {})
-    valid = (
-        isinstance(sizes, dict)
-        and [*sizes] == names
-        and all(type(size) is int and size > 0 for size in sizes.values())
-        and math.prod(sizes.values()) == effective
-    )
-    if not train.auto_batch_size or not valid:
-        if train.auto_batch_size:
-            limit = memory_limit(device, train.max_memory_fraction)
-            steps = steps_of(config, study, device)
-            fitting = max(largest_fitting_batch(steps, limit, effective))
-            # All samples there are.
-            fitting = effective if fitting == len(steps.loader.rows) else fitting
-        sizes = dict(zip(names, split_batch(train, fitting), strict=True))
-    if train.auto_batch_size:
-        log.info("batches of %d, %d for each step of %d samples", *sizes.values(), effective)
-    return dataclasses.replace(config, train=dataclasses.replace(train, **sizes)), sizes
+    request = json.load(sys.stdin)
+    model = from_dict(ModelConfig(), request["model"], "")
+    runtime = from_dict(RuntimeConfig(), request["runtime"], "")
+    device = prepare_device(runtime)
+    network = fixed_network(model).to(device).train()
+    batch = fixed_batch(model.positions).to(device)
+    with autocast(runtime, device), routed(device):
+        expected = network(batch).samples.double()
+        network.bound_memory(runtime.asv_chunk_size, runtime.gradient_checkpointing)
+        network.compile_encoders(request["compiler"])
+        compiled = network(batch).samples.double()
+    compiled.sum().backward()
+    error = float((compiled - expected).abs().max() / expected.abs().max())
+    if not error < COMPILE_TOLERANCE:
+        sys.exit(f"off by {error:.3g} against eager")
+
+
+def try_in_subprocess(compiler: str, model: ModelConfig, runtime: RuntimeConfig) -> str:
+    """Return ``right`` where a compiler works for such a network, else what went wrong.
+
+    It runs in a separate process for at most `COMPILE_SECONDS`, so that neither a crash nor a hang ends this one.
+    """
+    names = [item.name for item in dataclasses.fields(RuntimeConfig)]
+    plain = RuntimeConfig(**{name: getattr(runtime, name) for name in names})
+    request = {"model": to_dict(model), "runtime": to_dict(plain), "compiler": compiler}
+    command = [sys.executable, "-c", "from aam.training.decisions import try_compiler; try_compiler()"]
+    path = os.pathsep.join(filter(None, (str(Path(aam.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    try:
+        process = subprocess.run(
+            command, input=json.dumps(request), capture_output=True, text=True, timeout=COMPILE_SECONDS,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"not done within {COMPILE_SECONDS:.0f} s"
+    if process.returncode == 0:
+        return "right"
+    messages = [line.strip() for line in process.stderr.splitlines() if "rror" in line or "off by" in line]
+    return (messages or [f"its process ended with status {process.returncode}"])[-1][:300]
+
+
+def compile_verdict(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, anew: bool = False) -> Facts:
+    """Return the compiler that works here for such a network as ``backend``, and the outcome of each as ``tried``.
+
+    A verdict that this machine reached earlier is used again, unless `anew`.
+    """
+
+    def try_all() -> Facts:
+        tried: dict[str, str] = {}
+        for compiler in COMPILERS:
+            tried[compiler] = try_in_subprocess(compiler, model, runtime)
+            if tried[compiler] == "right":
+                return {"backend": compiler, "tried": tried}
+        return {"backend": EAGER, "tried": tried}
+
+    key: Facts = {
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "precision": str(resolve_precision(runtime, device)),
+    }
+    key["model"] = to_dict(model)
+    return cached_verdict("compile", key, try_all, _is_verdict, anew)
+
+
+def _is_verdict(value: Any) -> bool:
+    """Return whether a value that was read from a file is a verdict."""
+    has_backend = isinstance(value, dict) and value.get("backend") in (*COMPILERS, EAGER)
+    return has_backend and isinstance(value.get("tried"), dict)
+
+
+def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.device, earlier: Facts) -> Facts:
+    """Return the verdict for a run with ``--compile-model``, and log the compilers that fail.
+
+    `earlier` are the decisions of the run that is resumed; a verdict among them is used again.
+    """
+    verdict: Facts = earlier.get("compile", {})
+    if not _is_verdict(verdict):
+        verdict = compile_verdict(model, runtime, device)
+    for name, outcome in verdict["tried"].items():
+        if outcome != "right":
+            log.warning("torch.compile with %s fails here (%s)", name, outcome)
+    log.info("torch.compile: %s", verdict["backend"])
+    # Where a shape fails later all the same, its frame runs uncompiled.
+    torch._dynamo.config.suppress_errors = True
+    return verdict
+
+
+# --- all decisions of a run ------------------------------------------------------------------------------------
 
 
 def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
@@ -199,7 +299,9 @@ def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
     runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
     earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
     decisions = decide_execution(runtime, prepared.device, model.head_width, earlier)
-    config, decisions["batch"] = choose_batch_size(prepared.config, prepared.study, prepared.device, earlier)
+    decisions["batch"] = choose_batch_size(prepared.config, prepared.study, prepared.device, earlier)
+    train = dataclasses.replace(prepared.config.train, **decisions["batch"])
+    config = dataclasses.replace(prepared.config, train=train)
     budget = measure_budget(config, prepared.study, prepared.device, earlier, world.size)
     decisions |= {} if budget is None else {"memory": budget._asdict()}
     if runtime.compile_model:

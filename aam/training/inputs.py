@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,16 +94,6 @@ def resolved(config: FineTuneConfig) -> FineTuneConfig:
     return dataclasses.replace(config, data=data.divided_by_study())
 
 
-def load_inputs(
-    config: FineTuneConfig, world: World = SINGLE, folds: bool = False, inputs: Inputs | None = None
-) -> Prepared:
-    """Read every input of a run from its files, unless there are `inputs` already, and split the samples.
-
-    The other parameters, and the errors, are those of `prepare`.
-    """
-    return prepare(config, lambda: inputs or read_inputs(config.data, metadata_columns(config)), world, folds)
-
-
 def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
     """Return the metadata columns that a run reads."""
     targets = config.targets
@@ -116,8 +106,10 @@ def metadata_columns(config: FineTuneConfig) -> MetadataColumns:
     return MetadataColumns(required, optional, targets.metadata_column, targets.classifier, any_of)
 
 
-def prepare(config: FineTuneConfig, read: Callable[[], Inputs], world: World = SINGLE, folds: bool = False) -> Prepared:
-    """Return the inputs of a run, ready to train on; the pretrained encoder is checked before `read` gives them.
+def load_inputs(
+    config: FineTuneConfig, world: World = SINGLE, folds: bool = False, inputs: Inputs | None = None
+) -> Prepared:
+    """Read every input of a run from its files, unless there are `inputs` already, and split the samples.
 
     With `folds` a study that is small enough is cross-validated where nothing else is asked for.
 
@@ -135,8 +127,9 @@ def prepare(config: FineTuneConfig, read: Callable[[], Inputs], world: World = S
     if encoder is not None:
         pretrained = load_model(encoder, device)
         config = _with_encoder(config, pretrained, encoder)
-    data = config.data
-    study = make_study(read(), data, config.model.max_bp, config.runtime.seed, metadata_columns(config))
+    data, columns = config.data, metadata_columns(config)
+    inputs = inputs or read_inputs(data, columns)
+    study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
     study = study.placed_on(_reference(data, pretrained)).with_lineages()

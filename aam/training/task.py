@@ -30,7 +30,9 @@ from aam.model.heads import Readout
 from aam.predict.network import AsvVectors, Predicted, collect
 from aam.training.losses import class_weights, loss_counts, loss_terms, penalties
 from aam.training.masking import make_masks
-from aam.training.warm_start import CONDITIONED
+
+# Parts of a network that read categories.
+CONDITIONED = ("covariates", "target.factors", "target.offsets")
 
 HIGHER_IS_BETTER = ("r2", "accuracy", "f1", "auroc")
 

@@ -23,7 +23,7 @@ from aam.engine.checkpoint import load
 from aam.engine.finders import (
     StepRunner,
     batch_and_accumulation,
-    fitting_batches,
+    largest_batch,
     learning_rate_curve,
     suggested_learning_rate,
 )
@@ -132,7 +132,7 @@ def measure_batches(
     def peak(size: int) -> int:
         return steps.peak_bytes(task.take(every.repeat(-(-size // len(every)))[:size]))
 
-    return fitting_batches(steps, peak, limit, max_size)
+    return largest_batch(steps, peak, limit, max_size)
 
 
 def fit_card(config: TrainConfig, data: Recordings, targets: list[Target], device: torch.device) -> TrainConfig:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from aam.device.rng import random_state
+from aam.engine import finders
 from aam.engine.finders import StepRunner, largest_batch, learning_rate_curve, suggested_learning_rate
 from aam.engine.optimizer import make_optimizer
 from aam.engine.task import Terms
@@ -77,9 +78,10 @@ def test_restored_leaves_nothing_behind_even_after_an_error(runner):
 class Memory:
     """Simulated memory: 1,000 bytes and 100 for each sample, beside `base` bytes."""
 
-    def __init__(self, base: int = 0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, base: int = 0) -> None:
         self.base = base
         self.tried: list[int] = []
+        monkeypatch.setattr(finders, "resident_memory", lambda: base)
 
     def peak(self, size: int) -> int:
         self.tried.append(size)
@@ -87,34 +89,34 @@ class Memory:
 
 
 @pytest.mark.parametrize("base", [0, 10**9])
-def test_the_largest_batch_is_found_by_growth_and_bisection(base):
-    memory = Memory(base)
-    fits = largest_batch(memory.peak, base + 1000 + 100 * 23, 36, base)
+def test_the_largest_batch_is_found_by_growth_and_bisection(runner, monkeypatch, base):
+    memory = Memory(monkeypatch, base)
+    fits = largest_batch(runner, memory.peak, base + 1000 + 100 * 23, 36)
     assert 22 <= max(fits) <= 23
     assert memory.tried[:5] == [1, 2, 4, 8, 16]
     assert max(memory.tried) <= 23, "nothing that does not fit is tried where memory grows as it did"
     assert fits == {size: base + 1000 + 100 * size for size in memory.tried}
 
 
-def test_the_largest_batch_is_at_most_the_largest_size():
-    assert max(largest_batch(Memory().peak, 10**9, 36)) == 36
-    assert max(largest_batch(Memory().peak, 10**9, 12)) == 12
+def test_the_largest_batch_is_at_most_the_largest_size(runner, monkeypatch):
+    assert max(largest_batch(runner, Memory(monkeypatch).peak, 10**9, 36)) == 36
+    assert max(largest_batch(runner, Memory(monkeypatch).peak, 10**9, 12)) == 12
 
 
-def test_no_sample_fits():
+def test_no_sample_fits(runner, monkeypatch):
     with pytest.raises(RunError, match="not even one sample fits into"):
-        largest_batch(Memory().peak, 1050, 36)
+        largest_batch(runner, Memory(monkeypatch).peak, 1050, 36)
 
 
-def test_a_device_that_is_full_ends_the_growth_and_other_errors_pass():
+def test_a_device_that_is_full_ends_the_growth_and_other_errors_pass(runner):
     def full(size: int) -> int:
         if size > 5:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 1
 
-    assert max(largest_batch(full, 10**15, 36)) == 5
+    assert max(largest_batch(runner, full, 10**15, 36)) == 5
     with pytest.raises(ZeroDivisionError):
-        largest_batch(lambda size: 1 // 0, 10**15, 36)
+        largest_batch(runner, lambda size: 1 // 0, 10**15, 36)
 
 
 # --- the learning rate -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from aam.engine.options import RunConfig
 from aam.errors import InputError, RunError
 from aam.model.reference import activations
 from aam.training import decisions
-from aam.training.decisions import fit_memory_model, largest_fitting_batch, split_batch
+from aam.training.decisions import choose_batch_size, fit_memory_model, largest_fitting_batch
 from aam.training.steps import PretrainingSteps, make_steps
 
 CPU = torch.device("cpu")
@@ -92,16 +92,22 @@ def test_real_steps_are_measured(steps):
     assert same(before, snapshot(steps))
 
 
-def test_the_effective_batch_is_kept():
-    assert split_batch(TrainConfig(batch_size=64), None) == (64, 1)
-    assert split_batch(TrainConfig(batch_size=64), 1000) == (64, 1)
-    assert split_batch(TrainConfig(batch_size=64), 50) == (32, 2)
-    assert split_batch(TrainConfig(batch_size=16, gradient_accumulation_steps=3), 30) == (24, 2)
-    assert split_batch(TrainConfig(batch_size=7), 3) == (1, 7)
-    assert split_batch(TrainConfig(batch_size=16, target_effective_batch_size=64), None) == (16, 4)
-    assert split_batch(TrainConfig(batch_size=16, target_effective_batch_size=64), 40) == (32, 2)
+def test_the_effective_batch_is_kept(steps, monkeypatch):
+    def sizes(fitting: int = 0, **options: int) -> tuple[int, ...]:
+        monkeypatch.setattr(decisions, "largest_fitting_batch", lambda *_: [fitting])
+        config = FineTuneConfig(train=TrainConfig(auto_batch_size=fitting > 0, **options))
+        return tuple(choose_batch_size(config, steps.loader.study, CPU, {}).values())
+
+    assert sizes(batch_size=64) == (64, 1)
+    assert sizes(1000, batch_size=64) == (64, 1)
+    assert sizes(50, batch_size=64) == (32, 2)
+    assert sizes(36, batch_size=64) == (64, 1), "all samples there are"
+    assert sizes(30, batch_size=16, gradient_accumulation_steps=3) == (24, 2)
+    assert sizes(3, batch_size=7) == (1, 7)
+    assert sizes(batch_size=16, target_effective_batch_size=64) == (16, 4)
+    assert sizes(40, batch_size=16, target_effective_batch_size=64) == (32, 2)
     with pytest.raises(InputError, match="--target-effective-batch-size is 40, expected a multiple of --batch-size 16"):
-        split_batch(TrainConfig(batch_size=16, target_effective_batch_size=40), None)
+        sizes(batch_size=16, target_effective_batch_size=40)
 
 
 def test_training_with_a_chosen_batch_size(study, tmp_path, capsys, monkeypatch):
