@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from aam.config import TrainConfig
-from aam.device.launch import rank_environment
+from aam.device.distributed import rank_environment
 from aam.errors import InputError, RunError
 
 # The last epoch is timed; by then everything that is done only once is over.

@@ -1,7 +1,9 @@
-"""Runs of the examples: a task whose batches are rows of a data set, what a command prepares, and what it saves."""
+"""Runs of the examples: a task of rows of a data set, what a command prepares and saves, several ranks."""
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from aam.device.distributed import SINGLE, World
+from aam.device.distributed import SINGLE, World, start_ranks
 from aam.device.environment import is_rank
 from aam.device.platform import prepare_device
 from aam.device.rng import generator
@@ -21,6 +23,7 @@ from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.run import RunDirectory
 from aam.engine.task import Task
 from aam.engine.trainer import Trainer
+from aam.errors import RunError
 from aam.options import check, to_dict
 
 Inputs = TypeVar("Inputs")
@@ -124,3 +127,19 @@ def fit_and_save(
         return make_task(), save_weights
 
     return train_once(run, folder, title, options, start, lambda: load(folder / MODEL))
+
+
+def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:
+    """Run ``python -m program`` with the command line `words` as `size` ranks here; return what each has printed.
+
+    Raises
+    ------
+    RunError
+        A rank ended with another exit status than 0.
+    """
+    ranks = start_ranks(size, words, program, stdout=subprocess.PIPE, text=True)
+    outputs = [rank.communicate()[0] for rank in ranks]
+    if failed := [number for number, rank in enumerate(ranks) if rank.returncode]:
+        command = shlex.join([program, *words])
+        raise RunError(f"{command}: rank {failed[0]} ended with exit status {ranks[failed[0]].returncode}")
+    return outputs

@@ -78,8 +78,8 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
 
 def _end_rank(status: int) -> None:
     """End this process with `status` where it was one of several ranks; else return."""
-    if "aam.device.launch" in sys.modules:
-        from aam.device.launch import end_rank
+    if "aam.device.distributed" in sys.modules:
+        from aam.device.distributed import end_rank
 
         end_rank(status)
 

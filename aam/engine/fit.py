@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from aam.device.distributed import World
+from aam.device.distributed import World, launch, process_count, process_group
 from aam.device.environment import rank_of
-from aam.device.launch import launch, process_count, process_group
 from aam.engine.checkpoint import CheckpointManager, State
 from aam.engine.logger import RunLogger, Tracking
 from aam.engine.options import RunConfig, TrainingOptions

@@ -230,9 +230,9 @@ def loss_terms(
             terms[name] = taxonomy_loss(values, batch.auxiliary[name], head)
         else:
             diversities[name] = values, batch.auxiliary[name], deviation
-    for name, (values, truth, deviation) in diversities.items():
-        if values is not None and truth is not None:
-            error, count = unifrac_loss(values, truth.to(values.dtype), batch.ranks.first)
+    for name, (distances, truth, deviation) in diversities.items():
+        if distances is not None and truth is not None:
+            error, count = unifrac_loss(distances, truth.to(distances.dtype), batch.ranks.first)
             terms[name] = error / deviation**2, count
     # Even where no ASV was masked: all ranks of a step have the same losses.
     if masks is not None and outputs.nucleotides is not None:

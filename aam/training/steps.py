@@ -22,7 +22,7 @@ from aam.device.timing import forward_stage, record_stages, seconds, stage
 from aam.engine.finders import StepRunner
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
-from aam.training.build import auxiliary_config
+from aam.training.fit import auxiliary_config
 from aam.training.task import AmpliconTask
 
 STAGES = (

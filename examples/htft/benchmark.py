@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from aam.device.distributed import process_group
 from aam.device.environment import available_cores, rank_of
-from aam.device.launch import process_group, run_ranks
 from aam.device.memory import peak_memory
 from aam.device.platform import device_name, prepare_device
 from aam.engine.options import RunConfig
@@ -25,6 +25,7 @@ from examples.htft.commands import MODULE, build
 from examples.htft.config import BenchmarkConfig, StudentOptions, TrainConfig
 from examples.htft.task import Data, PipelinedTask, StudentTask
 from examples.htft.windows import Capture, Windows
+from examples.runs import run_ranks
 
 LENGTH, WIDTH, CLASSES = 16, 64, 48
 

@@ -15,7 +15,7 @@ from aam.data.table import read_table, write_biom
 from aam.engine.options import RunConfig
 from aam.files.atomic import read_json
 from aam.predict.saved_model import load_model
-from aam.training.build import build
+from aam.training.fit import build
 from aam.training.inputs import load_inputs
 
 CPU = torch.device("cpu")

@@ -27,7 +27,7 @@ import numpy as np, torch
 from torch import nn
 from aam.device.sharding import full_tensor, no_sync, parallelize
 from aam.device.options import ProcessConfig
-from aam.device.launch import end_rank, process_group
+from aam.device.distributed import end_rank, process_group
 
 config = ProcessConfig(device="cpu", distributed=True, fsdp=sys.argv[1] == "fsdp")
 with process_group(config) as world:

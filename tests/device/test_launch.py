@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aam.device import launch as module
-from aam.device.launch import launch, process_count, rank_environment, run_ranks
+from aam.device import distributed as module
+from aam.device.distributed import launch, process_count, rank_environment
 from aam.device.options import ProcessConfig
 from aam.errors import CALL_AGAIN, FAILED, RunError
+from examples.runs import run_ranks
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aam.device.distributed import SINGLE
+from aam.device.distributed import SINGLE, end_rank, process_group
 from aam.device.environment import MULTI_PROCESS_OPTIONS, RANK_VARIABLES, rank_of
-from aam.device.launch import end_rank, process_group
 from aam.device.options import ProcessConfig
 from aam.errors import InputError
 

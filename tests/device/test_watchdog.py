@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aam.device.watchdog import Watchdog
+from aam.engine.trainer import Watchdog
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_loop_that_stands_still_is_warned_of_each_time_that_it_took_twice_as_l
 
 def test_a_step_that_took_far_longer_than_others_is_warned_of(warnings, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("aam.device.watchdog.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("aam.engine.trainer.time.monotonic", lambda: now[0])
     watchdog = Watchdog(lambda text, *values: warnings.append(text % values))
     for epoch, longest in (("epoch 1", 30.0), ("epoch 2", 9.0), ("epoch 3", 30.0)):
         for taken in (0.5, 0.5, longest, 0.5):
@@ -47,7 +47,7 @@ def test_a_step_that_took_far_longer_than_others_is_warned_of(warnings, monkeypa
 
 def test_growing_memory_is_warned_of_once_for_each_growth(warnings, monkeypatch):
     memory = iter([1.0, 1.4, 1.6, 1.7, 2.5])
-    monkeypatch.setattr("aam.device.watchdog.resident_memory", lambda: int(next(memory) * 2**30))
+    monkeypatch.setattr("aam.engine.trainer.resident_memory", lambda: int(next(memory) * 2**30))
     watchdog = Watchdog(lambda text, *values: warnings.append(text % values))
     for epoch in range(5):
         watchdog.end_epoch(f"epoch {epoch}")

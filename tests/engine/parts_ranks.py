@@ -12,8 +12,7 @@ import torch
 from conftest import Doubling, options
 from torch import nn
 
-from aam.device.distributed import SINGLE, World
-from aam.device.launch import end_rank, process_group
+from aam.device.distributed import SINGLE, World, end_rank, process_group
 from aam.device.sharding import full_tensor, local_rows, shard_rows
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer

@@ -89,7 +89,7 @@ from conftest import Doubling, options
 from aam.engine.options import RunConfig
 from aam.engine.task import Terms
 from aam.engine.trainer import Trainer
-from aam.device.launch import end_rank, process_group
+from aam.device.distributed import end_rank, process_group
 
 class Halves(Doubling):
     def __init__(self, world):

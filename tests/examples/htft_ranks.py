@@ -12,8 +12,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from aam.device.distributed import World
-from aam.device.launch import end_rank, process_group
+from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import broadcast_state, load, save
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.trainer import Trainer

@@ -26,8 +26,7 @@ from aam.data.study import MatchedTree, Study, StudyPart
 from aam.data.table import make_table
 from aam.data.targets import Labels
 from aam.data.tokens import encode
-from aam.device.distributed import World
-from aam.device.launch import end_rank, process_group
+from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer

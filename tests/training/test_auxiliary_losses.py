@@ -14,7 +14,7 @@ from aam.data.collate import Collation, rarefied_batch
 from aam.engine.task import Terms
 from aam.model.aam import Aam, Outputs
 from aam.model.heads import AuxiliaryConfig, HeadConfig, TaxaHead
-from aam.training.build import auxiliary_config
+from aam.training.fit import auxiliary_config
 from aam.training.losses import loss_counts, loss_terms, penalties, taxonomy_loss
 from tests.data.labels import with_auxiliary_targets
 
