@@ -18,11 +18,10 @@ from aam.device.environment import is_rank
 from aam.device.platform import prepare_device
 from aam.device.rng import generator
 from aam.engine.checkpoint import State, load, save
-from aam.engine.fit import LAST, MODEL, RunPlan, train_once
+from aam.engine.fit import LAST, MODEL, RunPlan, fit, train_once
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.run import RunDirectory
 from aam.engine.task import Task
-from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.options import check, to_dict
 
@@ -117,16 +116,14 @@ def fit_and_save(
         What is needed to build the model again, as values of JSON; stands with the weights and in what is returned.
     """
 
-    def save_weights(trainer: Trainer) -> State:
+    def train(state: State | None) -> State:
+        trainer = fit(make_task(), options, run, folder, state, title)
         facts = {**description, "best_epoch": trainer.progress.best_epoch}
         for name, weights in ((LAST, trainer.last_weights), (MODEL, trainer.best_weights)):
             save(folder / name, State(weights, facts), run.world)
         return State(trainer.best_weights, facts)
 
-    def start(state: State | None) -> tuple[Task, Callable[[Trainer], State]]:
-        return make_task(), save_weights
-
-    return train_once(run, folder, title, options, start, lambda: load(folder / MODEL))
+    return train_once(run, folder, lambda state: lambda: train(state), lambda: load(folder / MODEL))
 
 
 def run_ranks(size: int, words: Sequence[str], program: str) -> list[str]:

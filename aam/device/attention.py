@@ -85,15 +85,10 @@ def use_backends(names: dict[str, str]) -> None:
             _backends[getattr(torch, dtype), masked == "masked"] = BACKENDS[name]
 
 
-def backends_in_use() -> dict[tuple[torch.dtype, bool], SDPBackend]:
-    """Return a copy of the back end of each kind of call, to give to `restore_backends`."""
-    return dict(_backends)
-
-
-def restore_backends(backends: dict[tuple[torch.dtype, bool], SDPBackend]) -> None:
-    """Use the back ends again that `backends_in_use` returned."""
-    _backends.clear()
-    _backends.update(backends)
+def backends_in_use() -> dict[str, str]:
+    """Return the back ends of `use_backends`, by kind of call; torch chooses for all others."""
+    names = {backend: name for name, backend in BACKENDS.items()}
+    return {call_kind(*kind): names[backend] for kind, backend in _backends.items()}
 
 
 def is_valid_choice(names: Any, dtype: torch.dtype) -> bool:
@@ -192,7 +187,7 @@ def check_call_kind(device: torch.device, dtype: torch.dtype, masked: bool, widt
         return {name: _check_backend(name, device, dtype, masked, width) for name in (SDPA, *BACKENDS)}
     finally:
         torch.set_num_threads(threads)
-        restore_backends(backends)
+        use_backends(backends)
 
 
 def _is_valid(checks: Any) -> bool:

@@ -114,10 +114,10 @@ def run_command(
 
 
 def train_once(
-    run: RunDirectory, folder: Path, title: str, options: TrainingOptions,
-    start: Callable[[State | None], tuple[Task, Callable[[Trainer], Saved]]], load_saved: Callable[[], Saved],
+    run: RunDirectory, folder: Path, start: Callable[[State | None], Callable[[], Saved]],
+    load_saved: Callable[[], Saved],
 ) -> Saved:  # fmt: skip
-    """Train a task in `folder`, from its newest checkpoint where there is one, and save what came of it.
+    """Train in `folder`, from its newest checkpoint where there is one, and save what came of it.
 
     Where that was done before the run was interrupted, it is loaded.
 
@@ -126,20 +126,16 @@ def train_once(
     run : RunDirectory
     folder : Path
         The run directory, or a fold below it.
-    title : str
-        What is trained, for messages.
-    options : TrainingOptions
     start : callable
-        Returns the task, from a state where there is one, and what saves its trained model as ``model`` and ``last``.
+        Prepares from a state where there is one, and returns what trains, and saves as ``model`` and ``last``.
     load_saved : callable
         Loads what was saved before.
     """
     if run.world.any(run.world.is_main and run.is_trained(folder)):
         return load_saved()
-    state = run.state(folder)
-    task, save_trained = start(state)
+    train = start(run.state(folder))
     with run.signals:
-        saved = save_trained(fit(task, options, run, folder, state, title))
+        saved = train()
         if run.world.is_main:
             remove(folder / CHECKPOINTS)
     run.signals.raise_if_requested(run.world)

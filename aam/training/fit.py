@@ -24,9 +24,8 @@ from aam.data.targets import Covariates, Targets
 from aam.device.memory import keep_freed_memory
 from aam.device.timing import stage
 from aam.engine.checkpoint import State
-from aam.engine.fit import LAST, MODEL, train_once
+from aam.engine.fit import LAST, MODEL, fit, train_once
 from aam.engine.run import RunDirectory
-from aam.engine.task import Task
 from aam.engine.trainer import Trainer
 from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
@@ -258,25 +257,19 @@ def split_folder(prepared: Prepared, path: Path, split: Split) -> Path:
 def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Path, title: str) -> SavedModel | None:
     """Return the model of a split, trained in `folder` unless it was before; ranks but the main one may get None."""
 
-    def start(state: State | None) -> tuple[Task, Callable[[Trainer], SavedModel | None]]:
+    def start(state: State | None) -> Callable[[], SavedModel]:
+        if run.world.is_main:
+            write_split(folder / "split.tsv", split)
+        if not prepared.config.trains_network:
+            return lambda: _fit_learners(prepared, run, split, folder)
         if prepared.budget is None and prepared.device.type == "cpu":
             # A budget is fitted to what the process holds at the least.
             keep_freed_memory()
         built = build(prepared, split, state, run.about["decisions"].get("compile", {}).get("backend"))
-        if run.world.is_main:
-            write_split(folder / "split.tsv", split)
-        return make_task(prepared, built), lambda trainer: save(prepared, run, built, trainer, folder, split)
+        task, options = make_task(prepared, built), prepared.config.train
+        return lambda: save(prepared, run, built, fit(task, options, run, folder, state, title), folder, split)
 
-    def load_saved() -> SavedModel | None:
-        return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
-
-    if prepared.config.trains_network:
-        return train_once(run, folder, title, prepared.config.train, start, load_saved)
-    if run.world.any(run.world.is_main and run.is_trained(folder)):
-        return load_saved()
-    if run.world.is_main:
-        write_split(folder / "split.tsv", split)
-    return _fit_and_save(prepared, run, split, folder)
+    return train_once(run, folder, start, lambda: _load(prepared, run, folder))
 
 
 def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:
@@ -284,20 +277,20 @@ def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:
 
     Its figures are those of the folds. Ranks but the main one may get None.
     """
-    if run.world.any(run.world.is_main and run.is_trained(run.path)):
-        return load_model(run.path / MODEL, prepared.device) if run.world.is_main else None
     ids = tuple(sorted(prepared.study.table.sample_ids))
     subsets: tuple[Subset, ...] = tuple("train" for _ in ids)
-    if run.world.is_main:
-        log.info("model/ learns from all %d samples; how good it is, the folds say", len(ids))
-    return _fit_and_save(prepared, run, Split(ids, subsets, ("",) * len(ids)), run.path)
+    split = Split(ids, subsets, ("",) * len(ids))
+
+    def start(state: State | None) -> Callable[[], SavedModel]:
+        if run.world.is_main:
+            log.info("model/ learns from all %d samples; how good it is, the folds say", len(ids))
+        return lambda: _fit_learners(prepared, run, split, run.path)
+
+    return train_once(run, run.path, start, lambda: _load(prepared, run, run.path))
 
 
-def _fit_and_save(prepared: Prepared, run: RunDirectory, split: Split, folder: Path) -> SavedModel:
-    with run.signals:
-        saved = _fit_learners(prepared, run, split, folder)
-    run.signals.raise_if_requested(run.world)
-    return saved
+def _load(prepared: Prepared, run: RunDirectory, folder: Path) -> SavedModel | None:
+    return load_model(folder / MODEL, prepared.device) if run.world.is_main else None
 
 
 def _notes(prepared: Prepared, run: RunDirectory, seen: Iterable[str], labelled: Iterable[str]) -> dict[str, Any]:
