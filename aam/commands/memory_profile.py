@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from aam.device.memory import child_peak_memory, memory_limit, record_memory
+from aam.device.memory import StageMemory, child_peak_memory, memory_limit
 from aam.device.platform import choose_device
 from aam.errors import InputError
 from aam.files.atomic import atomic_file, check_writable, write_text
@@ -34,7 +34,7 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
         check_writable(folder, getattr(runtime, "overwrite", False))
     peaks: dict[str, dict[str, int]] = {}
     try:
-        with record_memory(device, STAGES) as peaks:
+        with StageMemory(device, STAGES) as peaks:
             return run(config)
     except InputError:
         # Nothing was computed, and the folder may be another's.

@@ -8,12 +8,12 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
 
-from aam.device.timing import StageRecorder, recording, stage
+from aam.device.timing import StageRecorder
 
 # Share of the memory of a machine that a run may take by default.
 DEFAULT_SHARE = 0.8
@@ -26,35 +26,23 @@ BETWEEN = "between"
 
 
 class StageMemory(StageRecorder):
-    """Peak memory of each stage in `peaks`, in bytes.
+    """Peak memory of each stage, and of the time between them, in bytes.
 
     For each stage ``peak_bytes`` (of the device), ``reserved_bytes`` (by torch's allocator on a GPU) and
     ``resident_bytes`` (of the process).
     """
 
     def __init__(self, device: torch.device, names: Collection[str]) -> None:
-        super().__init__(device, {*names, BETWEEN})
-        self.peaks: dict[str, dict[str, int]] = {}
+        super().__init__(device, names)
         reset_peak(device)
 
     def measure(self, name: str | None) -> None:
         """Attribute the peak since the last call to the stage `name`."""
         reserved = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else 0
         now = {"peak_bytes": peak_memory(self.device), "reserved_bytes": reserved, "resident_bytes": resident_memory()}
-        before = self.peaks.get(name or BETWEEN, now)
-        self.peaks[name or BETWEEN] = {kind: max(value, before[kind]) for kind, value in now.items()}
+        before = self.measured.get(name or BETWEEN, now)
+        self.measured[name or BETWEEN] = {kind: max(value, before[kind]) for kind, value in now.items()}
         reset_peak(self.device)
-
-
-@contextlib.contextmanager
-def record_memory(device: torch.device, names: Collection[str]) -> Iterator[dict[str, dict[str, int]]]:
-    """Collect the peak memory of each stage of `names` that is entered inside, and of the time between them.
-
-    The keys of a stage are those of `StageMemory`.
-    """
-    recorder = StageMemory(device, names)
-    with recording(recorder), stage(BETWEEN):
-        yield recorder.peaks
 
 
 def peak_memory(device: torch.device) -> int:

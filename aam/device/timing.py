@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
@@ -41,13 +42,23 @@ class StageRecorder:
     """Base of what measures stages: follows which of the stages `names` is the innermost open one.
 
     A stage inside another pauses it, so measurements of different stages do not overlap. Stages of other names are
-    ignored: what runs in them belongs to the stage around them.
+    ignored: what runs in them belongs to the stage around them. A context manager that gives what is
+    measured of the stages that this thread enters inside, by name.
     """
 
     def __init__(self, device: torch.device, names: Collection[str]) -> None:
         self.device = device
         self.names = names
+        self.measured: dict[str, Any] = {}
         self._open: list[str] = []
+
+    def __enter__(self) -> dict[str, Any]:
+        self._token = _recorders.set((*_recorders.get(), self))
+        return self.measured
+
+    def __exit__(self, *_: object) -> None:
+        self.measure(None)
+        _recorders.reset(self._token)
 
     def open(self, name: str) -> None:
         """Begin a stage."""
@@ -87,22 +98,11 @@ def stage(name: str) -> Iterator[None]:
                 recorder.close(name)
 
 
-@contextlib.contextmanager
-def recording(recorder: StageRecorder) -> Iterator[None]:
-    """Let `recorder` measure the stages that this thread enters inside."""
-    token = _recorders.set((*_recorders.get(), recorder))
-    try:
-        yield
-    finally:
-        _recorders.reset(token)
-
-
 class StageTimer(StageRecorder):
-    """Exclusive wall time of each stage in `seconds`; each stage ends when the device has done its work."""
+    """Exclusive seconds of each stage; each stage ends when the device has done its work."""
 
     def __init__(self, device: torch.device, names: Collection[str]) -> None:
         super().__init__(device, names)
-        self.seconds: dict[str, float] = {}
         self._since = 0.0
 
     def measure(self, name: str | None) -> None:
@@ -110,16 +110,8 @@ class StageTimer(StageRecorder):
         synchronize(self.device)
         now = time.perf_counter()
         if name is not None:
-            self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+            self.measured[name] = self.measured.get(name, 0.0) + now - self._since
         self._since = now
-
-
-@contextlib.contextmanager
-def record_stages(device: torch.device, names: Collection[str]) -> Iterator[dict[str, float]]:
-    """Collect the exclusive seconds of each stage of `names` that is entered inside."""
-    timer = StageTimer(device, names)
-    with recording(timer):
-        yield timer.seconds
 
 
 @contextlib.contextmanager

@@ -188,13 +188,12 @@ def earlier_decisions(runtime: RunConfig) -> Record:
     chosen = runtime.resume_from
     if chosen is None or runtime.output_dir is None:
         return {}
+    path = runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS
     try:
-        content = read_json(runtime.output_dir / RUN if chosen == "auto" else Path(chosen) / FACTS)
-    except InputError:
+        content: Any = read_json(path)
+        return dict((content if chosen == "auto" else content["run"])["decisions"])
+    except (InputError, KeyError, TypeError, ValueError):
         return {}
-    record = content if chosen == "auto" else content.get("run") if isinstance(content, dict) else None
-    decisions = record.get("decisions") if isinstance(record, dict) else None
-    return decisions if isinstance(decisions, dict) else {}
 
 
 def output_folder(folder: Path, about: Record, overwrite: bool, reserved: tuple[str, ...] = ()) -> OutputFolder:

@@ -13,16 +13,15 @@ from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation
 from aam.data.loader import Loader
-from aam.data.placement import read_reference
-from aam.data.study import Study, load_study
+from aam.data.study import Study
 from aam.device.attention import decide_execution
-from aam.device.platform import prepare_device
 from aam.device.precision import make_scaler
-from aam.device.timing import forward_stage, record_stages, seconds, stage
+from aam.device.timing import StageTimer, forward_stage, seconds, stage
 from aam.engine.finders import StepRunner
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.training.fit import auxiliary_config
+from aam.training.inputs import load_inputs
 from aam.training.task import AmpliconTask
 
 STAGES = (
@@ -62,7 +61,7 @@ class PretrainingSteps(StepRunner):
     def stages(self, number: int, epoch: int) -> dict[str, Any]:
         """Return mean seconds of each stage of a step, and their sum's share of the wall time."""
         asv, sample = forward_stage(self.model.asv, "ASV encoder"), forward_stage(self.model.sample, "sample encoder")
-        with asv, sample, record_stages(self.device, STAGES) as taken:
+        with asv, sample, StageTimer(self.device, STAGES) as taken:
             wall = sum(self.take(number, epoch)[0])
         means = {name: taken.get(name, 0.0) / number for name in STAGES}
         return {"stages": means, "accounted": number * sum(means.values()) / wall}
@@ -70,14 +69,9 @@ class PretrainingSteps(StepRunner):
 
 def make_steps(config: FineTuneConfig, task_class: type[AmpliconTask] = AmpliconTask) -> PretrainingSteps:
     """Return everything that a step needs, as `aam pretrain` makes it, or for another class of task."""
-    device = prepare_device(config.runtime)
-    decide_execution(config.runtime, device, config.model.head_width)
-    study = load_study(config.data, config.model.max_bp, config.runtime.seed)
-    if config.data.reference_tree is not None:
-        study = study.placed_on(read_reference(config.data.reference_tree))
-    if config.model.max_bp is None:
-        config = replace(config, model=replace(config.model, max_bp=study.longest))
-    return steps_of(config, study, device, task_class)
+    prepared = load_inputs(config)
+    decide_execution(config.runtime, prepared.device, config.model.head_width)
+    return steps_of(prepared.config, prepared.study, prepared.device, task_class)
 
 
 def steps_of(

@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 
-from aam.device.memory import memory_limit, peak_memory, record_memory, reset_peak, resident_memory
+from aam.device.memory import StageMemory, memory_limit, peak_memory, reset_peak, resident_memory
 from aam.device.timing import stage
 
 CPU = torch.device("cpu")
@@ -44,7 +44,7 @@ def test_the_peak_outlives_what_caused_it_until_it_is_reset():
 
 
 def test_peaks_belong_to_the_stage_that_caused_them():
-    with record_memory(CPU, ("large", "small", "never")) as peaks:
+    with StageMemory(CPU, ("large", "small", "never")) as peaks:
         with stage("large"):
             block = take(200 * MIB)
             with stage("unlisted"):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from aam.device.timing import count_operations, forward_stage, product_rate, record_stages, seconds, stage
+from aam.device.timing import StageTimer, count_operations, forward_stage, product_rate, seconds, stage
 
 CPU = torch.device("cpu")
 
@@ -24,7 +24,7 @@ def clock(monkeypatch) -> list[float]:
 
 
 def test_an_inner_stage_pauses_the_outer_one(clock):
-    with record_stages(CPU, ("outer", "inner")) as taken:
+    with StageTimer(CPU, ("outer", "inner")) as taken:
         clock[0] += 100
         with stage("outer"):
             clock[0] += 1
@@ -38,7 +38,7 @@ def test_an_inner_stage_pauses_the_outer_one(clock):
 
 
 def test_a_stage_of_another_name_belongs_to_the_one_around_it(clock):
-    with record_stages(CPU, ("outer",)) as taken, stage("outer"):
+    with StageTimer(CPU, ("outer",)) as taken, stage("outer"):
         clock[0] += 1
         with stage("unlisted"):
             clock[0] += 2
@@ -46,7 +46,7 @@ def test_a_stage_of_another_name_belongs_to_the_one_around_it(clock):
 
 
 def test_two_recorders_measure_the_same_stages(clock):
-    with record_stages(CPU, ("a", "b")) as both, record_stages(CPU, ("a",)) as first, stage("a"):
+    with StageTimer(CPU, ("a", "b")) as both, StageTimer(CPU, ("a",)) as first, stage("a"):
         clock[0] += 1
         with stage("b"):
             clock[0] += 2
@@ -58,7 +58,7 @@ def test_a_stage_ends_with_an_error_and_nothing_is_recorded_afterwards(clock):
         clock[0] += 1
         raise KeyError("x")
 
-    with record_stages(CPU, ("a", "b")) as taken:
+    with StageTimer(CPU, ("a", "b")) as taken:
         with pytest.raises(KeyError), stage("a"):
             fail()
         with stage("b"):
@@ -73,7 +73,7 @@ def test_stages_of_other_threads_are_not_recorded(clock):
         with stage("a"):
             clock[0] += 1
 
-    with record_stages(CPU, ("a",)) as taken:
+    with StageTimer(CPU, ("a",)) as taken:
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
@@ -87,7 +87,7 @@ def test_a_decorated_function_is_a_stage_at_each_call(clock):
         return 2 * amount
 
     assert work(1.0) == 2.0
-    with record_stages(CPU, ("a",)) as taken:
+    with StageTimer(CPU, ("a",)) as taken:
         assert work(2.0) == 4.0
         assert work(4.0) == 8.0
     assert taken == {"a": 6.0}
@@ -108,7 +108,7 @@ class Slow(nn.Module):
 
 def test_forward_passes_of_a_module_are_a_stage(clock):
     module, x = Slow(clock), torch.ones(2, 4)
-    with forward_stage(module, "encoder"), record_stages(CPU, ("encoder", "backward")) as taken:
+    with forward_stage(module, "encoder"), StageTimer(CPU, ("encoder", "backward")) as taken:
         module(x)
         clock[0] += 100
         module(x)
@@ -121,7 +121,7 @@ def test_forward_passes_of_a_module_are_a_stage(clock):
 
 def test_a_forward_pass_that_is_recomputed_pauses_backward(clock):
     module, x = Slow(clock), torch.ones(2, 4)
-    with forward_stage(module, "encoder"), record_stages(CPU, ("encoder", "backward")) as taken:
+    with forward_stage(module, "encoder"), StageTimer(CPU, ("encoder", "backward")) as taken:
         loss = checkpoint(module, x, use_reentrant=False).sum()
         with stage("backward"):
             clock[0] += 2
