@@ -9,13 +9,13 @@ import importlib
 _PUBLIC = {
     "AmpliconClassifier": "aam.api.estimators",
     "AmpliconRegressor": "aam.api.estimators",
-    "AmpliconTable": "aam.api.tables",
+    "AmpliconTable": "aam.api.memory",
     "InputError": "aam.errors",
     "Model": "aam.api.models",
     "load": "aam.api.models",
-    "pretrain": "aam.api.functions",
-    "read_table": "aam.api.tables",
-    "unifrac": "aam.api.functions",
+    "pretrain": "aam.api.training",
+    "read_table": "aam.api.memory",
+    "unifrac": "aam.api.unifrac",
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604

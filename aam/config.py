@@ -1,20 +1,38 @@
-"""The options of pretraining, training and tuning, and beside each section the rules that hold between them."""
+"""The options of pretraining, training and tuning, the rules beside each section, and how a file of them is read."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from aam.encoders import shipped_encoders
 from aam.engine.options import RunConfig, TrainingOptions
-from aam.errors import InputError, shown
-from aam.options import IN_MEMORY, broken, names, option, pairs, rare, section, spelled
+from aam.errors import InputError, Problems, shown
+from aam.options import (
+    IN_MEMORY,
+    broken,
+    from_dict,
+    names,
+    option,
+    options_of,
+    pairs,
+    rare,
+    read_toml,
+    section,
+    spelled,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+log = logging.getLogger("aam")
+
+Config = TypeVar("Config")
 
 UnifracMetric = Literal["unifrac", "weighted", "weighted-normalized", "generalized"]
 Metric = Literal[UnifracMetric, "faith_pd"]
@@ -554,7 +572,7 @@ class PretrainConfig:
     data: DataConfig = section(DataConfig(), required=("tables",), omitted=("table", "tree", "study_column"))
     model: ModelConfig = section(ModelConfig())
     train: TrainConfig = section(TrainConfig(), omitted=("momentum",))
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("memory_snapshot",))
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",))
 
     def __post_init__(self) -> None:
         """Take the table and tree of a saved run or of a file that names one of each."""
@@ -668,7 +686,7 @@ class FineTuneConfig:
     train: TrainConfig = section(
         TrainConfig(epochs=10, batch_size=32, lr=1e-5, shallow_draws=0.0, nuc_penalty=0.0), omitted=TRAINING
     )
-    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("memory_snapshot", "keep_checkpoints"))
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=("keep_checkpoints",))
 
     def problems(self) -> list[str]:
         """Return which options contradict options of another section."""
@@ -806,9 +824,7 @@ class TuneConfig(FineTuneConfig):
         FineTuneConfig().train,
         omitted=(*TRAINING, "auto_batch_size", "max_memory_fraction", "target_effective_batch_size"),
     )
-    runtime: RunConfig = section(
-        RunConfig(), required=("output_dir",), omitted=("memory_snapshot", *names(RunConfig, of="run"))
-    )
+    runtime: RunConfig = section(RunConfig(), required=("output_dir",), omitted=names(RunConfig, of="run"))
     search: SearchConfig = section(SearchConfig())
 
     def training(self) -> FineTuneConfig:
@@ -821,3 +837,139 @@ class TuneConfig(FineTuneConfig):
         """Return the contradictions of a training, and that a search goes on only as a whole."""
         other = self.runtime.resume_from not in (None, "auto")
         return [*super().problems(), *broken({f"--resume-from is {self.runtime.resume_from}, expected auto": other})]
+
+
+# --- a file of options ----------------------------------------------------------------------------------------------
+
+# What a [[studies]] section may hold, and the lists of ``[data]`` that say it for all studies.
+STUDY = {"table": "tables", "tree": "trees", "name": "study_names", "taxonomy": "taxonomy"}
+
+# The section that only `aam tune` has.
+SEARCH = "search"
+
+# Options of earlier versions that no command has any more, and what to do instead.
+REMOVED = {
+    "--categorical-dropout": "a tenth of the covariates is hidden in training",
+    "--label-share": "leave samples out of the metadata, and pass --missing drop",
+    "--memory-snapshot": "--memory-profile writes the most memory of each stage",
+    "--pipeline": "--data-parallel and --distributed share the work among processes",
+    "--unfreeze-epochs": "--freeze-base trains the new heads alone",
+}
+
+
+def read_config(path: Path, default: Config) -> Config:
+    """Return `default` overlaid with a TOML file or the ``config`` of a run.json.
+
+    Options that the command does not take, or that no command takes any more, are left out and logged.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read or parsed, holds unknown keys or wrong types, or names samples by an option that the
+        command does not take.
+    """
+    sections, problems, where = read_toml(path), Problems(), str(path)
+    if isinstance(default, PretrainConfig):
+        sections = _with_studies(sections, where, problems)
+    sections, left_out = without_removed(sections, {each.name for each in options_of(default)})
+    if SEARCH in sections and not hasattr(default, SEARCH):
+        # A run.json of `aam tune`, whose other options are those of `aam train`.
+        del sections[SEARCH]
+        left_out.append(f"[{SEARCH}]")
+    config = default
+    with problems.collected():
+        config = from_dict(default, sections, where)
+    config, omitted = _without_omitted(config, default, where, problems)
+    problems.raise_if_any()
+    left_out += omitted
+    if left_out:
+        log.info("%s: %s not used, this command has no such options", path, shown(left_out, 20))
+    return config
+
+
+def without_removed(sections: dict[str, Any], of_command: Container[str] = ()) -> tuple[dict[str, Any], list[str]]:
+    """Return sections of options without those of earlier versions, and the names of the latter.
+
+    Another program (examples.eeg) may have an option `of_command` of the same name.
+    """
+    kept, removed = dict(sections), []
+    for part, options in sections.items():
+        if isinstance(options, dict):
+            gone = [name for name in options if spelled(name) in REMOVED and spelled(name) not in of_command]
+            kept[part] = {name: value for name, value in options.items() if name not in gone}
+            removed += [f"[{part}] {name}" for name in gone]
+    return kept, removed
+
+
+def _without_omitted(config: Config, default: Config, where: str, problems: Problems) -> tuple[Config, list[str]]:
+    """Return the options with those that the command omits as in `default`, and the names of the ones that differed.
+
+    One that selects samples is added to `problems`.
+    """
+    omitted = []
+    for part in dataclasses.fields(config):  # type: ignore[arg-type]
+        section, usual = getattr(config, part.name), getattr(default, part.name)
+        for name in part.metadata.get("omitted", ()):
+            value = getattr(section, name)
+            if value == getattr(usual, name):
+                continue
+            omitted.append(f"[{part.name}] {name}")
+            if type(section).__dataclass_fields__[name].metadata["selects_samples"]:
+                text = shown(value) if isinstance(value, tuple) else value
+                problems.add(f"{where}: {omitted[-1]} is {text}, and this command has no such option; leave it out")
+            section = dataclasses.replace(section, **{name: getattr(usual, name)})
+        config = dataclasses.replace(config, **{part.name: section})  # type: ignore[type-var]
+    return config, omitted
+
+
+def _with_studies(options: dict[str, Any], where: str, problems: Problems) -> dict[str, Any]:
+    """Return the sections of a file of options, with those of its studies as options of ``[data]``.
+
+    Everything that is wrong with the studies is added to `problems`; `where` begins the messages.
+    """
+    others = {key: value for key, value in options.items() if key not in ("studies", "study")}
+    if "study" in options:
+        problems.add(f"{where}: unknown key 'study'; did you mean [[studies]]?")
+    if "studies" not in options:
+        return others
+    studies, data = options["studies"], others.get("data", {})
+    if not (isinstance(studies, list) and studies and all(isinstance(study, dict) for study in studies)):
+        problems.add(f"{where}: 'studies' is {shown([studies])}, expected a [[studies]] section for each study")
+        return others
+    found = [*_study_problems(studies, where), *_list_problems(studies, data, where)]
+    problems.messages += found
+    if found or not isinstance(data, dict):
+        return others
+    lists = {STUDY[key]: [study[key] for study in studies if key in study] for key in STUDY}
+    if lists["trees"]:
+        lists["trees"] = [study.get("tree", NO_TREE) for study in studies]
+    return {**others, "data": {**data, **{key: values for key, values in lists.items() if values}}}
+
+
+def _study_problems(studies: list[dict[str, Any]], where: str) -> list[str]:
+    """Return what is wrong with the keys and values of the studies."""
+    problems = [
+        f"{where}, [[studies]] {number}: {key!r} is {value!r}, expected text"
+        if key in STUDY
+        else f"{where}, [[studies]] {number}: unknown key {key!r}; expected {shown(STUDY)}"
+        for number, study in enumerate(studies, 1)
+        for key, value in study.items()
+        if key not in STUDY or not isinstance(value, str) or not value
+    ]
+    return problems + [
+        f"{where}, [[studies]] {number}: no 'table'; name its feature table"
+        for number, study in enumerate(studies, 1)
+        if "table" not in study
+    ]
+
+
+def _list_problems(studies: list[dict[str, Any]], data: Any, where: str) -> list[str]:
+    """Return what only some studies have that all must have, and what ``[data]`` names a second time."""
+    problems, named = [], sum("name" in study for study in studies)
+    if named not in (0, len(studies)):
+        problems.append(f"{where}: {named} of {len(studies)} [[studies]] have a name; name all or none")
+    keys = {key.replace("-", "_") for key, value in data.items() if value != []} if isinstance(data, dict) else set()
+    taken = {"table", "tree", *(STUDY[key] for study in studies for key in study if key in STUDY)}
+    if twice := sorted(keys & taken):
+        problems.append(f"{where}: [[studies]] and [data] {shown(twice)}: both name files; keep one of them")
+    return problems

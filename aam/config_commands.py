@@ -439,7 +439,7 @@ class ProfileConfig:
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 
-Case = Literal["pretrain", "nucleotide", "predict", "unifrac", "report"]
+Case = Literal["pretrain", "nucleotide", "predict", "unifrac"]
 
 
 @dataclass(frozen=True)
@@ -453,7 +453,7 @@ class BenchConfig(DeviceConfig, ObservedConfig):
     )
     tree: Path | None = option(None, "Its phylogeny; with --table alone nothing that needs a tree is run.", reads=True)
     cases: tuple[Case, ...] = option(
-        ("pretrain", "nucleotide", "predict", "unifrac", "report"), "What is measured, each in a process of its own."
+        ("pretrain", "nucleotide", "predict", "unifrac"), "What is measured, each in a process of its own."
     )
     repeats: int = option(10, "Steps timed for each case, after two that warm up.", ge=1)
     output: Path | None = option(None, "JSON to write; unset: docs/benchmarks/DEVICE.json. An earlier one is replaced.")

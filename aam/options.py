@@ -245,10 +245,13 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    """Return a value of Python, numpy (a scalar) or pathlib as JSON and TOML would hold it."""
     if dataclasses.is_dataclass(value):
         return to_dict(value)
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
     return str(value) if isinstance(value, Path) else value
 
 
@@ -281,6 +284,37 @@ def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
     config = _merge(default, data, where, problems)
     problems.raise_if_any()
     return config  # type: ignore[no-any-return]
+
+
+def keyword_options(config: Any) -> dict[str, Any]:
+    """Return the defaults of the options of a command that are parameters in Python, by name."""
+    return {each.field.name: each.value for each in options_of(config) if each.about.of not in ("command", "run")}
+
+
+def configured(default: Config, options: Mapping[str, Any], where: str) -> Config:
+    """Return the configuration `default` with some options, given by name without their sections.
+
+    Raises
+    ------
+    InputError
+        Names every option that there is not, with the nearest one, and every value of a wrong type; `where` begins
+        the messages.
+    """
+    taken = {each.field.name: each for each in options_of(default)}
+    names = {id(getattr(default, item.name)): item.name for item in dataclasses.fields(default)}  # type: ignore[arg-type]
+    sections: dict[str, Any] = {}
+    problems = Problems()
+    for name, value in options.items():
+        if name not in taken:
+            near = difflib.get_close_matches(name, taken, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "--help-all of the command lists the options"
+            problems.add(f"{where}: unknown option {name!r}; {hint}")
+            continue
+        part = taken[name].section
+        values = sections if part is default else sections.setdefault(names[id(part)], {})
+        values[name] = _plain(value)
+    problems.raise_if_any()
+    return from_dict(default, sections, where)
 
 
 def _merge(default: Any, data: Mapping[str, Any], where: str, problems: Problems) -> Any:

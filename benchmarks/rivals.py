@@ -15,6 +15,7 @@ from aam.training.task import AmpliconTask
 from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask
 from benchmarks.ranks import time_two_processes
+from benchmarks.report import time_report
 
 # The batch of which the public predecessor needed 10 s and 5.9 GB a step.
 PREDECESSOR_BATCH = 8
@@ -45,6 +46,7 @@ def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[st
         "dense-nucleotide": partial(time_plain, bases, small, few),
         "unifrac": "needs --tree" if tree is None else partial(_unifrac, table, tree, runtime),
         "processes": "needs --tree" if tree is None else partial(time_two_processes, table, tree, few),
+        "report": partial(time_report, runtime),
         "unlabelled": "needs AAM_BENCH_DATA, the folder that holds unlabelled/table.biom",
     }
     if os.environ.get("AAM_BENCH_DATA"):
@@ -62,6 +64,9 @@ def describe_rival(measurements: Measurements) -> tuple[str, str, str]:
             f"{way} {ratio['p50']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f})" for way, ratio in to_one.items()
         )
         return f"{speed:.1f} samples/s in one process of one thread", "", notes
+    if "classes" in measurements:
+        slowest = max(kind["seconds"] for kind in measurements["classes"].values())
+        return f"{slowest:.1f} s for {measurements['samples']} samples", "", f"{measurements['baselines']} baselines"
     speed, memory, notes = describe_case(measurements)
     if "ratio" in measurements:
         notes = f"{measurements['ratio']:.1f} times as fast as the plain implementation"

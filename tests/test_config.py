@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from aam import config, config_commands
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TargetConfig, TrainConfig
-from aam.config_files import read_config
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, PretrainConfig, TargetConfig, TrainConfig, read_config
 from aam.device import options as runtime_options
 from aam.engine import options as engine_options
 from aam.errors import InputError

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.config import FineTuneConfig, PretrainConfig, TuneConfig
-from aam.config_files import read_config
+from aam.config import FineTuneConfig, PretrainConfig, TuneConfig, read_config
 from aam.errors import InputError
 from aam.options import to_dict
 

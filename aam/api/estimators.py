@@ -17,18 +17,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 
-from aam.api.functions import interrupts_as_in_python
-from aam.api.metadata import aligned, is_missing_value, is_numeric, metadata_of_columns
+from aam.api.memory import (
+    aligned,
+    inputs_of,
+    is_missing_value,
+    is_numeric,
+    metadata_of_columns,
+    option_of,
+    sample_table,
+)
 from aam.api.models import Model, load
-from aam.api.options import configured, keyword_options
-from aam.api.tables import inputs_of, option_of, sample_table
-from aam.api.training import run
+from aam.api.training import interrupts_as_in_python, run
 from aam.config import RESERVED, FineTuneConfig
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import atomic_folder, check_writable
 from aam.io.metadata import Metadata
-from aam.options import IN_MEMORY, check
+from aam.options import IN_MEMORY, check, configured, keyword_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +153,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         with interrupts_as_in_python():
             check(config)
             # The report is for people, but it also fits the intervals on what is held out.
-            run(config, "train", config, self.output_dir is not None or self.test_size != 0, inputs)
+            run(config, self.output_dir is not None or self.test_size != 0, inputs)
         self._load(output / "model")
         self.sample_ids_ = table.sample_ids
         return self

@@ -30,6 +30,7 @@ from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import matched_tree, read_tree
 from aam.io.taxonomy import Taxonomy, read_taxonomy
 from aam.options import files_read, given, to_dict
+from aam.predict.baselines import truth_of
 from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
 
@@ -92,10 +93,8 @@ def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> F
     """Return the target of samples in own units or as index of a class, NaN where the metadata do not say."""
     if metadata is None or spec.name not in metadata.columns:
         return np.full(len(ids), math.nan)
-    if spec.kind == "numeric":
-        return metadata.numbers(spec.name, ids)
-    index = {label: float(place) for place, label in enumerate(spec.labels)}
-    return np.array([index.get(label or "", math.nan) for label in metadata.values(spec.name, ids)])
+    truth = truth_of(metadata, spec, ids)
+    return truth if spec.kind == "numeric" else np.where(truth < 0, math.nan, truth)
 
 
 def _groups(column: str | None, metadata: Metadata | None, ids: Sequence[str]) -> npt.NDArray[np.object_] | None:

@@ -13,9 +13,7 @@ import numpy as np
 from aam.api.apply import load_table, predict_samples, prepare_models
 from aam.api.embedding import PlacedSamples, embed_samples, nearest_samples, placed_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
-from aam.api.metadata import metadata_from
-from aam.api.options import configured
-from aam.api.tables import option_of, phylogeny, sample_table
+from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.study import Inputs
 from aam.diversity.placed import PlacedDistance, PlacedMetric
@@ -23,7 +21,7 @@ from aam.errors import InputError, import_extra
 from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.explain.results import Explanation
 from aam.io.matrices import fill_tiles
-from aam.options import option_problems
+from aam.options import configured, option_problems
 from aam.predict.saved_model import SavedModel
 
 if TYPE_CHECKING:
@@ -39,12 +37,12 @@ class Model:
     ----------
     paths : tuple of Path
         Where it was read from.
-    members : tuple of SavedModel
-        The models that predict together, with what predictions need.
+    models : tuple of SavedModel
+        Those that predict together, with what predictions need.
     """
 
-    def __init__(self, paths: tuple[Path, ...], members: Sequence[SavedModel], options: dict[str, Any]) -> None:
-        self.paths, self.members, self._options = paths, tuple(members), options
+    def __init__(self, paths: tuple[Path, ...], models: Sequence[SavedModel], options: dict[str, Any]) -> None:
+        self.paths, self.models, self._options = paths, tuple(models), options
 
     def __repr__(self) -> str:
         return f"Model({', '.join(map(str, self.paths))}; targets: {', '.join(self.targets) or 'none, an encoder'})"
@@ -52,12 +50,12 @@ class Model:
     @property
     def targets(self) -> tuple[str, ...]:
         """The metadata columns that it predicts; none for an encoder of `aam.pretrain`."""
-        return tuple(spec.name for spec in self.members[0].targets.specs)
+        return tuple(spec.name for spec in self.models[0].targets.specs)
 
     @property
     def depth(self) -> int:
         """Reads to which samples are rarefied; those with fewer cannot be predicted."""
-        return self.members[0].depth
+        return self.models[0].depth
 
     def predict(self, table: Any, metadata: Any = None, labels: Any = None, **options: Any) -> pd.DataFrame:
         """Predict every sample of a table, as `aam predict` does.
@@ -91,10 +89,10 @@ class Model:
     def prediction_table(self, table: Any, metadata: Any = None, labels: Any = None, **options: Any) -> PredictionTable:
         """Return the predictions as `aam.evaluate` takes them; parameters as `predict`."""
         config = self._config(PredictConfig(), table, options, metadata=metadata, labels=labels)
-        study, _ = load_table(self.members, config, inputs_of_model(config, table, metadata))
+        study, _ = load_table(self.models, config, inputs_of_model(config, table, metadata))
         passes, runtime = config.prediction_passes, config.runtime
         few = None if labels is None else metadata_from(labels, config.decimal, "labels")
-        return predict_samples(self.members, study, passes, runtime, config.new_study, few)
+        return predict_samples(self.models, study, passes, runtime, config.new_study, few)
 
     def embed(self, table: Any, *, asvs: bool = False, **options: Any) -> pd.DataFrame:
         """Return the vectors of the samples that reach the depth, by sample id, or those of all ASVs by sequence.
@@ -104,7 +102,7 @@ class Model:
         import pandas as pd
 
         config = self._config(EmbedConfig(), table, options)
-        vectors = embed_samples(self.members, config, inputs_of_model(config, table))
+        vectors = embed_samples(self.models, config, inputs_of_model(config, table))
         ids, values = (vectors.sequences, vectors.asvs) if asvs else (vectors.sample_ids, vectors.samples)
         name = "asv" if asvs else "sample-id"
         return pd.DataFrame(values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])])
@@ -193,7 +191,7 @@ class Model:
         if metric not in get_args(metrics):
             raise InputError(f"metric is {metric!r}, expected {' or '.join(get_args(metrics))}")
         config = self._config(EmbedConfig(), table, options)
-        return placed_samples(self.members, config, inputs_of_model(config, table))
+        return placed_samples(self.models, config, inputs_of_model(config, table))
 
     def explain(
         self,
@@ -232,7 +230,7 @@ class Model:
         output = None if output_dir is None else explanation_folder(Path(output_dir), config)
         if output is not None:
             output.check()
-        result = explained(config, self.members, inputs_of_model(config, table, metadata, tree))
+        result = explained(config, self.models, inputs_of_model(config, table, metadata, tree))
         if output is not None:
             write_explained(output, result)
         return _features(result.explanations)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.data.loader import Loader
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
@@ -18,22 +22,23 @@ from aam.device.platform import device_name
 from aam.encoders import model_folder
 from aam.engine.fit import RunPlan, run_command
 from aam.engine.run import RunDirectory, training_outputs
+from aam.errors import CallAgain, InputError
 from aam.files.atomic import MANIFEST
 from aam.files.output_folder import FIGURES
-from aam.options import IN_MEMORY, check, to_dict
+from aam.options import IN_MEMORY, check, configured, to_dict
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.fit import VALIDATION, split_folder, train_on_all, train_split
 from aam.training.inputs import Prepared, check_targets, load_inputs
 
+if TYPE_CHECKING:
+    from aam.api.models import Model
+
 log = logging.getLogger("aam")
 
 
-def run(
-    config: FineTuneConfig, command: str, given: PretrainConfig | FineTuneConfig, report: bool = True,
-    inputs: Inputs | None = None,
-) -> int:  # fmt: skip
-    """Train on every split of `config` and report on the held-out samples; `given` are the options of the command.
+def run(given: PretrainConfig | FineTuneConfig, report: bool = True, inputs: Inputs | None = None) -> int:
+    """Run `aam pretrain` or `aam train`: train on every split and report on the held-out samples.
 
     `inputs` are there where they are no files: the options then name them as `IN_MEMORY`.
 
@@ -42,6 +47,8 @@ def run(
     trained, then, with `report`, predictions.tsv, report.html and metrics.json. Raises `CallAgain` after a signal, with
     the state saved. Returns the exit status.
     """
+
+    command, config = ("pretrain", given.training()) if isinstance(given, PretrainConfig) else ("train", given)
 
     def prepare(world: World) -> RunPlan:
         if is_rank(config.runtime):
@@ -182,3 +189,54 @@ def _split_line(prepared: Prepared, split: Split) -> str:
     loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
     steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
     return f"{line}; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
+
+
+# --- on data in memory -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def interrupts_as_in_python() -> Iterator[None]:
+    """Turn the signal that ends a run, whose state is saved, into the KeyboardInterrupt that Python users expect."""
+    try:
+        yield
+    except CallAgain as error:
+        raise KeyboardInterrupt(str(error)) from error
+
+
+def pretrain(
+    table: Any, tree: Any = None, *, output_dir: str | os.PathLike[str], metadata: Any = None, **options: Any
+) -> Model:
+    """Pretrain an encoder without labels, as `aam pretrain` does, and return it.
+
+    Parameters
+    ----------
+    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+    tree : skbio.TreeNode or path, optional
+        Rooted phylogeny of the ASVs.
+    output_dir : path
+        Folder of the run: model, metrics, report.
+    metadata : DataFrame or path, optional
+        Columns that options such as ``group_column`` name.
+    **options
+        Of `aam pretrain`, such as ``epochs``, ``embedding_dim`` or ``rarefy_depth``.
+
+    Raises
+    ------
+    InputError
+        Bad options or inputs, or a folder that holds other files.
+    """
+    from aam.api.models import load
+
+    config = configured(PretrainConfig(), options, "aam.pretrain")
+    data, runtime = config.data, dataclasses.replace(config.runtime, output_dir=Path(output_dir))
+    if data.tables or data.trees:
+        raise InputError("aam.pretrain: takes one table and its tree; `aam pretrain` takes several, from files")
+    named = dataclasses.replace(data, table=option_of(table), tree=option_of(tree), metadata=option_of(metadata))
+    config = dataclasses.replace(config, data=named, runtime=runtime)
+    check(config)
+    described = None if metadata is None else metadata_from(metadata, data.decimal)
+    inputs = inputs_of(data, sample_table(table, data.sequences, transpose=data.transpose), tree, described)
+    with interrupts_as_in_python():
+        run(config, inputs=inputs)
+    machine = {name: getattr(runtime, name) for name in ("device", "threads", "mixed_precision")}
+    return load(Path(output_dir) / "model", **machine)

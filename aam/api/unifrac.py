@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from aam.config import Metric
 from aam.config_commands import UnifracConfig
 from aam.data.rarefaction import rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, select_samples
@@ -17,10 +19,11 @@ from aam.device.options import RuntimeConfig
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
 from aam.diversity.tables import unifrac_tiles
 from aam.diversity.unifrac import Multiply, UnifracOptions
-from aam.errors import InputError, shown
-from aam.io.matrices import Tile
+from aam.errors import InputError, import_extra, shown
+from aam.io.matrices import Tile, fill_tiles
 from aam.io.newick import matched_tree
 from aam.io.phylogeny import Floats, Ints, Phylogeny
+from aam.options import configured, option_problems
 
 log = logging.getLogger("aam")
 
@@ -115,3 +118,50 @@ def samples_on_tree(config: UnifracConfig, table: SampleTable, tree: Phylogeny) 
         table = _rarefied(table, config.rarefy_depth, config.seed)
     tree, tips = matched_tree(tree, table.feature_ids, config.missing_tips)
     return SamplesOnTree(config, _without_empty(table, tips, config.empty_samples), tree, tips)
+
+
+def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -> Any:
+    """Return UniFrac distances between all samples of a table, as `aam unifrac` computes them.
+
+    Parameters
+    ----------
+    table : biom.Table, DataFrame, AnnData, AmpliconTable or path
+        Reads by feature; features are called as the tips of the tree.
+    tree : skbio.TreeNode or path
+        Rooted phylogeny.
+    metric : str
+        ``unifrac``, ``weighted``, ``weighted-normalized``, ``generalized`` or ``faith_pd``.
+    **options
+        Of `aam unifrac`, such as ``rarefy_depth``, ``alpha`` or ``missing_tips``.
+
+    Returns
+    -------
+    skbio.DistanceMatrix, or for faith_pd pandas.Series
+        By sample id.
+
+    Raises
+    ------
+    InputError
+        Bad options, table or tree; scikit-bio is not installed.
+    """
+    import pandas as pd
+
+    from aam.api.memory import phylogeny, sample_table
+
+    skbio = None if metric == "faith_pd" else import_extra("skbio", "skbio", "aam.unifrac")
+    config = configured(UnifracConfig(), {**options, "unifrac_metric": metric}, "aam.unifrac")
+    if config.output or config.stripe or config.merge:
+        raise InputError("aam.unifrac: output, stripe and merge are of `aam unifrac`, which writes files")
+    if problems := option_problems(config):
+        raise InputError(*problems)
+    rooted = phylogeny(tree, config.midpoint_root)
+    if rooted is None:
+        raise InputError("aam.unifrac: tree is None, expected a skbio.TreeNode or the path of a tree")
+    read = sample_table(table, need_sequences=False, transpose=config.transpose)
+    samples = samples_on_tree(config, read, rooted)
+    ids = samples.table.sample_ids
+    if skbio is None:
+        return pd.Series(samples.faith_pd(), pd.Index(ids, name="sample-id"), name="faith_pd")
+    distances = np.zeros((len(ids), len(ids)), np.float32)
+    fill_tiles(distances, samples.tiles())
+    return skbio.DistanceMatrix(distances, ids)

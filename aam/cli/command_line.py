@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from aam.config_files import REMOVED, read_config
+from aam.config import REMOVED, read_config
 from aam.errors import InputError
 from aam.options import Option, options_of, spelled, without_none, writer_of
 

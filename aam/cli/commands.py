@@ -59,8 +59,8 @@ COMMANDS = {
         "SimulateConfig", "commands.simulate:simulate_study", "write a synthetic study with known signal"
     ),
     "unifrac": Command("UnifracConfig", "commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
-    "pretrain": Command("PretrainConfig", "commands.train:pretrain", "pretrain an encoder on a table and a tree"),
-    "train": Command("FineTuneConfig", "commands.train:train", "fine-tune on metadata columns"),
+    "pretrain": Command("PretrainConfig", "api.training:run", "pretrain an encoder on a table and a tree"),
+    "train": Command("FineTuneConfig", "api.training:run", "fine-tune on metadata columns"),
     "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
     "predict": Command("PredictConfig", "commands.predict:predict_table", "predict new samples"),
     "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),

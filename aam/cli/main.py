@@ -8,13 +8,13 @@ import errno
 import logging
 import os
 import re
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from aam import __version__
-from aam.cli.bundled import run_bundled
 from aam.cli.commands import AAM, Bundled, Command, Program
 from aam.engine.signals import Signals
 from aam.engine.terminal import TerminalHandler, write_line
@@ -117,6 +117,25 @@ def run(name: str, words: Sequence[str], program: Program = AAM) -> int:
         return result
     for title, value in (result or {}).items():
         print(f"{title}: {value}")
+    return FINISHED
+
+
+def programs_folder() -> Path:
+    """Return the folder that holds containers/ and slurm/: part of an installed package (setup.py), or the checkout."""
+    package = Path(__file__).parents[1]
+    return package / "bundled" if (package / "bundled").is_dir() else package.parent
+
+
+def run_bundled(program: Bundled, words: Sequence[str]) -> int:
+    """Run a program in this process with a command line, whose first word may name another program.
+
+    It ends with `SystemExit`, which has its exit status.
+    """
+    path = program.path
+    if words and words[0] in program.others:
+        path, words = program.others[words[0]], words[1:]
+    sys.argv[1:] = words
+    runpy.run_path(str(programs_folder() / path), run_name="__main__")
     return FINISHED
 
 

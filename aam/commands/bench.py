@@ -1,4 +1,4 @@
-"""`aam bench`: speed and memory of training steps, prediction, UniFrac and reports on this device."""
+"""`aam bench`: speed and memory of training steps, prediction and UniFrac on this device."""
 
 from __future__ import annotations
 
@@ -40,8 +40,6 @@ from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.engine.options import RunConfig
 from aam.errors import InputError, Problems
-from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
-from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import write_text
 from aam.files.output_folder import check_output_file
 from aam.io.newick import read_tree
@@ -50,8 +48,6 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import files_read
 from aam.predict.saved_model import SavedModel, save_model
-from aam.report.report import Names, ReportData, target_result
-from aam.report.results import write_results
 from aam.training.steps import STAGES, make_steps
 from aam.training.task import AmpliconTask
 
@@ -164,36 +160,6 @@ def time_unifrac(table_path: Path, tree_path: Path, runtime: RuntimeConfig, repe
     return {"samples": len(table.sample_ids), "peak_bytes": peak_memory(torch.device("cpu")), "metrics": metrics}
 
 
-def time_report(runtime: RuntimeConfig, samples: int = 1000, baselines: int = 10) -> Measurements:
-    """Return ``seconds`` and ``processor_seconds`` from predictions to the written report, by classes (0: numbers).
-
-    Simulated predictions of so many `samples`, in groups of three and in five folds, stand beside a constant and so
-    many other `baselines`; nothing is fitted. ``peak_bytes`` is the most memory that the process has held.
-    """
-    prepare_device(runtime)
-    draw = np.random.default_rng(0)
-    group = np.arange(samples) // 3
-    measured: dict[str, Measurements] = {}
-    for classes in (0, 2, 6):
-        truth = draw.integers(classes, size=samples) if classes else draw.normal(size=samples)
-        signal = np.eye(classes)[truth] if classes else truth[:, None]
-        several = [signal + draw.normal(size=signal.shape) for _ in range(1 + baselines)]
-        several.append(np.zeros_like(signal))
-        values = [np.exp(one) / np.exp(one).sum(1, keepdims=True) if classes else one[:, 0] for one in several]
-        rivals = [Baseline(f"baseline {number}", one) for number, one in enumerate(values[1:-1], 1)]
-        rivals.append(Baseline(MAJORITY if classes else MEDIAN, values[-1]))
-        ids, labels = tuple(map(str, range(samples))), tuple(f"class {number}" for number in range(classes))
-        predictions = TargetPredictions(ids, truth, values[0], labels, fold=group % 5, groups=group)
-        start = time.perf_counter(), time.process_time()
-        with tempfile.TemporaryDirectory() as folder:
-            result = target_result(Names("target"), predictions, rivals)
-            write_results(Path(folder), ReportData("report", {}, {}, {}, targets=(result,)))
-        taken = time.perf_counter() - start[0], time.process_time() - start[1]
-        measured[str(classes)] = dict(zip(("seconds", "processor_seconds"), taken, strict=True))
-    about = {"samples": samples, "baselines": baselines, "peak_bytes": peak_memory(torch.device("cpu"))}
-    return {**about, "classes": measured}
-
-
 def _alone(name: str, work: Callable[[], Measurements]) -> Measurements:
     """Return the result of `work` in a fresh process, so that its peak memory is its own."""
     try:
@@ -242,7 +208,6 @@ def device_cases(config: BenchConfig, table: Path, tree: Path | None) -> dict[st
         **{name: partial(time_training, options, config.repeats) for name, options in training.items()},
         "predict": partial(time_prediction, table, runtime, max(config.repeats // 3, 1)),
         "unifrac": "needs --tree" if tree is None else partial(time_unifrac, table, tree, runtime),
-        "report": partial(time_report, runtime),
     }
 
 
@@ -251,10 +216,6 @@ def describe_case(measurements: Measurements) -> tuple[str, str, str]:
     memory = f"{measurements['peak_bytes'] / 1e9:.2f} GB" if "peak_bytes" in measurements else ""
     if "metrics" in measurements:
         return f"{measurements['metrics']['unifrac']['seconds']:.2f} s unweighted", memory, ""
-    if "classes" in measurements:
-        slowest = max(kind["seconds"] for kind in measurements["classes"].values())
-        notes = f"beside a constant and {measurements['baselines']} baselines"
-        return f"{slowest:.1f} s for {measurements['samples']} samples", memory, notes
     if "seconds" in measurements:
         notes = f"{measurements['distinct_asvs']:.0f} distinct ASVs"
         return f"{measurements['seconds']['p50']:.1f} s for {measurements['samples']} samples", memory, notes

@@ -24,9 +24,6 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
     """Run a command, then write memory.json and memory.png to its output folder, also when memory was too little."""
     runtime = getattr(config, "runtime", config)
     device = choose_device(getattr(runtime, "device", "cpu"))
-    snapshot = getattr(runtime, "memory_snapshot", False) and device.type == "cuda"
-    if snapshot:
-        torch.cuda.memory._record_memory_history()
     folder = getattr(runtime, "output_dir", None)
     if folder is None:
         output = getattr(config, "output", None) or Path("memory")
@@ -43,8 +40,6 @@ def memory_profiled(run: Callable[[Any], Any], config: Any) -> Any:
     finally:
         if peaks:
             _write_memory(folder, peaks, device)
-        if peaks and snapshot:
-            torch.cuda.memory._dump_snapshot(str(folder / "memory.pickle"))
 
 
 def _write_memory(folder: Path, peaks: dict[str, dict[str, int]], device: torch.device) -> None:

@@ -20,7 +20,7 @@ from aam.commands.memory_profile import memory_profiled
 from aam.config import FineTuneConfig
 from aam.config_commands import ProfileConfig
 from aam.device.memory import memory_limit
-from aam.device.platform import device_name
+from aam.device.platform import choose_device, device_name
 from aam.engine.finders import learning_rate_curve, suggested_learning_rate
 from aam.engine.options import RunConfig
 from aam.engine.run import describe
@@ -124,7 +124,6 @@ def profile(config: ProfileConfig) -> None:
         measurements = {"suggested": suggested_learning_rate(curve), "tried": curve}
         _plot(folder / "lr.png", curve, measurements["suggested"])
         print(f"learning rate: {measurements['suggested']:.2g} (lowest loss at {3 * measurements['suggested']:.2g})")
-    write_text(
-        folder / "profile.json", json.dumps({"device": device_name(torch.device("cpu")), **measurements}, indent=1)
-    )
+    device = device_name(choose_device(config.runtime.device))
+    write_text(folder / "profile.json", json.dumps({"device": device, **measurements}, indent=1))
     print(folder / "profile.json")

@@ -77,12 +77,6 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
     gradient_checkpointing: bool = rare(
         False, "Recompute activations in backward: less memory, more time.", changes="last bits", memory="pass"
     )
-    memory_snapshot: bool = rare(
-        False,
-        "With --memory-profile on a GPU, write every allocation too, for torch's memory viewer.",
-        changes="nothing",
-        of="command",
-    )
     use_expandable_segments: bool = rare(
         False,
         "Let torch's allocator grow its blocks (CUDA, ROCm 7 and newer): less fragmentation.",

@@ -14,8 +14,7 @@ import safetensors
 import torch
 
 import aam
-from aam.config import DataConfig, FineTuneConfig, ModelConfig
-from aam.config_files import without_removed
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, without_removed
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Targets

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
 import aam
-from aam.api.metadata import is_numeric
+from aam.api.memory import is_numeric
 from aam.cli.main import main
 from aam.errors import InputError
 
@@ -262,7 +262,7 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
     with sklearn.config_context(enable_metadata_routing=True):
         model = aam.AmpliconClassifier(**options).set_fit_request(studies=True)
         model.fit(frame[old], (metadata["biome"] == "gut").to_numpy()[old], studies=studies[old])
-    assert model.model_.members[0].blend.is_relative
+    assert model.model_.models[0].blend.is_relative
     plain, centred = model.predict_proba(frame[new]), model.predict_proba(frame[new], new_study=True)
     assert not np.allclose(plain, centred)
     np.testing.assert_array_equal(centred.argmax(axis=1), model.predict(frame[new], new_study=True).astype(int))

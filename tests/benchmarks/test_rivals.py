@@ -20,6 +20,7 @@ from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask, every_slot
 from benchmarks.processes import time_process
 from benchmarks.ranks import time_two_processes
+from benchmarks.report import time_report
 from benchmarks.rivals import compare_with_rivals, describe_rival
 
 
@@ -99,3 +100,9 @@ def test_two_processes_are_shown_by_their_ratio():
     apart = {"samples_per_s": {"p50": 170.0}, "ratio": {"p50": 1.7, "low": 1.6, "high": 1.8}}
     notes = describe_rival({"ways": {"one": one, "apart": apart}})[2]
     assert notes == "two processes: apart 1.70x (1.60 to 1.80)"
+
+
+def test_a_report_is_timed_for_numbers_and_classes():
+    timing = time_report(RuntimeConfig(device="cpu"), samples=60, baselines=1)
+    assert set(timing["classes"]) == {"0", "2", "6"}
+    assert all(kind["seconds"] > 0 for kind in timing["classes"].values())

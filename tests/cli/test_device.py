@@ -359,7 +359,7 @@ def test_memory_that_is_full_is_said_with_what_to_lower(study, tmp_path, plain_p
     """The address space is limited for real; the network does not fit into what is left."""
     printed = plain_python(f"""
 import contextlib, io, resource, re, pathlib
-import torch, aam.commands.train
+import torch, aam.api.training
 from aam.cli.main import main
 torch.set_num_threads(1)
 size = int(re.search(r"VmSize:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) * 1024

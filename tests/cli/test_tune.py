@@ -17,8 +17,7 @@ import pytest
 from aam.cli.main import main
 from aam.commands import tune
 from aam.commands.tune import DEFAULT_SPACE, search_space, start_values
-from aam.config import FineTuneConfig
-from aam.config_files import read_config
+from aam.config import FineTuneConfig, read_config
 from aam.data.splits import read_split
 from aam.errors import InputError
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aam.commands.bench import bench, time_prediction, time_report, time_training
+from aam.commands.bench import bench, time_prediction, time_training
 from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.config_commands import BenchConfig, SimulateConfig
 from aam.data.simulate import simulate
@@ -60,12 +60,6 @@ def test_prediction_is_timed_as_a_user_would_run_it(study):
     timing = time_prediction(study / "table.biom", RuntimeConfig(device="cpu"), repeats=1)
     assert timing["samples"] == 25
     assert timing["seconds"]["p50"] > 0
-
-
-def test_a_report_is_timed_for_numbers_and_classes():
-    timing = time_report(RuntimeConfig(device="cpu"), samples=60, baselines=1)
-    assert set(timing["classes"]) == {"0", "2", "6"}
-    assert all(kind["seconds"] > 0 for kind in timing["classes"].values())
 
 
 def test_results_are_printed_and_written(study, tmp_path, capsys):

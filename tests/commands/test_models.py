@@ -120,7 +120,7 @@ def letters(tokens: np.ndarray) -> list[str]:
 
 
 def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp_path, capsys):
-    tokens = placing.members[0].reference.tokens[::1000]
+    tokens = placing.models[0].reference.tokens[::1000]
     v1 = write_reads(tmp_path / "v1.tsv", letters(tokens[:, 20:250]))
     words = ["embed", "--model", "16s", "--table", str(v1), "--device", "cpu", "--output-dir"]
     asked = ["--distances", "unifrac", "weighted-normalized", "--format", "qza"]
@@ -132,7 +132,7 @@ def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp
         np.testing.assert_allclose(placing.distances(v1, metric).filter(written.ids).data, written.values, atol=1e-6)
     v4 = write_reads(tmp_path / "v4.tsv", letters(tokens[:, 500:650]))
     one, other = (placing.branches(table, "weighted-normalized") for table in (v1, v4))
-    assert one.shape == other.shape == (6, len(placing.members[0].reference.parent))
+    assert one.shape == other.shape == (6, len(placing.models[0].reference.parent))
     assert np.corrcoef(one.to_numpy().ravel(), other.to_numpy().ravel())[0, 1] > 0.9
     # Every third sample is the same, and most like itself.
     alike = placing.similarity(v1, v4).to_numpy()
@@ -190,7 +190,7 @@ def test_a_person_is_found_among_192_by_another_region(placing, bench_data):
 
 
 def test_other_strands_are_turned_and_what_is_no_16s_is_refused(placing, tmp_path):
-    tokens = placing.members[0].reference.tokens[::1000, 500:700]
+    tokens = placing.models[0].reference.tokens[::1000, 500:700]
     forward = write_reads(tmp_path / "forward.tsv", letters(tokens))
     backward = write_reads(tmp_path / "backward.tsv", letters(reverse_complement(tokens)))
     np.testing.assert_allclose(placing.distances(backward).data, placing.distances(forward).data, atol=1e-6)

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from aam.cli.main import main
-from aam.config_files import read_config
+from aam.config import read_config
 from aam.data.splits import Split
 from aam.device.platform import RouteToCpu
 from aam.engine.checkpoint import find_checkpoints, load

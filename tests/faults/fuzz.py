@@ -29,8 +29,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from aam.config import DataConfig, ModelConfig, PretrainConfig
-from aam.config_files import read_config
+from aam.config import DataConfig, ModelConfig, PretrainConfig, read_config
 from aam.data.region import RegionProfile
 from aam.data.splits import read_split
 from aam.data.table import read_table

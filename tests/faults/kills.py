@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-import aam.commands.train  # noqa: F401
+import aam.api.training  # noqa: F401
 from aam.cli.main import main
 from aam.config_commands import SimulateConfig
 from aam.data.simulate import simulate

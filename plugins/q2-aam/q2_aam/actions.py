@@ -13,15 +13,15 @@ from typing import Any
 import skbio
 from qiime2 import Metadata
 
-from aam.api.functions import interrupts_as_in_python, unifrac
 from aam.api.models import load
-from aam.api.options import configured
-from aam.api.training import run
+from aam.api.training import interrupts_as_in_python, run
+from aam.api.unifrac import unifrac
 from aam.commands.evaluate import evaluate_table
 from aam.commands.explain import explain_model
 from aam.commands.predict import predict_table
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import EvaluateConfig, ExplainConfig, PredictConfig, UnifracConfig
+from aam.options import configured
 from q2_aam.formats import EncoderFolderFormat, SampleTableFormat, TargetsFolderFormat
 from q2_aam.parameters import Parameters
 
@@ -93,7 +93,7 @@ def pretrain(arguments: dict[str, Any]) -> EncoderFolderFormat:
     with _scratch() as folder:
         config = configured(PretrainConfig(), PRETRAIN.options(arguments), "pretrain")
         config = _with_files(config, arguments, folder / "run")
-        run(config.training(), "pretrain", config, report=False)
+        run(config, report=False)
         result = EncoderFolderFormat()
         shutil.copytree(folder / "run" / "model", str(result), dirs_exist_ok=True)
     return result
@@ -119,7 +119,7 @@ def _train(arguments: dict[str, Any], parameters: Parameters, folder: Path, repo
         targets=dataclasses.replace(config.targets, metadata_column=(target,), **targets),
         train=dataclasses.replace(config.train, pretrained_encoder=_path(arguments["encoder"])),
     )
-    run(config, "train", config, report=report)
+    run(config, report=report)
     return folder / "run"
 
 
