@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HOWTO = sorted((DOCS / "howto").glob("*.md"))
 TUTORIAL, SECOND = DOCS / "tutorial" / "index.md", DOCS / "tutorial" / "null.md"
+THIRD = DOCS / "tutorial" / "new-study.md"
 
 # Tests learn for one epoch with a small network where a page leaves the length of training to its default, not for
 # models of studies, ...
@@ -64,7 +65,7 @@ def run_page(page: Path, folder: Path, program: str = SHIM) -> str:
 def test_options_of_the_pages_exist():
     """Every option that stands in a command of a page is one of that command."""
     checked = 0
-    for page in [*HOWTO, TUTORIAL, SECOND, ROOT / "README.md"]:
+    for page in [*HOWTO, TUTORIAL, SECOND, THIRD, ROOT / "README.md"]:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         for line in re.findall(r"(?m)^(?:    )?aam (\w+ .*)$", text):
             command, *words = re.sub(r"#.*", "", line).split()
@@ -129,6 +130,15 @@ def test_the_second_tutorial_gives_what_it_shows(second):
     auroc = metrics["targets"]["sex"]["metrics"]["auroc"]
     assert auroc["low"] < 0.684 < auroc["high"]
     assert (second / "second/run/report.html").stat().st_size < 2_000_000
+
+
+@pytest.mark.slow
+def test_the_third_tutorial_gives_what_it_shows(tmp_path, bench_data):
+    printed = run_page(THIRD, tmp_path, THREADS_ONLY)
+    check_shown(THIRD, printed)
+    parkinson, ibs = map(float, re.findall(r"never seen the AUROC is ([\d.]+)", printed))
+    assert 0.745 < parkinson < 0.775
+    assert 0.52 < ibs < 0.565
 
 
 # --- reference ---------------------------------------------------------------------------------------------
