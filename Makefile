@@ -42,7 +42,7 @@ STUDY := --table $(EXAMPLE)/table.biom --metadata $(EXAMPLE)/metadata.tsv
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo example-eeg example-htft test test-all lint bench encoder clean lock pin
-.PHONY: pretrain-single pretrain-node pretrain-multi train predict unifrac stage
+.PHONY: pretrain-single pretrain-node pretrain-multi train predict unifrac doctor stage
 .PHONY: container-rocm container-cuda container-cpu verify-rocm verify-cuda verify-cpu oci-rocm oci-cuda oci-cpu release
 
 help: ## list the targets
@@ -110,8 +110,9 @@ pretrain-multi: ## the same on NODES nodes
 train: ## submit fine-tuning: TABLE, METADATA, COLUMN, MODEL, OUT
 predict: ## submit prediction: TABLE, MODEL, OUT
 unifrac: ## submit a UniFrac matrix: TABLE, TREE, OUT
+doctor: ## submit aam doctor --ranks: what joins the devices of NODES nodes, and how fast
 stage: ## submit a copy of TABLE, TREE and METADATA to shared storage: OUT
-pretrain-single pretrain-node pretrain-multi train predict unifrac stage:
+pretrain-single pretrain-node pretrain-multi train predict unifrac doctor stage:
 	@$(SLURM) $(subst -,_,$@) --make
 
 .PHONY: shell-node jobs

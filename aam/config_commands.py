@@ -415,6 +415,9 @@ class DoctorConfig(DeviceConfig, ObservedConfig):
     activations: bool = option(
         False, "Add statistics of every layer of a fixed network, beside those of float64 on the CPU."
     )
+    ranks: bool = option(
+        False, "Of several processes that srun or torchrun started: measure what joins them, and nothing else."
+    )
     embedding_dim: int = rare(96, "Width of the network whose attention is judged.", ge=1)
     attention_heads: int = rare(4, "Its attention heads.", ge=1)
 

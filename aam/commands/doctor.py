@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from aam.config import ModelConfig
 from aam.config_commands import DoctorConfig
 from aam.device.allocation import first_tensor
 from aam.device.attention import Checks, check_backends, choose_backends, is_wrong
+from aam.device.distributed import process_group
 from aam.device.doctor import collect_findings, print_report
 from aam.device.environment import container_and_job, watched_variables
-from aam.device.options import RuntimeConfig
+from aam.device.interconnect import describe_ranks, examine_ranks, record_transport
+from aam.device.options import ProcessConfig, RuntimeConfig
 from aam.device.platform import (
     OPERATIONS,
     RECORDED,
@@ -41,6 +44,9 @@ from aam.options import files_read
 from aam.training.decisions import compile_verdict
 
 log = logging.getLogger("aam")
+
+# As large as the gradients of a large network.
+ALL_REDUCE_BYTES = 2**26
 
 
 def _attention(results: Checks, timed: bool) -> Facts:
@@ -103,6 +109,23 @@ def _recorded(facts: Facts) -> Facts:
     return {**measured, "activations": {}}
 
 
+def _doctor_of_ranks(config: DoctorConfig) -> int:
+    """Measure what joins the ranks, and let the first of them print and write it."""
+    runtime = ProcessConfig(device=config.device, threads=config.threads, distributed=True)
+    with tempfile.TemporaryDirectory(prefix="aam-ranks-") as folder:
+        record_transport(Path(folder) / "nccl.log")
+        with process_group(runtime) as world:
+            if world.size == 1:
+                raise InputError("--ranks: there is one rank; start several, by srun or torchrun")
+            report = examine_ranks(world, prepare_device(runtime), ALL_REDUCE_BYTES)
+            if world.is_main:
+                print("\n".join(describe_ranks(report)), flush=True)
+                if config.output is not None:
+                    write_text(config.output, json.dumps({"format": 1, **report}, indent=1) + "\n")
+                    print(config.output, flush=True)
+    return FINISHED
+
+
 def doctor(config: DoctorConfig) -> int:
     """Examine this machine, or the recorded one that ``AAM_PLATFORM`` names; exit status 1 where something is wrong.
 
@@ -113,6 +136,8 @@ def doctor(config: DoctorConfig) -> int:
     """
     if config.output is not None:
         check_output_file(config.output, True, files_read(config).values())
+    if config.ranks:
+        return _doctor_of_ranks(config)
     facts = recorded_platform()
     if facts is None:
         facts, measured = _examined(config)

@@ -39,6 +39,10 @@ EXPLANATIONS = (
         "no network, or not to that host: build where there is one, or name a local root folder or SIF with BASE=PATH",
     ),
     (
+        r"cgroups in hybrid mode not supported",
+        "crun cannot run on this host's cgroups: install runc, and BUILDAH_RUNTIME=runc in front of the command",
+    ),
+    (
         r"Unable to locate package python3",
         "the base has no packages for this Python: name a version that it has, such as IMAGE_PYTHON=3.11",
     ),

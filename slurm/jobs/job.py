@@ -32,6 +32,8 @@ from slurm.jobs.request import KINDS, Array, Kind, Request
 from slurm.jobs.site import Site
 
 GIB = 2**30
+# Commands that write one file, and its name where the caller names a folder.
+FILES = {"predict": "predictions.tsv", "unifrac": "unifrac.h5", "doctor": "ranks.json"}
 # The network where no option says otherwise, as in aam/config.py.
 DEFAULT_WIDTH = 96
 DEFAULT_LAYERS = 2
@@ -137,11 +139,8 @@ def resolve_output(kind: Kind, options: Options, request: Request, site: Site, p
         if request.check and kind.command and not request.array and not is_new_or_run(out):
             problems.append(f"--output-dir: {out} holds files, but no run of aam; choose another OUT")
         return out, ""
-    if not out.suffix and kind.command in ("predict", "unifrac"):
-        out = (
-            out
-            / {"predict": "predictions.tsv", "unifrac": "part.h5" if request.stripes else "unifrac.h5"}[kind.command]
-        )
+    if not out.suffix and kind.command in FILES:
+        out /= "part.h5" if request.stripes else FILES[kind.command]
     if request.stripes and out.suffix != ".h5":
         problems.append(f"--output {requested}: parts of a matrix are .h5 files, later joined by aam unifrac --merge")
     if request.check and out.exists():
@@ -223,10 +222,10 @@ def aam_command(kind: Kind, options: Options, site: Site, python: str, tasks: in
     for name, values in options:
         words += [] if name in OUTPUTS else [name, *values]
     words += ["--threads", str(site.threads)] if site.threads and "--threads" not in present else []
-    words += ["--distributed"] if tasks > 1 else []
+    words += (["--ranks"] if kind.command == "doctor" else ["--distributed"]) if tasks > 1 else []
     if kind.resumes:
         return [*words, "--output-dir", "run", "--resume-from", "auto"]
-    return [*words, "--output" if kind.command in ("predict", "unifrac") else "--output-dir", f"run/{file}"]
+    return [*words, "--output" if kind.command in FILES else "--output-dir", f"run/{file}"]
 
 
 def array_problems(kind: Kind, options: Options, request: Request) -> list[str]:

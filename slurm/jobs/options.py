@@ -37,6 +37,7 @@ COMMANDS = {
     "predict": config_commands.PredictConfig,
     "unifrac": config_commands.UnifracConfig,
     "evaluate": config_commands.EvaluateConfig,
+    "doctor": config_commands.DoctorConfig,
 }
 
 

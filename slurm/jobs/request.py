@@ -43,6 +43,10 @@ KINDS = {
         example="TABLE=table.biom TREE=tree.nwk",
     ),
     "evaluate": Kind("evaluation", "evaluate", devices=1, needs=("--metadata",), resumes=False),
+    "doctor": Kind(
+        "transport and bandwidth between the devices", "doctor", nodes=2, needs=(), resumes=False,
+        example="NODES=2",
+    ),
     "stage": Kind(
         "copying inputs to shared storage", devices=1, needs=(), resumes=False, template="stage.sh",
         example="TABLE=table.biom TREE=tree.nwk",

@@ -441,6 +441,15 @@ def test_two_nodes_are_warned_and_lose_a_rank(site):
     assert site.weights("pair") == site.weights("two")
 
 
+def test_two_nodes_measure_what_joins_them(site):
+    job = site.submit("doctor", "--device", "cpu", "--threads", "1", "--output", "check", before=("--devices", "1"))
+    site.finish(job, "check")
+    report = json.loads((site.shared / "check" / "ranks.json").read_text())
+    assert (report["ranks"], report["nodes"], report["transport"]) == (2, 2, "TCP")
+    assert report["all_reduce"] > 1e6
+    assert report["expected"] == sum(report["interfaces"].values()), "the network of the nodes is hsn0"
+
+
 def test_in_an_image(site, image):
     """The same job on two nodes through Apptainer and a SIF, and without a container."""
     words = ["--table", "table.biom", "--tree", "tree.nwk", *SMALL, "--epochs", "2"]

@@ -169,6 +169,7 @@ def test_no_engine_at_all(make, engine):
             "differs from the one in the lock",
         ),
         ("reading manifest sha256:00: manifest unknown", "no image with this digest"),
+        ("error running container: cgroups in hybrid mode not supported", "BUILDAH_RUNTIME=runc"),
         ("something else", "something else"),
     ],
 )

@@ -602,6 +602,13 @@ def test_the_cost_is_said_before_a_job_is_submitted(login, tmp_path, shared):
     assert "is not a file of aam bench with its case pretrain" in login(*words, status=2).stderr
 
 
+def test_the_doctor_of_two_nodes(login, shared):
+    text = login("doctor", program="make", SUBMIT="0", NODES="2", OUT="check").stdout
+    assert "COMMAND=(\n    aam doctor\n    --threads 24\n    --ranks\n    --output run/ranks.json\n)" in text
+    assert "srun --nodes=2 --ntasks=8 --ntasks-per-node=4" in text
+    assert f"# writes      {shared}/check/ranks.json\n" in text
+
+
 def test_an_image_older_than_the_model_is_refused(login, tmp_path):
     (tmp_path / "image.sif.json").write_text('{"version": "0.9.2"}')
     model = tmp_path / "model"
@@ -688,7 +695,7 @@ def test_all_options_of_aam_exist():
     for command, page in options.COMMANDS.items():
         assert type(commands[command].default()) is page
         known_options = options.options_of(command, "run.sh")
-        assert {"--config", "--output", "--table"} <= known_options.keys()
+        assert {"--config", "--output"} | ({"--table"} if command != "doctor" else set()) <= known_options.keys()
         assert command not in ("pretrain", "train") or "--learning-rate" in known_options
 
 
