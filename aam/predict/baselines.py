@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,10 +46,13 @@ NEIGHBOURS = "nearest neighbours on UniFrac"
 
 KMER_NEIGHBOURS = "nearest neighbours on 8-mers"
 
+# Those that are learners of a blend, by their names there: where it was trained, they are what these say in it.
+IN_BLEND = {LINEAR: "presence", TREES_OF_PRESENCE: "forest"}
+
 LEARNED = (FOREST, TREES, FOREST_OF_PRESENCE, TREES_OF_PRESENCE, LINEAR, NEIGHBOURS, KMER_NEIGHBOURS)
 
 # How many features a split looks at: candidates for numbers and for classes.
-FEATURE_SHARES: dict[bool, tuple[float | str, ...]] = {False: (1.0, 0.33, 0.1), True: ("sqrt", 0.1)}
+FEATURE_SHARES: dict[bool, tuple[float | str, ...]] = {False: (0.33, 0.1), True: ("sqrt", 0.1)}
 
 # More distances than those of so many samples fill the memory.
 MAX_NEIGHBOUR_SAMPLES = 20_000
@@ -265,11 +268,13 @@ def _by_study(task: Task, test: Array) -> list[Array]:
     return [test[task.studies[test] == study] for study in np.unique(task.studies[test])]
 
 
-def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfig) -> tuple[Baseline, ...]:
+def learned_baselines(
+    task: Task, study: Study, rows: Array, forest: ForestConfig, known: Collection[str] = ()
+) -> tuple[Baseline, ...]:
     """Return the held-out predictions of learners that are run alone on the samples at `rows` ``[N]``.
 
     They read the rarefactions that a model's predictions average, and the covariates of the task: as further features
-    or, for neighbours, as a part of the distance.
+    or, for neighbours, as a part of the distance. Those of which the predictions are `known` are left out.
     """
     if task.covariates is not None:
         covariate = np.zeros((len(study.table.sample_ids), task.covariates.shape[1]), np.float32)
@@ -277,7 +282,8 @@ def learned_baselines(task: Task, study: Study, rows: Array, forest: ForestConfi
         category = np.zeros((len(covariate), 0), np.int64)
         study = replace(study, labels=replace(study.labels, category=category, covariate=covariate))
     samples = Samples.rarefied(study, rows, [EVALUATION - 1 - number for number in range(forest.val_prediction_passes)])
-    learners, distances = _learners(task, forest, study.seed), {}
+    learners = {name: one for name, one in _learners(task, forest, study.seed).items() if name not in known}
+    distances = {}
     for name in (NEIGHBOURS, KMER_NEIGHBOURS):
         (distance,) = learners[name].features
         computed = FEATURES[distance]().transform(samples) if len(rows) <= MAX_NEIGHBOUR_SAMPLES else ()
@@ -313,10 +319,11 @@ def baselines_of(
     metadata: Metadata,
     columns: Columns,
     forest: ForestConfig | None = None,
+    known: Collection[str] = (),
 ) -> tuple[tuple[str, ...], tuple[Baseline, ...]]:
     """Return the samples of the study that have metadata, and baselines on the training samples of each split.
 
-    The trivial ones and, with `forest`, the learned ones.
+    The trivial ones and, with `forest`, the learned ones but for those `known` already.
     """
     ids = tuple(name for name in study.table.sample_ids if name in metadata)
     rows = study.rows(ids)
@@ -332,7 +339,7 @@ def baselines_of(
         covariates=covariate_matrix(metadata, columns, ids),
         studies=column_values(metadata, columns.study, ids),
     )
-    learned = () if forest is None else learned_baselines(task, study, rows, forest)
+    learned = () if forest is None else learned_baselines(task, study, rows, forest, known)
     return ids, (*trivial_baselines(task, study.seed), *learned)
 
 

@@ -208,6 +208,10 @@ class Blend:
         """The largest weight of the network for a target; where it is 0, it need not be run."""
         return max((one.weights.get(NETWORK, 0.0) for one in self.fitted), default=0.0)
 
+    def alone(self, name: str) -> Blend:
+        """Return what predicts every target by one of the learners alone."""
+        return replace(self, fitted=tuple(TargetBlend({name: one.learners[name]}, {name: 1.0}) for one in self.fitted))
+
     def check(self, targets: Targets, network: bool) -> None:
         """Raise `ValueError` where what was read from a file does not belong together, or to the `targets`.
 

@@ -232,9 +232,16 @@ class LogCounts(Presence):
 class Kmers(Feature):
     """Presence of ASVs, known or not, smoothed over sequences: sums of their sketches of 8-mers, ``[n, BUCKETS]``."""
 
+    # The ASVs of the last samples and their sketches: parts and variants of these samples have no others.
+    last: tuple[torch.Tensor, Rows, sparse.csr_matrix] | None = None
+
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return products of presence and sketches, one for each rarefaction."""
-        sketch = samples.of_asvs(kmer_sketch)
+        tokens, columns = samples.study.tokens, samples.columns
+        if self.last is None or self.last[0] is not tokens or not np.isin(columns, self.last[1]).all():
+            self.last = tokens, columns, samples.of_asvs(kmer_sketch)
+        _, known, sketch = self.last
+        sketch = sketch[np.searchsorted(known, columns)]
         return tuple(Product(counts.sign(), sketch) for counts in samples.counts)
 
     def checked_width(self) -> int:

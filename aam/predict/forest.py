@@ -13,15 +13,18 @@ import torch
 from scipy import sparse
 
 from aam.predict.features import Inputs, Matrix
-from aam.predict.learner import Learner, check_shape
+from aam.predict.learner import Learner, check_shape, in_threads
 from aam.predict.truth import Floats, Folds, Truth, error_of, subsample
 
-# Share of the ASVs that a split of a tree of numbers looks at (Geurts et al. 2006).
-NUMBER_FEATURES = 0.33
+# Share of the ASVs that a split of a tree of numbers looks at: a third (Geurts et al. 2006) errs more and takes longer.
+NUMBER_FEATURES = 0.1
 
-# Rarefactions that inner folds learn from, and trees of each where they only choose a parameter.
-INNER_RAREFACTIONS = 3
-SEARCH_TREES = 100
+# Rarefactions that inner folds learn from, and at most so many trees of each.
+INNER_RAREFACTIONS = 2
+INNER_TREES = 25
+
+# Trees look at so many ASVs: time grows with them, and those of few samples tell little.
+MAX_FEATURES = 2000
 
 # Of which each rarefaction's trees are grown.
 MAX_SAMPLES = 20_000
@@ -78,6 +81,20 @@ class Trees(NamedTuple):
         return node.reshape(-1, n).T
 
 
+def telling_columns(blocks: Sequence[Floats | sparse.csr_matrix]) -> npt.NDArray[np.intp]:
+    """Return which features trees look at, ascending: of sparse ones those that divide the samples most evenly."""
+    chosen, start = [], 0
+    for block in blocks:
+        columns = np.arange(block.shape[1])
+        if isinstance(block, sparse.csr_matrix) and len(columns) > MAX_FEATURES:
+            present = np.bincount(block.indices, minlength=len(columns))
+            rarer = np.minimum(present, block.shape[0] - present)
+            columns = np.sort(np.argsort(-rarer, kind="stable")[:MAX_FEATURES])
+        chosen.append(start + columns)
+        start += block.shape[1]
+    return np.concatenate(chosen)
+
+
 def as_arrays(estimators: Sequence[Any], classes: Sequence[int], width: int) -> Trees:
     """Return fitted scikit-learn trees as arrays; `classes` are those they know of the `width` classes, if any."""
     roots = np.cumsum([0, *(estimator.tree_.node_count for estimator in estimators)])[:-1]
@@ -98,9 +115,10 @@ def as_arrays(estimators: Sequence[Any], classes: Sequence[int], width: int) -> 
     return Trees(root, left, right, feature, threshold.astype(np.float64), value.astype(np.float64))
 
 
-def stacked(blocks: Sequence[Matrix]) -> Any:
-    """Return features of the same samples side by side, float32 ``[n, P]``; dense where small."""
+def stacked(blocks: Sequence[Matrix], columns: npt.NDArray[np.intp] | None = None) -> Any:
+    """Return features of the same samples side by side, or some of them, float32 ``[n, P]``; dense where small."""
     joined = sparse.hstack(blocks, format="csr", dtype=np.float32)
+    joined = joined if columns is None or len(columns) == joined.shape[1] else joined[:, columns]
     if joined.shape[0] * joined.shape[1] <= MAX_DENSE:
         return np.asarray(joined.toarray())
     # scikit-learn's trees read 32-bit indices only.
@@ -121,7 +139,7 @@ class Forest(Learner):
     n_estimators : int
         Trees of each rarefaction.
     max_features : tuple
-        Candidates for how many features a split looks at; inner folds choose. Empty: a third of them for numbers, the
+        Candidates for how many features a split looks at; inner folds choose. Empty: a tenth of them for numbers, the
         square root for classes.
     min_samples_leaf : int
     median : bool
@@ -172,11 +190,12 @@ class Forest(Learner):
         parts = []
         for number in range(X.rarefactions):
             places = subsample(len(truth.values), number, MAX_SAMPLES)
-            forest = self.grow(
-                self._values(X[places], number), truth.rows(places), max_features, trees, self.random_state + number
-            )
+            blocks = self._blocks(X[places], number)
+            columns, seed = telling_columns(blocks), self.random_state + number
+            forest = self.grow(stacked(blocks, columns), truth.rows(places), max_features, trees, seed)
             classes = [int(label) for label in forest.classes_] if self.n_classes else []
-            parts.append(as_arrays(forest.estimators_, classes, self.n_classes))
+            grown = as_arrays(forest.estimators_, classes, self.n_classes)
+            parts.append(grown._replace(feature=columns[grown.feature].astype(np.int32)))
         starts = np.cumsum([0, *(len(one.left) for one in parts)]).astype(np.int32)
         moved = (
             [one + start for one, start in zip(column, starts, strict=False)] if at < 3 else column
@@ -184,8 +203,8 @@ class Forest(Learner):
         )
         return Trees(*map(np.concatenate, moved))
 
-    def _values(self, X: Inputs, number: int) -> Any:
-        return stacked([X.read(name, number) for name in self.reads])
+    def _blocks(self, X: Inputs, number: int) -> list[Matrix]:
+        return [X.read(name, number) for name in self.reads]
 
     def _fit(self, X: Inputs, truth: Truth, folds: Folds) -> None:
         candidates = self.max_features or ("sqrt" if self.n_classes else NUMBER_FEATURES,)
@@ -196,7 +215,7 @@ class Forest(Learner):
             for learn, predict in folds:
                 for candidate, predicted in zip(candidates, held_out, strict=True):
                     trees = self._grow_all(
-                        inner[learn], truth.rows(learn), candidate, min(self.n_estimators, SEARCH_TREES)
+                        inner[learn], truth.rows(learn), candidate, min(self.n_estimators, INNER_TREES)
                     )
                     predicted[predict] = self._combined(trees, inner[predict])
             best = int(np.argmin([error_of(truth, predicted) for predicted in held_out]))
@@ -208,7 +227,7 @@ class Forest(Learner):
         return self._combined(Trees(**self.trees_), X)
 
     def _combined(self, trees: Trees, X: Inputs) -> Floats:
-        by_rarefaction = [self._of_trees(trees, self._values(X, number)) for number in range(X.rarefactions)]
+        by_rarefaction = [self._of_trees(trees, stacked(self._blocks(X, number))) for number in range(X.rarefactions)]
         if self.n_classes:
             return np.asarray(np.mean(by_rarefaction, axis=0))
         combine = np.median if self.median else np.mean
@@ -234,10 +253,12 @@ class Forest(Learner):
 
     def _of_trees(self, trees: Trees, values: Any) -> Floats:
         """Return what each tree says in one rarefaction, ``[n, T]``, or mean probabilities ``[n, n_classes]``."""
-        parts = [np.zeros((0, self.n_classes or len(trees.root)))]
         at_once = min(SAMPLES_AT_ONCE, max(MAX_DENSE_PART // max(values.shape[1], 1), 1))
-        for start in range(0, values.shape[0], at_once):
-            part = values[start : start + at_once]
-            leaf_values = trees.value[trees.leaves(part.toarray() if sparse.issparse(part) else part)]
-            parts.append(leaf_values.mean(axis=1) if self.n_classes else leaf_values[:, :, 0])
-        return np.concatenate(parts)
+
+        def part(start: int) -> Floats:
+            some = values[start : start + at_once]
+            leaf_values = trees.value[trees.leaves(some.toarray() if sparse.issparse(some) else some)]
+            return np.asarray(leaf_values.mean(axis=1) if self.n_classes else leaf_values[:, :, 0])
+
+        nothing = np.zeros((0, self.n_classes or len(trees.root)))
+        return np.concatenate([nothing, *in_threads(part, range(0, values.shape[0], at_once))])

@@ -13,8 +13,8 @@ from scipy import sparse
 
 from aam.errors import shown
 from aam.predict.features import Inputs, Matrix, Product
-from aam.predict.learner import Learner, check_shape
-from aam.predict.truth import Floats, Folds, Names, Thresholds, Truth, error_of, make_thresholds, subsample
+from aam.predict.learner import Learner, check_shape, in_threads
+from aam.predict.truth import Floats, Folds, Names, Rows, Thresholds, Truth, error_of, make_thresholds, subsample
 
 PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
 
@@ -189,8 +189,10 @@ class Linear(Learner):
             self.thresholds_, self.range_ = thresholds.at, [thresholds.low, thresholds.high]
             indicators = thresholds.indicators(truth.values)
         learned = [subsample(len(indicators), number, MAX_SAMPLES) for number in range(X.rarefactions)]
-        # The terms of one rarefaction at a time: with thousands of samples each takes a hundred megabytes.
-        kernels = [self._kernel(X[places], number) for number, places in enumerate(learned)]
+        for name in self.terms:
+            # Computed once, before threads ask for it.
+            X.read(name)
+        kernels = in_threads(lambda number: self._kernel(X[learned[number]], number), range(X.rarefactions))
         by_study = truth.studies is not None
         # None: what is right for classes in several studies.
         tried = None if by_study and self.n_classes else PENALTIES
@@ -203,16 +205,18 @@ class Linear(Learner):
             best = min(range(len(ways)), key=lambda way: results[way][0])
             by_study, (_, chosen, self.out_of_fold_) = ways[best], results[best]
             penalties = None if tried is None else tried[[chosen]]
-        by_rarefaction, alphas = [], []
-        for number, (places, (gram, scales)) in enumerate(zip(learned, kernels, strict=True)):
+
+        def final(number: int) -> tuple[float, list[Floats]]:
+            """Return the penalty in a rarefaction, then the weights of each term, the mean and the intercept."""
+            places, (gram, scales) = learned[number], kernels[number]
             dual = _fit_indicators(gram, indicators[places], truth.rows(places), penalties, by_study)
-            alphas.append(dual.penalties[0])
             inputs = X[places]
-            pairs = [
-                _primal(inputs.read(name, number), scale, dual) for name, scale in zip(self.terms, scales, strict=True)
-            ]
-            weights = [weight for weight, _ in pairs]
-            by_rarefaction.append((*weights, dual.mean, dual.mean - sum(offset for _, offset in pairs)))
+            pairs = zip(self.terms, scales, strict=True)
+            primal = [_primal(inputs.read(name, number), scale, dual) for name, scale in pairs]
+            weights, offsets = zip(*primal, strict=True)
+            return float(dual.penalties[0]), [*weights, dual.mean, dual.mean - sum(offsets)]
+
+        alphas, by_rarefaction = zip(*in_threads(final, range(X.rarefactions)), strict=True)
         *means, centre, self.intercept_ = (np.mean(values, axis=0) for values in zip(*by_rarefaction, strict=True))
         self.coef_, self.alpha_ = dict(zip(self.terms, means, strict=True)), float(np.median(alphas))
         if by_study:
@@ -229,15 +233,21 @@ class Linear(Learner):
         """
         number = 1 if penalties is None else len(penalties)
         inside, times = np.zeros((number, *indicators.shape)), np.zeros(len(indicators))
-        for places, gram in zip(learned, kernels, strict=True):
-            for fold in folds:
-                learn, predict = (np.flatnonzero(np.isin(places, side)) for side in fold)
-                inner_gram, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
-                rows = truth.rows(places[learn])
-                dual = _fit_indicators(inner_gram, indicators[places[learn]], rows, penalties, by_study)
-                studies = truth.studies[places[predict]] if truth.studies is not None and by_study else None
-                inside[:, places[predict]] += dual.predict(inner_gram, cross, studies)
-                times[places[predict]] += 1
+
+        def predicted(case: tuple[Any, Floats, tuple[Rows, Rows]]) -> tuple[Rows, Floats]:
+            """Return the held-out samples of a fold in one rarefaction, and what is predicted of them."""
+            places, gram, fold = case
+            learn, predict = (np.flatnonzero(np.isin(places, side)) for side in fold)
+            inner_gram, cross = gram[np.ix_(learn, learn)], gram[np.ix_(predict, learn)]
+            rows = truth.rows(places[learn])
+            dual = _fit_indicators(inner_gram, indicators[places[learn]], rows, penalties, by_study)
+            studies = truth.studies[places[predict]] if truth.studies is not None and by_study else None
+            return places[predict], dual.predict(inner_gram, cross, studies)
+
+        cases = [(*pair, fold) for pair in zip(learned, kernels, strict=True) for fold in folds]
+        for held_out, values in in_threads(predicted, cases):
+            inside[:, held_out] += values
+            times[held_out] += 1
         judged = np.flatnonzero(times)
         scores = inside[:, judged] / times[judged, None]
         # Classes are judged by their scores: base rates change no order.

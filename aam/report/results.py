@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -128,13 +128,14 @@ def _parts(complete: TargetPredictions, seed: int) -> Array:
 class BaselineSource:
     """Where the baselines of a report come from.
 
-    Trivial ones are learned on the `splits` of a study, with `forest` learned ones too; `from_file` are those of a
-    file of ``aam baselines``.
+    Trivial ones are learned on the `splits` of a study, with `forest` learned ones too, but for learners of the model:
+    what each of these predicts alone is `in_blend`. `from_file` are those of a file of ``aam baselines``.
     """
 
     study: Study | None = None
     splits: Sequence[Split] = ()
     forest: ForestConfig | None = None
+    in_blend: Mapping[str, PredictionTable] = dataclasses.field(default_factory=dict)
     from_file: PredictionTable | None = None
 
     def of(
@@ -143,8 +144,11 @@ class BaselineSource:
         """Return baselines of one target with the rows of the predictions `table`; those of the file replace others."""
         baselines: dict[str, Baseline] = {}
         if self.study is not None and self.splits:
-            ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest)
+            ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest, self.in_blend)
             baselines = {one.name: rows_for(one, ids, table.sample_ids) for one in fitted}
+        for name, alone in self.in_blend.items():
+            predicted = (alone.values if spec.kind == "numeric" else alone.probabilities)[spec.name]
+            baselines[name] = rows_for(Baseline(name, predicted, trivial=False), alone.sample_ids, table.sample_ids)
         if self.from_file is not None:
             baselines |= {one.name: one for one in baselines_in(self.from_file, spec, table)}
         return tuple(baselines.values())

@@ -16,7 +16,8 @@ from aam.evaluate.predictions import PredictionTable, joined, read_predictions, 
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
 from aam.options import IN_MEMORY, to_dict
-from aam.predict.baselines import Columns
+from aam.predict.baselines import IN_BLEND, Columns
+from aam.predict.network import AsvVectors
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, save_ensemble, save_model
 from aam.report.charts import Figure
@@ -30,6 +31,9 @@ from aam.training.fit import VALIDATION, split_folder
 from aam.training.inputs import Prepared
 
 log = logging.getLogger("aam")
+
+# Of a forest that is a baseline; `aam baselines` grows 500.
+TREES = 200
 
 
 @dataclass
@@ -53,6 +57,7 @@ class TrainingReport:
     warnings: list[str]
     models: dict[Path, SavedModel] = field(default_factory=dict)
     held_out: list[PredictionTable] = field(default_factory=list)
+    in_blend: dict[str, list[PredictionTable]] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     encoder_figures: list[Figure] = field(default_factory=list)
     transductive: bool = False
@@ -81,9 +86,16 @@ class TrainingReport:
             return dataclasses.replace(table, specs=specs)
         config, study = prepared.config, prepared.study
         passes = config.targets.val_prediction_passes
-        asvs = prepared.frozen_asvs(saved.network, study)
         studies = study.column(config.data.study_column, split.held_out)
-        return predict_rows(saved, study, split.held_out, config.runtime, passes, split.test_fold, asvs, studies)
+
+        def predict(model: SavedModel, asvs: AsvVectors | None = None) -> PredictionTable:
+            return predict_rows(model, study, split.held_out, config.runtime, passes, split.test_fold, asvs, studies)
+
+        for baseline, learner in IN_BLEND.items() if config.targets.rf_baseline else ():
+            if learner in saved.blend.learners:
+                alone = dataclasses.replace(saved, network=None, blend=saved.blend.alone(learner))
+                self.in_blend.setdefault(baseline, []).append(predict(alone))
+        return predict(saved, prepared.frozen_asvs(saved.network, study))
 
     def write(self) -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that was asked for."""
@@ -150,9 +162,14 @@ class TrainingReport:
             log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
         write_predictions(self.path / "predictions.tsv", table)
         passes = config.targets.val_prediction_passes
-        forest = ForestConfig(n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
+        forest = ForestConfig(
+            n_estimators=TREES, n_jobs=config.runtime.threads or -1, val_prediction_passes=passes
+        )  # fmt: skip
         subset: Subset = "held-out" if tested else "validation"
-        source = BaselineSource(study, self.prepared.splits, forest if config.targets.rf_baseline else None)
+        source = BaselineSource(
+            study, self.prepared.splits, forest if config.targets.rf_baseline else None,
+            {name: joined(tables) for name, tables in self.in_blend.items()},
+        )  # fmt: skip
         return evaluate_targets(table, study.metadata, columns, source, subset)
 
 
