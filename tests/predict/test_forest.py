@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from aam.predict.forest import Forest, Trees, as_arrays, stacked
+from aam.predict.forest import Forest, Trees, as_arrays, stacked, telling_columns
 from aam.predict.truth import make_truth
 from tests.predict.samples import features_of, inputs_of
 
@@ -82,3 +82,15 @@ def test_inner_folds_choose_how_many_features_a_split_looks_at():
             Forest(n_estimators=10, max_features=(0.01,)).fit(inputs_of(features), y).out_of_fold_[:, 0] - y
         ).mean()
     )
+
+
+def test_trees_look_at_the_asvs_that_divide_samples_most_evenly_and_at_all_covariates(monkeypatch):
+    monkeypatch.setattr("aam.predict.forest.MAX_FEATURES", 2)
+    present = np.array([[1, 1, 0, 1, 0], [1, 1, 0, 0, 0], [1, 0, 0, 1, 1], [1, 0, 0, 1, 0]], float)
+    presence, covariates = sparse.csr_matrix(np.repeat(present, 10, axis=0)), np.zeros((40, 3))
+    assert telling_columns([presence, covariates]).tolist() == [1, 3, 5, 6, 7]
+    y = presence[:, 1].toarray()[:, 0]
+    X = inputs_of({"presence": presence, "covariates": covariates})
+    trees = Trees(**Forest(n_estimators=5, out_of_fold=False).fit(X, y).trees_)
+    assert set(trees.feature[trees.left != np.arange(len(trees.left))]) <= {1, 3}
+    np.testing.assert_array_equal(Forest(n_estimators=5, out_of_fold=False).fit(X, y).predict(X), y)

@@ -71,8 +71,16 @@ def test_targets_are_compared_with_their_metadata(study_of, tiny):
         columns={name: (*values, "milk" if name == "diet" else "9") for name, values in METADATA.columns.items()},
     )
     columns = Columns("child", "plate")
-    age, diet = evaluate_targets(predictions(), metadata, columns, BaselineSource(study, SPLITS))
+    # What a learner of the model predicts alone, in another order.
+    alone = predictions().with_rows([f"s{row}" for row in range(9)], {})
+    source = BaselineSource(study, SPLITS, in_blend={"linear model of presence": alone})
+    age, diet = evaluate_targets(predictions(), metadata, columns, source)
     assert age.metrics["mae"].value == pytest.approx(1 / 8)
+    for target in (age, diet):
+        (baseline,) = (one for one in target.comparisons if one.name == "linear model of presence")
+        expected = {name: metric.value for name, metric in target.metrics.items()}
+        found = {name: metric.value for name, metric in baseline.metrics.items()}
+        assert found == pytest.approx({name: expected[name] for name in found}, nan_ok=True)
     assert {fold: count for fold, (count, _) in age.folds.items()} == {"0": 3, "1": 5}
     assert {batch: count for batch, (count, _) in age.batches.items()} == {"x": 2, "y": 3, "z": 3}
     assert age.dropped == {}
