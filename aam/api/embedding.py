@@ -14,7 +14,7 @@ from scipy import sparse
 from aam.api.apply import load_table
 from aam.config_commands import EmbedConfig, NearestConfig
 from aam.data.collate import rarefied_table
-from aam.data.placement import NOT_16S, SoftPlacement
+from aam.data.placement import SoftPlacement
 from aam.data.study import Inputs, Study
 from aam.device.options import RuntimeConfig
 from aam.diversity.placed import PlacedDistance, PlacedMetric, placed_between, placed_tiles, sample_branches
@@ -135,8 +135,8 @@ def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
     if counts[:, strange].sum() > counts.sum() / 2:
         raise InputError(
             f"--table: {strange.mean():.0%} of the ASVs are no 16S of bacteria or archaea: they share less than "
-            f"{NOT_16S:.0%} of their 8-mers with any sequence of the reference, like random DNA (median of all ASVs "
-            f"{best:.0%}); expected 16S reads without primers"
+            f"{np.median(placement.least):.0%} of their 8-mers with any sequence of the reference (median of all ASVs "
+            f"{best:.0%}), as all but 1 in 500 random sequences of their length do; expected 16S reads without primers"
         )
     if strange.any():
         log.warning("%d of %d ASVs are no 16S and are left out of distances", strange.sum(), len(strange))

@@ -31,9 +31,12 @@ TIPS_OF_PART = 1000
 # Tips on which an ASV may stand, and how fast their probability falls with their similarity (docs/decisions.md).
 TIPS, SHARPNESS, LEAST_WEIGHT = 50, 50.0, 1e-3
 
-# Share of its 8-mers below which an ASV is tried the other way round, and below which it is no 16S. Of 1,000 random
-# sequences each, the nearest of 10,000 references shares at most .16 (150 nt), .22 (100 nt), .35 (50 nt).
-TURNED, NOT_16S = 0.5, 0.2
+# Share of its 8-mers below which an ASV is tried the other way round.
+TURNED = 0.5
+
+# Share of its 8-mers below which an ASV is no 16S: the first number, or for a short one the second and so many of its
+# 8-mers for each natural logarithm of the number of references. Random sequences share less (docs/decisions.md).
+NOT_16S, NOT_16S_SHARE, NOT_16S_WORDS = 0.2, 0.1, 1.3
 
 # Length of an ASV's own branch where it shares no 8-mer with the tips, in substitutions per site.
 OWN_LENGTH = 0.3
@@ -52,6 +55,8 @@ class SoftPlacement:
         Of each branch to lie above each ASV; none where the ASV is no 16S.
     similarity : float32 [F]
         Largest share of an ASV's 8-mers that a tip holds.
+    least : float32 [F]
+        The share below which it is no 16S (`least_share`).
     turned : bool [F]
         Whether its reverse complement was read.
     length : float32 [E]
@@ -60,13 +65,14 @@ class SoftPlacement:
 
     probability: sparse.csr_matrix
     similarity: Floats
+    least: Floats
     turned: npt.NDArray[np.bool_]
     length: Floats
 
     @property
     def is_16s(self) -> npt.NDArray[np.bool_]:
         """Which ASVs share enough with a tip to be 16S at all, bool [F]."""
-        return np.asarray(self.similarity >= NOT_16S)
+        return np.asarray(self.similarity >= self.least)
 
     @property
     def own_length(self) -> Floats:
@@ -163,7 +169,8 @@ class ReferenceTree:
             turned[unlike[better]] = True
             tips[turned], similarity[turned] = other_tips[better], other[better]
         weights = np.exp(SHARPNESS * (similarity - similarity[:, :1]))
-        weights[(weights < LEAST_WEIGHT) | (similarity[:, :1] < NOT_16S)] = 0
+        least = least_share(tokens, len(self.tokens))
+        weights[(weights < LEAST_WEIGHT) | (similarity[:, :1] < least[:, None])] = 0
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), LEAST_WEIGHT)
         rows, columns = np.nonzero(weights)
         on_tips = sparse.csr_matrix(
@@ -172,7 +179,7 @@ class ReferenceTree:
         rows, columns = np.nonzero(self.ancestors >= 0)
         ones = np.ones(len(rows), np.float32)
         above = sparse.csr_matrix((ones, (rows, self.ancestors[rows, columns])), (len(self.tokens), len(self.parent)))
-        return SoftPlacement((on_tips @ above).tocsr(), similarity[:, 0], turned, self.length)
+        return SoftPlacement((on_tips @ above).tocsr(), similarity[:, 0], least, turned, self.length)
 
     def to_arrays(self, parts: bool = False) -> dict[str, npt.NDArray[Any]]:
         """Return the tree as named arrays: two bits for each base; in `parts` those of some tips at a time."""
@@ -193,6 +200,16 @@ class ReferenceTree:
         tokens = bases.reshape(len(packed), -1)[:, : lengths.max()] + 1
         tokens[np.arange(tokens.shape[1]) >= lengths[:, None]] = PAD
         return cls(arrays["parent"], arrays["length"], tokens.astype(np.uint8))
+
+
+def least_share(tokens: Tokens, references: int) -> Floats:
+    """Return the share of its 8-mers that an ASV ``[F, L]`` of 16S has in common with some reference, float32 [F].
+
+    The fewer 8-mers a sequence has, and the more references there are, the larger is the share that it has by chance.
+    """
+    words = np.maximum((tokens != PAD).sum(axis=1) - K + 1, 1)
+    share = np.maximum(NOT_16S, NOT_16S_SHARE + NOT_16S_WORDS * np.log(references) / words)
+    return np.asarray(share, np.float32)
 
 
 def _words(tokens: Tokens) -> tuple[Ints, sparse.csr_matrix]:

@@ -146,7 +146,7 @@ def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp
 
 
 def test_the_nearest_samples_are_found_among_another_region_and_in_one_table(placing, tmp_path, capsys):
-    tokens = placing.members[0].reference.tokens[::1000]
+    tokens = placing.models[0].reference.tokens[::1000]
     v1, v4 = (
         write_reads(tmp_path / f"{name}.tsv", letters(tokens[:, part]))
         for name, part in (("v1", slice(20, 250)), ("v4", slice(500, 650)))
@@ -198,3 +198,15 @@ def test_other_strands_are_turned_and_what_is_no_16s_is_refused(placing, tmp_pat
     random = write_reads(tmp_path / "random.tsv", letters(rng.integers(1, 5, (10, 200))))
     with pytest.raises(InputError, match="100% of the ASVs are no 16S of bacteria or archaea"):
         placing.distances(random)
+
+
+@pytest.mark.parametrize("length", [50, 75, 100, 150])
+def test_short_random_sequences_are_no_16s_and_short_reads_are(placing, length):
+    """A random sequence of 50 nucleotides shares up to a third of its 8-mers with the nearest reference."""
+    reference = placing.models[0].reference
+    random = np.random.default_rng(0).integers(1, 5, (500, length)).astype(np.uint8)
+    assert reference.place_softly(random).is_16s.sum() <= 1
+    rows = np.arange(0, 10_000, 100)
+    reads = reference.tokens[rows, 500 : 500 + length].copy()
+    reads[:, ::25] = reads[:, ::25] % 4 + 1
+    assert reference.place_softly(reads).is_16s.mean() >= 0.97
