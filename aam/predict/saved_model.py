@@ -26,11 +26,10 @@ from aam.files.tensors import AllocationLimit, count_numbers, read_arrays, read_
 from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import from_dict, to_dict
-from aam.predict import format_1
 from aam.predict.blend import Blend, blend_from_arrays, blend_to_arrays, network_alone
 
-# Format 1 has a network in every model, and other learners in two files of their own.
-FORMAT = 2
+# Format 1 has a network in every model. Other learners stood in two files of their own, which are no longer read.
+FORMAT, LEARNERS_1 = 2, "members.json"
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 
@@ -204,6 +203,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         description = read_json(path / DESCRIPTION)
         if description["format"] not in (1, FORMAT):
             raise InputError(f"{path}: model format {description['format']}, this aam reads 1 to {FORMAT}")
+        if (path / LEARNERS_1).is_file():
+            raise InputError(f"{path}: learners of model format 1, this aam reads those of {FORMAT}")
         _check_description(description)
         # Of aam that had options which no command has any more.
         description, _ = without_removed(description)
@@ -216,9 +217,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)
         profile = read_arrays(path / PROFILE)
-        if description["format"] == 1:
-            blend = format_1.read_blend(path, targets)
-        else:
+        blend = Blend()
+        if description["format"] > 1:
             blend = blend_from_arrays(read_arrays(path / LEARNERS), description["learners"])
         saved = SavedModel(
             network=network,

@@ -24,7 +24,7 @@ from aam.errors import InputError
 from aam.files.atomic import MANIFEST, write_manifest
 from aam.model.heads import HeadConfig
 from aam.predict.blend import LEARNERS, fit_blend
-from aam.predict.features import BUCKETS, Samples
+from aam.predict.features import Samples
 from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
 from tests.data.labels import labelled
@@ -267,40 +267,7 @@ def test_a_model_without_a_network_holds_none(blended, tmp_path):
         _ = loaded.required_network
 
 
-def as_format_1(folder: Path, saved: SavedModel) -> None:
-    """Rewrite the learners of a folder as aam wrote them in format 1."""
-    vocabulary, levels = (saved.blend.features[name] for name in ("presence", "covariates"))
-    arrays, targets = {"sequences": vocabulary.sequences_}, []
-    for number, fitted in enumerate(saved.blend.fitted):
-        facts = {}
-        for name, learner in fitted.learners.items():
-            if name == "forest":
-                parts, facts[name] = learner.trees_, {"kind": "forest", "classes": learner.n_classes}
-            else:
-                coefficients = {"kmers": np.zeros((BUCKETS, len(learner.intercept_))), **learner.coef_}
-                parts = {"asvs": coefficients.pop("presence"), **coefficients, "bias": learner.intercept_}
-                facts[name] = {"kind": "kernel", "penalty": learner.alpha_, "range": None}
-                if not learner.n_classes:
-                    parts["thresholds"], facts[name]["range"] = learner.thresholds_, learner.range_
-                if learner.n_classes == 2:
-                    parts["base_rates"] = learner.base_rates_
-            arrays |= {f"{number}.{name}.{part}": values for part, values in parts.items()}
-        targets.append({"members": facts, "weights": fitted.weights, "power": fitted.power})
-    described = {"vocabulary": {"levels": levels.levels_, "numbers": levels.numbers_}, "targets": targets}
-    (folder / "members.json").write_text(json.dumps(described))
-    safetensors.numpy.save_file(arrays, folder / "members.safetensors")
-    (folder / "learners.safetensors").unlink()
-    rewrite(folder, format=1)
-
-
-def test_models_of_format_1_are_read(blended, saved, study, tmp_path):
-    tables, old = blended
-    both = dataclasses.replace(old, network=saved.network, model=saved.model, heads=saved.heads)
-    save_model(tmp_path / "blended", both)
-    as_format_1(tmp_path / "blended", both)
-    loaded = load_model(tmp_path / "blended", CPU)
-    for values, expected in zip(outputs(tables, loaded), outputs(tables, old), strict=True):
-        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
+def test_a_network_of_format_1_is_read_and_its_learners_are_refused(saved, study, tmp_path):
     save_model(tmp_path / "alone", saved)
     heads = json.loads((tmp_path / "alone" / "model.json").read_text(encoding="utf-8"))["heads"]
     # An option that no command has any more.
@@ -313,6 +280,11 @@ def test_models_of_format_1_are_read(blended, saved, study, tmp_path):
         run_model(model.network, study, np.arange(9), CPU, RuntimeConfig()) for model in (alone, saved)
     )
     np.testing.assert_array_equal(predicted.target, expected.target)
+    (tmp_path / "alone" / "members.json").write_text("{}")
+    rewrite(tmp_path / "alone", format=1)
+    with pytest.raises(InputError, match="learners of model format 1, this aam reads those of 2") as refused:
+        load_model(tmp_path / "alone", CPU)
+    assert "install the one that wrote it (see run.json), or train again" in str(refused.value)
 
 
 # --- a model folder from a stranger: whole, and wrong --------------------------------------------------------
