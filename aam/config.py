@@ -134,9 +134,7 @@ class StudyConfig(TreeConfig, MetadataFormat):
         aliases=("--rarefaction-depth", "--sampling-depth"),
     )
     missing: Missing = option("error", "Samples without metadata or with a missing target: refuse or leave out.")
-    split: Path | None = option(
-        None, "A split.tsv of an earlier run (sample-id, side, fold) to use again.", reads=True, of="command"
-    )
+    split: Path | None = option(None, "The split.tsv of an earlier run, to use again.", reads=True, of="command")
     split_column: str | None = option(None, "Metadata column that holds the folds.", "COLUMN", of="command")
     test_fold: str | None = option(
         None, "Value of --split-column whose samples are the test subset.", "FOLD", of="command"
@@ -676,7 +674,7 @@ TRAINING = (*names(TrainConfig, of="pretraining"), "ema_decay", "momentum", "non
 
 @dataclass(frozen=True)
 class FineTuneConfig:
-    """Fine-tune on metadata columns, from a pretrained encoder or from nothing."""
+    """Learn to predict metadata columns, and report how well, beside baselines. Samples of a group stay together."""
 
     data: DataConfig = section(DataConfig(), required=("table", "metadata"), omitted=DATA)
     targets: TargetConfig = section(TargetConfig(), required=("metadata_column",))

@@ -60,7 +60,7 @@ COMMANDS = {
     ),
     "unifrac": Command("UnifracConfig", "commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
     "pretrain": Command("PretrainConfig", "api.training:run", "pretrain an encoder on a table and a tree"),
-    "train": Command("FineTuneConfig", "api.training:run", "fine-tune on metadata columns"),
+    "train": Command("FineTuneConfig", "api.training:run", "learn to predict metadata columns, and report how well"),
     "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
     "predict": Command("PredictConfig", "commands.predict:predict_table", "predict new samples"),
     "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),

@@ -98,7 +98,7 @@ class DepthChoice:
             )
         text = f"rarefaction depth: {self.depth} reads, the largest that keeps 90 % of {self.decided_by}"
         if self.depth < self.without_classes:
-            text += f"; without class columns, as in aam pretrain, it would be {self.without_classes}"
+            text += f"; of all samples together it would be {self.without_classes}"
         return text
 
 

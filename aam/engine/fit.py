@@ -99,7 +99,7 @@ def run_command(
         if runtime.dry_run:
             if world.is_main:
                 directory = RunDirectory.check(about, runtime, signals).plan()
-                last = f"{runtime.output_dir}: {directory}; --dry-run has changed nothing"
+                last = f"output folder {runtime.output_dir}: {directory}; --dry-run has changed nothing"
                 print("\n".join([*plan.describe(), last]))
             return FINISHED
         world.barrier()

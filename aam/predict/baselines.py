@@ -290,9 +290,11 @@ def learned_baselines(
         if computed:
             distances[distance] = computed
             continue
-        why = f"takes at most {MAX_NEIGHBOUR_SAMPLES} samples" if len(rows) > MAX_NEIGHBOUR_SAMPLES else "needs a tree"
-        log.info("%s: left out, which %s", name, why)
+        many = len(rows) > MAX_NEIGHBOUR_SAMPLES
+        why = f"they take at most {MAX_NEIGHBOUR_SAMPLES} samples" if many else "they need --tree"
+        log.info("baseline %s: left out, as %s", name, why)
         del learners[name]
+    log.info("%d learned baselines, on the same samples: %s", len(learners), ", ".join(learners))
     predicted = {name: task.empty(len(rows)) for name in learners}
     seconds = dict.fromkeys(learners, 0.0)
     for train, test in task.train_and_test():

@@ -93,7 +93,7 @@ def with_intervals(
             )  # fmt: skip
             continue
         log.info(
-            "%s: %.0f %% intervals from %d groups; of a group left out of the fit they hold %.1f %% on average",
+            "%s: %.0f %% intervals fitted to the errors in %d groups; in a group left out they hold %.1f %%",
             spec.name, 100 * CONFORMAL_LEVEL, fit.groups, 100 * fit.held,
         )  # fmt: skip
         of_all = np.full((len(table.sample_ids), 2), math.nan)

@@ -260,6 +260,7 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
     def start(state: State | None) -> Callable[[], SavedModel]:
         if run.world.is_main:
             write_split(folder / "split.tsv", split)
+            _log_fold(prepared, split)
         if not prepared.config.trains_network:
             return lambda: _fit_learners(prepared, run, split, folder)
         if prepared.budget is None and prepared.device.type == "cpu":
@@ -270,6 +271,14 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
         return lambda: save(prepared, run, built, fit(task, options, run, folder, state, title), folder, split)
 
     return train_once(run, folder, start, lambda: _load(prepared, run, folder))
+
+
+def _log_fold(prepared: Prepared, split: Split) -> None:
+    """Log how far a cross-validation is."""
+    if prepared.config.data.cv is not None:
+        at, tested = prepared.splits.index(split) + 1, len(split.ids("test"))
+        rest = len(split.ids("train")) + len(split.ids("validation"))
+        log.info("fold %d of %d: learns from %d samples, predicts %d others", at, len(prepared.splits), rest, tested)
 
 
 def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:
@@ -385,7 +394,8 @@ def with_learners(saved: SavedModel, prepared: Prepared, study: Study, split: Sp
             )
         blend = blend.with_network(rows, of_network)
     for spec, fitted in zip(specs_in_order(saved.targets), blend.fitted, strict=True):
-        log.info("%s: %s", spec.name, ", ".join(f"{name} {weight:.2f}" for name, weight in fitted.weights.items()))
+        weights = ", ".join(f"{name} {weight:.2f}" for name, weight in fitted.weights.items())
+        log.info("%s: shares of the models that predict together: %s", spec.name, weights)
     return dataclasses.replace(saved, blend=blend)
 
 

@@ -41,7 +41,7 @@ def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path,
     of_test = [re.search(r"(\d+) test \((\d+) different subject\)", line) for line in printed[1:6]]
     assert sum(int(found[1]) for found in of_test) == 40
     assert sum(int(found[2]) for found in of_test) == 8
-    assert printed[6] == f"{output}: free; --dry-run has changed nothing"
+    assert printed[6] == f"output folder {output}: free; --dry-run has changed nothing"
     assert list(tmp_path.iterdir()) == []
 
 

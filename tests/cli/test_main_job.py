@@ -76,6 +76,15 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
     assert [record["epoch"] for record in epochs] == [0, 1, 2]
 
 
+def test_a_cross_validation_says_how_far_it_is(study: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--group-column", "subject"]
+    assert main([*words, "--cv", "2", "--members", "presence", "--output-dir", str(tmp_path / "cv")]) == 0
+    printed = " ".join(capfd.readouterr().err.split())
+    for fold in (1, 2):
+        assert f"fold {fold} of 2: learns from " in printed
+    assert "ph: shares of the models that predict together: presence 1.00" in printed
+
+
 def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_path: Path) -> None:
     table = other_table(study, tmp_path / "new.biom")
     output = tmp_path / "p.tsv"

@@ -105,7 +105,7 @@ def test_a_shallow_sample_of_a_rare_class_does_not_decide_and_the_class_that_doe
     choice = choose_depth(depths, {"type": labels})
     assert choice.depth == 900
     assert "90 % of the 12 training samples of class 'shallow' of 'type'" in choice.message()
-    assert "without class columns, as in aam pretrain, it would be 2000" in choice.message()
+    assert "of all samples together it would be 2000" in choice.message()
 
 
 def test_labels_of_held_out_samples_decide_nothing():
