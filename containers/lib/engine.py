@@ -43,6 +43,10 @@ EXPLANATIONS = (
         "crun cannot run on this host's cgroups: install runc, and BUILDAH_RUNTIME=runc in front of the command",
     ),
     (
+        r"(?i)exec format error|image.s architecture .* could not run",
+        "the base is for another architecture than this machine: name the digest for this one with DIGEST=sha256:...",
+    ),
+    (
         r"Unable to locate package python3",
         "the base has no packages for this Python: name a version that it has, such as IMAGE_PYTHON=3.11",
     ),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from aam.files.atomic import atomic_file, file_digest
+from containers.lib.architecture import machine_problems
 from containers.lib.engine import Engine, find_engine, run_engine, scratch_folder, why_not_build
 from containers.lib.errors import InputError, raise_if_any
 from containers.lib.files import CONTAINERS, folder_digest
@@ -69,10 +70,11 @@ def choose_base(request: Request, pins: Pins) -> Base:
     Raises
     ------
     InputError
-        The base has no digest, or not the requested one.
+        The base has no digest, or not the requested one, or is for another machine.
     """
     local = Path(request.base) if request.base else None
     if local and local.exists():
+        raise_if_any(machine_problems(local))
         digest = folder_digest(local) if local.is_dir() else f"sha256:{file_digest(local)}"
         if request.digest and request.digest != digest:
             raise InputError(f"DIGEST={request.digest}: {local} is {digest}; nothing is built from another base")

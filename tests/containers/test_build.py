@@ -170,6 +170,7 @@ def test_no_engine_at_all(make, engine):
         ),
         ("reading manifest sha256:00: manifest unknown", "no image with this digest"),
         ("error running container: cgroups in hybrid mode not supported", "BUILDAH_RUNTIME=runc"),
+        ("FATAL: the image's architecture (arm64) could not run on the host's (amd64)", "another architecture"),
         ("something else", "something else"),
     ],
 )
