@@ -1,4 +1,4 @@
-"""Print the bill of materials of an image as CycloneDX: Debian and Python packages with versions, without a date."""
+"""Print the bill of materials of an image as CycloneDX: Debian and Python packages, their licences, without a date."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+DOCUMENTS = Path("/usr/share/doc")
 QUERY = ("dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${Architecture}\n")
 
 
@@ -32,6 +33,21 @@ def licences(package: metadata.PackageMetadata) -> list[dict[str, object]]:
     return [{"license": {"name": name}} for name in names if name]
 
 
+def debian_licences(name: str, folder: Path = DOCUMENTS) -> list[dict[str, object]]:
+    """Return the licences that the copyright file of a Debian package names.
+
+    A file in the machine-readable format (DEP-5) has a field for each; of another one, those that it refers to in
+    /usr/share/common-licenses are taken.
+    """
+    file = folder / name / "copyright"
+    if not file.is_file():
+        return []
+    text = file.read_text(encoding="utf-8", errors="replace")
+    names = re.findall(r"(?m)^License:[ \t]*(\S.*?)\s*$", text) if text.startswith("Format") else []
+    names = names or re.findall(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9+])", text)
+    return [{"license": {"name": each}} for each in sorted(set(names))]
+
+
 def distribution_id() -> str:
     """Return the id of the Linux distribution, such as debian or ubuntu."""
     match = re.search(r'^ID="?(\w+)', Path("/etc/os-release").read_text(), re.MULTILINE)
@@ -49,8 +65,8 @@ def debian_packages(unpacked: Path) -> list[list[str]]:
 def main(lock: Path) -> None:
     """Print the bill of materials of this root file system and of the Python that runs this."""
     system = distribution_id()
-    debian = [
-        component("deb", f"{system}/{name}", version, f"?arch={architecture}")
+    debian: list[dict[str, object]] = [
+        {**component("deb", f"{system}/{name}", version, f"?arch={architecture}"), "licenses": debian_licences(name)}
         for name, version, architecture in debian_packages(lock.with_name("debs.txt"))
     ]
     installed = {re.sub(r"[-_.]+", "-", package.name).lower(): package for package in metadata.distributions()}

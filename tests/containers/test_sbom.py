@@ -1,4 +1,4 @@
-"""The bill of materials: CycloneDX, with a version, a package URL and, for Python, the licences."""
+"""The bill of materials: CycloneDX, with a version, a package URL and the licences."""
 
 from __future__ import annotations
 
@@ -33,6 +33,49 @@ def test_licences_of_a_python_package(fields, expected):
     assert SBOM["licences"](package) == expected
 
 
+DEP5 = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: zlib
+License: Zlib
+
+Files: debian/*
+Copyright: 2000 A. Packager
+License: GPL-2+ or Artistic
+ On Debian systems see /usr/share/common-licenses/GPL-2.
+ .
+ License: none of a field, as it is indented
+
+License: Zlib
+ This software is provided 'as-is'.
+"""
+FREE = (
+    "The library is under /usr/share/common-licenses/LGPL-2.1, its\ntools under `/usr/share/common-licenses/GPL-3'.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (DEP5, ["GPL-2+ or Artistic", "Zlib"]),
+        (FREE + "Again: /usr/share/common-licenses/GPL-3.\n", ["GPL-3", "LGPL-2.1"]),
+        ("License: of a file that is in no known format\n", []),
+        ("Format: 1.0\nCopyright: \xe9\n", []),
+        (None, []),
+    ],
+)
+def test_licences_of_a_debian_package(tmp_path, text, names):
+    if text is not None:
+        (tmp_path / "zlib1g").mkdir()
+        (tmp_path / "zlib1g" / "copyright").write_text(text, encoding="latin-1")
+    expected = [{"license": {"name": name}} for name in names]
+    assert SBOM["debian_licences"]("zlib1g", tmp_path) == expected
+
+
+@pytest.mark.skipif(not Path("/usr/share/doc/bash/copyright").exists(), reason="no Debian, or one without documents")
+def test_licences_of_bash():
+    names = {each["license"]["name"] for each in SBOM["debian_licences"]("bash")}
+    assert "GPL-3+" in names
+
+
 def test_the_bill_of_this_environment(monkeypatch, capsys):
     monkeypatch.setitem(SBOM["main"].__globals__, "debian_packages", lambda path: [["gcc", "4:12.2.0-3", "amd64"]])
     SBOM["main"](ROOT / "containers" / "lock" / "cpu.txt")
@@ -43,3 +86,4 @@ def test_the_bill_of_this_environment(monkeypatch, capsys):
     assert by_name["numpy"]["licenses"]
     (gcc,) = (component for name, component in by_name.items() if name.endswith("/gcc"))
     assert "@4%3A12.2.0-3?arch=amd64" in gcc["purl"]
+    assert isinstance(gcc["licenses"], list)
