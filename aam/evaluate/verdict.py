@@ -150,7 +150,7 @@ def p_text(comparison: Comparison, tests: int) -> str:
     text = f"p {number(p)}" if p >= 0.001 else "p below 0.001"
     if comparison.constant:
         return f"{text}, one-sided"
-    return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
+    return f"{text}, corrected for the {tests} baselines beside guessing (Holm)" if tests > 1 else text
 
 
 def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: int) -> str:

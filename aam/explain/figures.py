@@ -73,13 +73,17 @@ def _rows_figure(
     return Figure(**texts, description=f"{texts['title']}: {listed(rows)}.", chart=chart)
 
 
+def _loss(explanation: Explanation) -> str:
+    return "Brier score" if explanation.effects.spec.labels else "mean absolute error"
+
+
 def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list[Figure]:
     """Return the importance of the ASVs at `columns`, where the truth is known, and their mean effects."""
     spec, features = explanation.effects.spec, explanation.features
     labels = {column: explanation.asvs.label(column, LONGEST_LABEL) for column in columns}
     units = explanation.group_column or "samples"
     caption = f"Bars are 95 % intervals over {units}; colours say what the presence of the ASV does to the prediction."
-    loss, unit = ("Brier score", "probability") if spec.labels else ("mean absolute error", spec.name)
+    loss, unit = _loss(explanation), "probability" if spec.labels else spec.name
     effects = _rows_figure(
         explanation, features, labels, "effect", name="effects", axis=f"effect on {unit}",
         title=f"Mean effect of the ASV, where it is present, on {unit}",
@@ -106,6 +110,7 @@ def taxa_figure(explanation: Explanation, top: int) -> list[Figure]:
     return [
         _rows_figure(
             explanation, table, labels, "importance", name="taxa", title=f"Importance by {rank}: sums over ASVs",
+            axis=f"rise of the {_loss(explanation)}, summed over ASVs",
             caption="Each bar is the sum of the importances of the ASVs of a taxon, with its 95 % interval.",
         )
     ]  # fmt: skip

@@ -125,6 +125,8 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
         words, sign = {"not shown": ("Chance not excluded", "open"), "worse": ("Worse than guessing", "worse")}[chance]
         does = {"not shown": "not shown to do better than", "worse": "worse than"}[chance]
         sentence = f"The model is {does} {constant.name} ({p_text(constant, 1)})."
+    elif chance in ("better", "close") and best is not constant:
+        sentence = f"Better than guessing ({constant.name}). {sentence}"
     caution = "" if result.subset == "held-out" else f" These are samples {JUDGED[result.subset]}."
     return Tile("Verdict", words, f"{sentence}{caution}", state=sign)
 
@@ -183,8 +185,10 @@ def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
         reasons.append("No learned baseline, such as a forest, stands beside it.")
     if complete.batch is not None and len(result.batches) > 1:
         reasons.append(f"What differs between values of {result.names.batch} may be what was learned.")
-    if any(n - kept for n, kept in result.dropped.values()):
-        reasons.append("Samples below the depth are left out.")
+    dropped = sum(n - kept for n, kept in result.dropped.values())
+    if dropped:
+        of = sum(n for n, _ in result.dropped.values())
+        reasons.append(f"{dropped} of {of} samples have fewer reads than the depth and are left out.")
     if transductive:
         reasons.append("Pretraining saw these samples, without labels.")
     return reasons

@@ -99,6 +99,7 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
     caption = "On the dashed line a prediction is right."
     if len(bounded):
         caption += f" Vertical lines are {100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals."
+        caption += " They are made to hold that share of the true values."
     if len(rows) < len(complete.truth):
         caption += f" A random {len(rows)} of {len(complete.truth)} samples are drawn."
     ends = [f"{number(float(v.min()))} to {number(float(v.max()))}" for v in (complete.truth, complete.predicted)]
@@ -205,7 +206,7 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         roc += _points(area, false / false[-1], hits / hits[-1])
         recall += _points(mean, hits[1:] / hits[-1], precision)
         chance += [(mean, 0.0, share), (mean, 1.0, share)]
-    folds = " Samples of all folds stand together; the headline is the mean over folds." if pooled else ""
+    folds = " Samples of all folds are pooled here; the table gives the mean over folds too." if pooled else ""
     axes = {
         "roc": (x_axis("share of the others taken for the class", **SHARE),
                 y_axis("share of the class that is found", **SHARE)),
@@ -275,7 +276,7 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
     angle = -60 if len(labels) > 2 else 0
     chart = alt.Chart(data(rows)).encode(
-        x=alt.X("predicted:N", sort=list(labels), title="called", axis=alt.Axis(labelAngle=angle, **axis)),
+        x=alt.X("predicted:N", sort=list(labels), title="predicted class", axis=alt.Axis(labelAngle=angle, **axis)),
         y=alt.Y("true:N", sort=list(labels), title="true class", axis=alt.Axis(**axis)),
     )
     shade = alt.Opacity("shade:Q", scale=None)

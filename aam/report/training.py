@@ -124,6 +124,7 @@ class TrainingReport:
         """Return what the report says of the data, the split and the targets."""
         config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
         sizes = {str(subset): len(splits[0].ids(subset)) for subset in SUBSETS}
+        of_first = {f"{name}, first fold" if len(splits) > 1 else name: size for name, size in sizes.items()}
         return ReportData(
             title=f"aam {self.command}",
             task={"command": self.command, "targets": ", ".join(config.targets.metadata_column) or "none"},
@@ -134,7 +135,7 @@ class TrainingReport:
                 "rarefaction depth": study.depth,
                 "samples below the depth": len(study.selection.dropped),
             },
-            split={"splits": len(splits), "held out": "test" if sizes["test"] else "validation", **sizes},
+            split={"splits": len(splits), "held out": "test" if sizes["test"] else "validation", **of_first},
             targets=targets,
             around=surroundings(study.table, [result.predictions for result in targets]),
             explain_command=_explain_command(config) if targets else "",
