@@ -260,7 +260,7 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         else:
             log = build_definition(pins, engine, definition, base, values, new_image)
         sbom = run_in_image(engine, new_image, new_layer, ["cat", "/opt/aam/sbom.json"])
-        is_signed = sign(engine, new_image)
+        unsigned = sign(engine, new_image)
         for outdated in (sidecar_path(image), *([] if new_layer else [layer])):
             outdated.unlink(missing_ok=True)
     commit, dirty = revision()
@@ -286,7 +286,8 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         route=route,
         reproducible=engine.builds_reproducibly and route == "definition",
         papers=write_papers(image, papers),
-        signed=is_signed,
+        signed=bool(unsigned),
+        unsigned_sha256=unsigned,
         version=version(),
     )
     write_sidecar(sidecar, image)

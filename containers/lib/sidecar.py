@@ -26,7 +26,8 @@ class Sidecar:
     `base` holds name, digest and whether it is the pinned one. `route` is "definition", or "layer" where the user
     may not build; then `layer` describes the file that is mounted over the base. `unverified` names the packages
     whose hash comes from a second-hand source. `papers` describes the files beside the image: the definition with its
-    arguments filled in, the lock, the bill of materials and the log of the build.
+    arguments filled in, the lock, the bill of materials and the log of the build. A signature changes the bytes of an
+    image: `unsigned_sha256` is that of a signed image before it, which a second build gives where it is `reproducible`.
     """
 
     flavour: str
@@ -45,6 +46,7 @@ class Sidecar:
     reproducible: bool
     papers: dict[str, dict[str, Any]] = field(default_factory=dict)
     signed: bool = False
+    unsigned_sha256: str = ""  # empty: not signed, or an image of before it was recorded
     version: str = ""  # of aam; empty: an image of before it was recorded
     schema: int = SCHEMA
 
@@ -77,16 +79,21 @@ def has_key(engine: Engine) -> bool:
     return done.returncode == 0 and "Fingerprint" in done.stdout
 
 
-def sign(engine: Engine, image: Path) -> bool:
-    """Sign an image with the user's key, where there is one without a passphrase; return whether it is signed."""
+def sign(engine: Engine, image: Path) -> str:
+    """Sign an image with the user's key, where there is one without a passphrase.
+
+    Return the SHA-256 that the image had before, or an empty text: it is not signed.
+    """
     if not has_key(engine):
-        return False
+        return ""
+    unsigned = file_digest(image)
     command = [engine.command, "sign", str(image)]
     # Without a terminal a key with a passphrase does not wait for it.
     done = subprocess.run(command, env=engine_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         print(f"the image is not signed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
-    return done.returncode == 0
+        return ""
+    return unsigned
 
 
 def signature_problems(engine: Engine, image: Path) -> list[str]:
@@ -175,4 +182,7 @@ def remarks(pins: Pins, sidecar: Sidecar) -> list[str]:
         notes.append(f"second-hand hashes, checked by pip but not yet by make lock on a network: {unverified(pins)}")
     if not sidecar.reproducible:
         notes.append(f"{sidecar.engine['name']} {sidecar.engine['version']} does not build the same bytes twice")
+    elif sidecar.signed:
+        digest = sidecar.unsigned_sha256 or "not recorded"
+        notes.append(f"a second build gives the same bytes but for the signature; SHA-256 before it: {digest}")
     return notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -75,8 +76,17 @@ def test_an_image_is_signed_where_there_is_a_key(make, tmp_path):
     assert "the image is not signed: FATAL: wrong passphrase" in done.stdout
     assert json.loads((tmp_path / "out.sif.json").read_text())["signed"] is False
     assert "devices: {}" in (tmp_path / "out.sif.log").read_text(), "the log holds the lines of the self-test"
-    assert make(FAKE_KEY="good").returncode == 0
-    assert json.loads((tmp_path / "out.sif.json").read_text())["signed"] is True
+    assert json.loads((tmp_path / "out.sif.json").read_text())["unsigned_sha256"] == ""
+    done = make(FAKE_KEY="good", FAKE_HELP="--build-arg --reproducible")
+    assert done.returncode == 0
+    sidecar = json.loads((tmp_path / "out.sif.json").read_text())
+    assert sidecar["signed"] is True
+    assert (tmp_path / "out.sif").read_text() == "complete and signed"
+    signed, unsigned = (hashlib.sha256(text).hexdigest() for text in (b"complete and signed", b"complete"))
+    assert sidecar["image"]["sha256"] == signed
+    assert sidecar["unsigned_sha256"] == unsigned, "what a second build gives"
+    assert f"the same bytes but for the signature; SHA-256 before it: {unsigned}" in done.stdout
+    assert any(unsigned in remark for remark in verify(read_pins("cpu"), tmp_path / "out.sif", None))
 
 
 @pytest.mark.parametrize(("key", "problems"), [("good", 0), ("lost", 1)])
