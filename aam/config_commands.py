@@ -270,13 +270,31 @@ class ReportConfig(OutputConfig):
         positional=True,
         reads=True,
     )
-    output: Path | None = option(None, "Page to write.", required=True, writes=True, suffixes=(".html",))
+    output: Path | None = option(
+        None, "Page to write.", required=True, unless="crate", writes=True, suffixes=(".html",)
+    )
+    crate: Path | None = option(
+        None,
+        "RO-Crate to write instead, of one run: its results, inputs by checksum, software, and how it was made "
+        "(pip install 'attention-all-microbes[crate]').",
+        writes=True,
+        suffixes=(".zip",),
+    )
     metadata: Path | None = option(
         None, "Sample metadata with the true values; unset: the file that the first run has read.", reads=True
     )
     group_column: str | None = option(
         None, "Metadata column whose groups the intervals resample; unset: that of the first run.", "COLUMN"
     )
+
+    def problems(self) -> list[str]:
+        """Return what a crate, which is of one run, does not take."""
+        page = self.output or self.metadata or self.group_column
+        rules = {
+            f"--crate: {len(self.runs)} runs are given; a crate is of one run": len(self.runs) > 1,
+            "--crate: leave out --output, --metadata and --group-column, which are of the page": page is not None,
+        }
+        return broken(rules) if self.crate is not None else []
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`aam report`: several runs side by side on one page."""
+"""`aam report`: several runs side by side on one page, or one run as an RO-Crate."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aam.files.atomic import write_text
 from aam.files.output_folder import RUN
 from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
+from aam.report.crate import write_crate
 from aam.report.run_comparison import Run, compare_runs_html, read_runs
 
 log = logging.getLogger("aam")
@@ -37,13 +38,17 @@ def _group_column(config: ReportConfig, first: Run, metadata: Metadata | None) -
 
 
 def report_runs(config: ReportConfig) -> None:
-    """Write a page that shows runs side by side, and log which of them are shown to do better.
+    """Write a page that shows runs side by side, and log which of them are shown to do better; or a crate of one run.
 
     Raises
     ------
     InputError
-        No run, a folder that is none, or a column or all samples that the metadata lack.
+        No run, a folder that is none, or a column or all samples that the metadata lack; no finished run for a crate.
     """
+    if config.crate is not None:
+        write_crate(config.runs[0], config.crate)
+        log.info("%s", config.crate)
+        return
     metadata = _metadata(config)
     runs = read_runs(config.runs, metadata)
     predicted = runs[0].predictions
