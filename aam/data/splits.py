@@ -274,7 +274,7 @@ def complete_groups(metadata: Metadata, column: str, ids: Sequence[str], option:
     if missing:
         raise InputError(
             f"{metadata.source}: {len(missing)} of {len(groups)} samples have no value in {option} {column}: "
-            f"{shown(missing)}; fill them in, leave these samples out with --missing drop, or name another column"
+            f"{shown(missing)}; fill them in, leave these samples out, or name another column"
         )
     return [str(group) for group in groups]
 

@@ -97,7 +97,7 @@ def _semantic_type(blob: bytes, root: str, path: Path) -> str:
     lines = [line.partition(": ") for line in blob.decode("utf-8").splitlines() if line.strip()]
     fields = {key: value.strip().strip("'\"") for key, _, value in lines}
     if len(lines) != 3 or fields.keys() != {"uuid", "type", "format"} or fields["uuid"] != root:
-        raise InputError(f"{path}: metadata.yaml holds {fields}, expected uuid {root}, type and format")
+        raise InputError(f"{path}: metadata.yaml holds {str(fields)[:200]}, expected uuid {root}, type and format")
     return fields["type"].split(" % ")[0]
 
 

@@ -170,7 +170,9 @@ def test_point_5_samples_without_a_group_are_refused(simulated, tmp_path, capsys
     predictions = predictions_of(simulated, tmp_path / "p.tsv")
     text = f"evaluate --predictions {predictions} --metadata {tmp_path}/m.tsv --group-column subject"
     assert main([*text.split(), "--output-dir", str(tmp_path / "e")]) == 2
-    assert "3 of 40 samples have no value in --group-column" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "3 of 40 samples have no value in --group-column" in message
+    assert "--missing" not in message
     assert not (tmp_path / "e").exists()
 
 

@@ -208,3 +208,8 @@ def test_what_is_written_is_a_valid_archive(tmp_path):
     assert {"provenance/citations.bib", "provenance/action/action.yaml"} < set(content)
     assert content["metadata.yaml"].decode().endswith("\nformat: BIOMV210DirFmt\n")
     assert [each.name for each in path.parent.iterdir()] == ["t.qza"]
+
+
+def test_long_metadata_is_shown_in_part(tmp_path):
+    path = save(tmp_path / "tree.qza", {**GOOD, f"{ROOT}/metadata.yaml": "uuid: " + "y" * 60_000})
+    assert len(refused(path)) < 600 + len(str(path))
