@@ -134,7 +134,7 @@ def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
         log.warning("%d of %d ASVs are reverse complements and were turned", turned.sum(), len(turned))
     if counts[:, strange].sum() > counts.sum() / 2:
         raise InputError(
-            f"--table: {strange.mean():.0%} of the ASVs are no 16S of bacteria or archaea: they share less than "
+            f"{config.table}: {strange.mean():.0%} of the ASVs are no 16S of bacteria or archaea: they share less than "
             f"{np.median(placement.least):.0%} of their 8-mers with any sequence of the reference (median of all ASVs "
             f"{best:.0%}), as all but 1 in 500 random sequences of their length do; expected 16S reads without primers"
         )

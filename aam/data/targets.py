@@ -330,7 +330,7 @@ def _belongs_together(spec: TargetSpec) -> bool:
         return 1 < len(set(spec.labels)) == len(spec.labels)
     numbers = [number for scale in (spec.scale, *spec.categories.values()) for number in (scale.center, scale.spread)]
     positive = all(scale.spread > 0 for scale in (spec.scale, *spec.categories.values()))
-    return positive and len(spec.bounds or ()) == 2 and all(map(math.isfinite, [*numbers, *(spec.bounds or ())]))
+    return positive and len(spec.bounds or ()) == 2 and all(map(math.isfinite, [*numbers, *spec.quantiles, *(spec.bounds or ())]))
 
 
 def _of_both(metadata: Metadata, name: str, spec: TargetSpec, ids: Sequence[str]) -> tuple[list[str], list[str]]:

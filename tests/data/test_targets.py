@@ -266,6 +266,7 @@ def damaged(path, value):
         damaged([1, "scale"], {"center": 0.0, "spread": 0.0}),
         damaged([1, "scale"], {"center": float("nan"), "spread": 1.0}),
         damaged([1, "scale", "center"], "0"),
+        damaged([1, "quantiles"], [0.1, float("nan")]),
         damaged([1, "bounds"], None),
         damaged([1, "bounds"], [1.0]),
         damaged([1, "transform"], "sqrt"),

@@ -96,7 +96,7 @@ def test_without_a_tree_there_are_no_neighbours(study, caplog):
     with caplog.at_level(logging.INFO, "aam"):
         predicted_by_name = learned(replace(study, parts=(StudyPart(),)))
     assert set(predicted_by_name) == set(LEARNED) - {NEIGHBOURS}
-    assert any("needs a tree" in message for message in caplog.messages)
+    assert any("as they need --tree" in message for message in caplog.messages)
 
 
 def test_point_2_learned_baselines_read_the_covariates_too(study):
