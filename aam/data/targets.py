@@ -328,9 +328,9 @@ def _belongs_together(spec: TargetSpec) -> bool:
     """Return whether a target has what its kind needs: two different labels or more, or finite numbers."""
     if spec.kind == "class":
         return 1 < len(set(spec.labels)) == len(spec.labels)
-    numbers = [number for scale in (spec.scale, *spec.categories.values()) for number in (scale.center, scale.spread)]
-    positive = all(scale.spread > 0 for scale in (spec.scale, *spec.categories.values()))
-    return positive and len(spec.bounds or ()) == 2 and all(map(math.isfinite, [*numbers, *spec.quantiles, *(spec.bounds or ())]))
+    bounds, scales = spec.bounds or (), (spec.scale, *spec.categories.values())
+    numbers = [*bounds, *spec.quantiles, *(number for scale in scales for number in (scale.center, scale.spread))]
+    return len(bounds) == 2 and all(scale.spread > 0 for scale in scales) and all(map(math.isfinite, numbers))
 
 
 def _of_both(metadata: Metadata, name: str, spec: TargetSpec, ids: Sequence[str]) -> tuple[list[str], list[str]]:
