@@ -146,6 +146,8 @@ def definition_arguments(pins: Pins, base: Base, python: str) -> dict[str, str]:
         "BASE": base.name,
         "DIGEST": base.digest,
         "PYTHON": python,
+        # Of the pinned base: another one may be of a later date, or of a distribution without snapshots.
+        "SNAPSHOT": pins.snapshot if base.pinned else "",
         "LOCK": f"containers/lock/{pins.lock.name}",
         "INDEX": pins.index,
         "WHEEL": f"dist/{wheel_path().name}",
@@ -188,12 +190,13 @@ def show_plan(
 ) -> str:
     """Return what a build would run, need and fetch."""
     values = definition_arguments(pins, base, python)
+    as_of = f" as of {values['SNAPSHOT']}" if values["SNAPSHOT"] else ""
     parts = pins.lock.read_text(encoding="utf-8").split(REST)
     vendor, own = (re.findall(r"(?m)^(\w\S*==[^\s\\]+)", part) for part in parts)
     origin = f"{base.local}" if base.local else f"docker://{base.name}@{base.digest}, pulled from its registry"
     rows = [("image", f"{image} and {sidecar_path(image).name}"), ("route", route)]
     rows += [("base", f"{origin} ({'pinned' if base.pinned else 'not the pinned one'})")]
-    rows += [("apt", f"{' '.join(packages(definition, python))}, from the archive of the base")]
+    rows += [("apt", f"{' '.join(packages(definition, python))}, from the archive of the base{as_of}")]
     rows += [("pip", f"{', '.join(vendor)} from {pins.index}")] if vendor else []
     rows += [("pip", f"{len(own)} packages of {values['LOCK']} from pip's own index, by hash")]
     rows += [("wheel", f"{values['WHEEL']}, made of these sources where they have changed")]
@@ -289,6 +292,7 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         signed=bool(unsigned),
         unsigned_sha256=unsigned,
         version=version(),
+        snapshot=values["SNAPSHOT"],
     )
     write_sidecar(sidecar, image)
     for remark in remarks(pins, sidecar):

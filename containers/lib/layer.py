@@ -24,18 +24,29 @@ from containers.lib.wheels import wheel_folders, wheel_path
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Runs in the base: unpacks packages into the folder $1; the other words are the names of the packages.
+# Runs in the base: unpacks packages into the folder $1, as of the snapshot $2 or of now; the other words name packages.
+# A snapshot is read by https: the certificates are unpacked aside, and what the layer gets is of the snapshot's date.
 UNPACK_PACKAGES = r"""
 set -eu
-layer=$1; shift
+layer=$1; snapshot=$2; dated=; shift 2
 state=$(mktemp -d)
 mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$layer/opt/aam"
 for name in bin sbin lib lib64; do [ ! -L "/$name" ] || ln -sfn "usr/$name" "$layer/$name"; done
 apt() {
     apt-get -q -o Debug::NoLocking=1 -o Dir::State::Lists="$state/lists" -o Dir::Cache="$state/cache" \
-        -o Dir::Log="$state" -o Dir::State::extended_states="$state/extended" -o APT::Sandbox::User="$(id -un)" "$@"
+        -o Dir::Log="$state" -o Dir::State::extended_states="$state/extended" -o APT::Sandbox::User="$(id -un)" \
+        $dated "$@"
 }
 apt update
+if [ -n "$snapshot" ]; then
+    cd "$state"
+    apt download ca-certificates
+    dpkg-deb -x ca-certificates_*.deb certificates
+    cat certificates/usr/share/ca-certificates/*/*.crt > all.crt
+    cd /
+    dated="--snapshot $snapshot -o Acquire::https::CaInfo=$state/all.crt"
+    apt update
+fi
 apt install -y --no-install-recommends --download-only "$@"
 for file in "$state"/cache/archives/*.deb; do
     [ -e "$file" ] || continue
@@ -157,7 +168,7 @@ def build_layer(
         temporary.mkdir()
         bind_tmp = f"{temporary}:/tmp"
         if base_lacks_packages(engine, base, python):
-            unpack = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", *packages(definition, python)]
+            unpack = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", values["SNAPSHOT"], *packages(definition, python)]
             log += run_in_base(engine, base, unpack, [f"{root}:/mnt", bind_tmp])
             make_links(root)
             packages_layer = Path(name) / "packages.squashfs"

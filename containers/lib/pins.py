@@ -40,6 +40,7 @@ class Pins:
     disk_gb: tuple[float, float]
     squashfs: str
     wheels: dict[str, list[str]]
+    snapshot: str = ""
     like: str = ""
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from datetime import UTC, datetime
 
 from containers.lib.errors import FailedError, InputError
 from containers.lib.pins import DIGEST, read_pins, record
@@ -37,7 +38,8 @@ def registry_digest(image: str) -> str:
 
 
 def pin_all(flavours: tuple[str, ...]) -> None:
-    """Record the current digest of the base image of each flavour."""
+    """Record the current digest of the base image of each flavour, and now as the date of its packages."""
+    now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     digests: dict[str, str] = {}
     for flavour in flavours:
         pins = read_pins(flavour)
@@ -48,4 +50,6 @@ def pin_all(flavours: tuple[str, ...]) -> None:
             print(f"{flavour}: {pins.base} is {digest}, as recorded")
         else:
             record(flavour, "digest", digest)
+            # Packages that are older than the base's own could not be installed beside them.
+            record(flavour, "snapshot", now)
             print(f"{flavour}: {pins.base} is {digest}, recorded in containers/pins.toml")

@@ -48,6 +48,7 @@ class Sidecar:
     signed: bool = False
     unsigned_sha256: str = ""  # empty: not signed, or an image of before it was recorded
     version: str = ""  # of aam; empty: an image of before it was recorded
+    snapshot: str = ""  # the date of the archive that the Debian packages are from; empty: that of the build
     schema: int = SCHEMA
 
 

@@ -44,6 +44,9 @@ def test_skopeo_is_asked_once_for_each_base_and_its_digest_recorded(pinned, skop
     arguments = skopeo(f"echo {DIGEST}")
     registry.pin_all(("rocm", "cuda", "cpu"))
     assert all(pins.read_pins(flavour, pinned).digest == DIGEST for flavour in ("rocm", "cuda", "cpu"))
+    dates = {pins.read_pins(flavour, pinned).snapshot for flavour in ("rocm", "cuda", "cpu")}
+    assert len(dates) == 1
+    assert dates.pop() > pins.read_pins("rocm").snapshot, "packages are not older than the base"
     calls = arguments.read_text().splitlines()
     assert len(calls) == 1, "all have the same base"
     assert calls[0].startswith("inspect ")

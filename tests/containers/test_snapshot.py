@@ -1,0 +1,103 @@
+"""Debian packages of one date: what apt is asked for by a definition, a Containerfile and a layer."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from containers.lib import image
+from containers.lib.files import CONTAINERS
+from containers.lib.image import Request, choose_base, definition_arguments
+from containers.lib.layer import UNPACK_PACKAGES, fill, section
+from containers.lib.oci import shell_steps
+from containers.lib.pins import FLAVOURS, read_pins
+
+DATE = "20260601T000000Z"
+# Writes what it is asked for; `download` leaves a package of certificates, which dpkg-deb unpacks.
+APT = """#!/bin/sh
+echo "$@" >>"$CALLS"
+for word; do
+    case $word in download) : >ca-certificates_1_all.deb;; Acquire::https::CaInfo=*) cat "${word#*=}";; esac
+done
+case "$*" in *"$FAIL"*) exit 100;; esac
+"""
+DPKG = """#!/bin/sh
+[ "$1" = -x ] || exit 1
+mkdir -p "$3/usr/share/ca-certificates/mozilla"
+echo "a certificate" >"$3/usr/share/ca-certificates/mozilla/a.crt"
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs shell lines beside a simulated apt-get; returns what apt was asked for, without the options of folders."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("apt-get", APT), ("dpkg-deb", DPKG)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+
+    def calls(text: str, *words: str, fail: str = "nothing") -> list[str]:
+        environment = {"PATH": f"{programs}:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls", "FAIL": fail}
+        environment["TMPDIR"] = str(tmp_path)
+        done = subprocess.run(["sh", "-c", text, "sh", *words], env=environment, capture_output=True, text=True)
+        assert (done.returncode == 0) == (fail == "nothing"), done.stderr
+        asked = (tmp_path / "calls").read_text().splitlines()
+        assert done.stdout.count("a certificate") == sum("CaInfo" in line for line in asked)
+        return [re.sub(r"-q |-o (Debug|Dir|APT)\S+ | -q|-y ", "", line) for line in asked]
+
+    return calls
+
+
+def post(tmp_path, snapshot: str, joined: bool) -> str:
+    """Return the steps of a definition up to the packages, or the one instruction of a Containerfile."""
+    (tmp_path / "aam").mkdir()
+    text = fill(section(CONTAINERS / "aam-rocm.def", "post"), {"PYTHON": "3.12", "SNAPSHOT": snapshot, "INDEX": ""})
+    text = text.partition("\n    # pip")[0].replace("/opt/aam", f"{tmp_path}/aam")
+    return shell_steps(text).removeprefix("RUN ") if joined else text
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["definition", "Containerfile"])
+@pytest.mark.parametrize("snapshot", ["", DATE])
+def test_what_a_definition_asks_for(run, tmp_path, snapshot, joined):
+    asked = run(post(tmp_path, snapshot, joined))
+    dated = f"--snapshot {DATE} -o Acquire::https::CaInfo={tmp_path}/aam/certificates/all.crt"
+    expected = ["update", "download ca-certificates", f"update {dated}"] if snapshot else ["update"]
+    assert asked[:-1] == expected
+    assert asked[-1].startswith(f"install {dated} --no-install" if snapshot else "install --no-install")
+    assert " ca-certificates gcc g++ " in asked[-1]
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["definition", "Containerfile"])
+@pytest.mark.parametrize("step", ["download", f"update -q --snapshot {DATE}"])
+def test_a_step_of_a_snapshot_that_fails_ends_the_build(run, tmp_path, step, joined):
+    asked = run(post(tmp_path, DATE, joined), fail=step)
+    assert not any(line.startswith("install") for line in asked)
+
+
+@pytest.mark.parametrize("snapshot", ["", DATE])
+def test_what_a_layer_asks_for(run, tmp_path, snapshot):
+    asked = run(UNPACK_PACKAGES, str(tmp_path / "layer"), snapshot, "gcc", "g++")
+    install = "install --no-install-recommends --download-only gcc g++"
+    if not snapshot:
+        assert asked == ["update", install]
+        return
+    assert asked[:2] == ["update", "download ca-certificates"]
+    dated = rf"--snapshot {DATE} -o Acquire::https::CaInfo={tmp_path}/\S+/all.crt"
+    assert re.fullmatch(f"{dated} update", asked[2])
+    assert re.fullmatch(f"{dated} {re.escape(install)}", asked[3])
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_pinned_base_has_a_date_and_another_has_none(tmp_path, monkeypatch, flavour):
+    monkeypatch.setattr(image, "scratch_folder", lambda: tmp_path)
+    pins = read_pins(flavour)
+    assert re.fullmatch(r"\d{8}T\d{6}Z", pins.snapshot)
+    for base, snapshot in (("", pins.snapshot), (str(tmp_path), ""), (f"{pins.base}@sha256:{'1' * 64}", "")):
+        chosen = choose_base(Request(flavour, base=base), pins)
+        assert definition_arguments(pins, chosen, "3.12")["SNAPSHOT"] == snapshot
+        shown = image.show_plan(pins, tmp_path / "a.sif", CONTAINERS / pins.definition, chosen, "3.12", None, "layer")
+        assert ("from the archive of the base as of " in shown) == bool(snapshot)
