@@ -55,7 +55,7 @@ setup: .venv/.installed ## install what containers/lock/cpu.txt holds, and aam, 
 	$(PYTHON) containers/inside/environment.py .venv containers/lock/cpu.txt --editable . --torch "$(TORCH)" --index "$(TORCH_INDEX)"
 	touch $@
 
-demo: setup ## infants' age from a real study: train, predict, name the microbes, in a few minutes
+demo: setup ## infants' age from a real study: train, predict, name the microbes, in a minute or two
 	rm -rf demo
 	$(AAM) train $(STUDY) --tree $(EXAMPLE)/tree.nwk --metadata-column month --group-column host_subject_id --rarefy-depth 1000 --output-dir demo/run
 	$(AAM) predict --model demo/run/model --table $(EXAMPLE)/table.biom --output demo/predictions.tsv
