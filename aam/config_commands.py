@@ -136,7 +136,7 @@ class PredictConfig(ApplyConfig, MetadataFormat):
 
 
 @dataclass(frozen=True)
-class EmbedConfig(ApplyConfig):
+class EmbedConfig(ApplyConfig, MetadataFormat):
     """Write the vectors of samples and ASVs, and UniFrac between samples, predicted without a tree of their ASVs."""
 
     format: Literal["tsv", "npy", "qza"] = option(
@@ -145,6 +145,15 @@ class EmbedConfig(ApplyConfig):
     distances: tuple[Literal["unifrac", "weighted-normalized"], ...] = option(
         (), "Write these distances between samples too, from ASVs placed on the model's reference tree."
     )
+    metadata: Path | None = option(None, "Sample metadata, for --color-by.", reads=True)
+    color_by: str | None = option(
+        None, "Draw a PCoA of each of --distances in the colours of this metadata column (SVG, PNG).", "COLUMN"
+    )
+
+    def problems(self) -> list[str]:
+        """Return what a picture lacks."""
+        lacking = [f"--{name}" for name in ("distances", "metadata") if not getattr(self, name)]
+        return broken({f"--color-by: pass {shown(lacking)} too": self.color_by is not None and bool(lacking)})
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,15 @@ from aam.data.collate import rarefied_table
 from aam.data.placement import SoftPlacement
 from aam.data.study import Inputs, Study
 from aam.device.options import RuntimeConfig
-from aam.diversity.placed import PlacedDistance, PlacedMetric, placed_between, placed_tiles, sample_branches
+from aam.diversity.placed import (
+    WIDTH,
+    PlacedDistance,
+    PlacedMetric,
+    placed_between,
+    placed_tiles,
+    sample_branches,
+    sample_vectors,
+)
 from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
 from aam.io.matrices import Tile
@@ -26,6 +34,8 @@ from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_m
 from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
+
+COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +65,13 @@ class PlacedSamples:
     def branches(self, metric: PlacedMetric) -> npt.NDArray[np.float32]:
         """Return what samples have of each branch of the reference, float32 ``[N, E]`` (`sample_branches`)."""
         return sample_branches(self.counts, self.placement.probability, metric)
+
+    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the vectors of samples, some at a time (`sample_vectors`)."""
+        placement = self.placement
+        strands = zip(self.sequences, placement.turned.tolist(), strict=True)
+        read = [sequence.translate(COMPLEMENT)[::-1] if turned else sequence for sequence, turned in strands]
+        yield from sample_vectors(self.counts, placement.probability, placement.length, placement.own_length, read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +118,16 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
 def embed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None) -> Vectors:
     """Return the vectors of every sample of a table that reaches the depth, and of every ASV.
 
+    A reference tree has none of ASVs.
+
     Raises
     ------
     InputError
         Several models, or a bad table.
     """
+    if len(models) == 1 and models[0].only_places:
+        placed = placed_samples(models, config, inputs)
+        return Vectors(placed.sample_ids, np.concatenate(list(placed.vectors())), (), np.zeros((0, WIDTH), np.float32))
     embedding = open_embedding(models, config, inputs)
     table = embedding.study.table
     samples = np.concatenate(list(embedding.samples()))

@@ -6,6 +6,7 @@ import csv
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ import torch
 from aam.api.apply import prepare_models
 from aam.api.embedding import Embedding, PlacedSamples, open_embedding, placed_samples
 from aam.config_commands import EmbedConfig
+from aam.diversity.placed import WIDTH, PlacedMetric
 from aam.engine.run import describe
 from aam.errors import shown
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.io.matrices import write_distances
+from aam.io.matrices import fill_tiles, write_distances
+from aam.io.metadata import read_metadata
 from aam.model.heads import TaxaHead
 from aam.options import files_read, given, to_dict
 from aam.predict.network import SAMPLES_OF_PART
@@ -29,6 +32,7 @@ log = logging.getLogger("aam")
 
 
 Parts = Iterable[npt.NDArray[np.float32]]
+Colours = Sequence[str | None]
 
 
 def _write_npy(folder: Path, name: str, ids: Sequence[str], parts: Parts, width: int) -> None:
@@ -73,31 +77,60 @@ def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Ten
             yield [next(remaining), *itertools.chain.from_iterable(cells)]
 
 
-def _write_distances(folder: Path, on_tree: PlacedSamples, config: EmbedConfig) -> None:
+def _write_distances(folder: Path, on_tree: PlacedSamples, config: EmbedConfig, values: Colours | None) -> None:
     for metric in config.distances:
         write_distances(folder / f"{metric}.{config.format}", on_tree.sample_ids, on_tree.distances(metric))
+        if values is not None:
+            _draw(folder, on_tree, metric, given(config.color_by), values)
+
+
+def _draw(folder: Path, on_tree: PlacedSamples, metric: PlacedMetric, column: str, values: Colours) -> None:
+    """Write the ordination of samples, of `MOST_POINTS` at most, in the colours of a metadata column."""
+    # Imported here: it takes half a second, and few runs draw.
+    from aam.report.samples import column_figure
+    from aam.report.target_figures import drawn_rows
+
+    rows = drawn_rows(len(on_tree.sample_ids))
+    ids = tuple(on_tree.sample_ids[row] for row in rows.tolist())
+    distances = np.zeros((len(rows), len(rows)))
+    fill_tiles(distances, replace(on_tree, sample_ids=ids, counts=on_tree.counts[rows]).distances(metric))
+    colours = [values[row] for row in rows.tolist()]
+    column_figure(distances, ids, column, colours, metric, len(on_tree.sample_ids)).write(folder)
+
+
+def _colours(config: EmbedConfig, sample_ids: Sequence[str]) -> Colours | None:
+    """Return the value of --color-by of each sample, none where it has none."""
+    if config.color_by is None:
+        return None
+    return read_metadata(given(config.metadata), config.decimal).values(config.color_by, sample_ids)
 
 
 def embed_table(config: EmbedConfig) -> None:
     """Write the vectors of every sample that reaches the depth and of every ASV, taxa and distances.
 
     Taxa where the model has some, distances where they are asked for. A model that is a reference tree alone has
-    distances and no vectors.
+    no vectors of ASVs.
     """
     folder = given(config.runtime.output_dir)
     files = files_read(config)
     suffixes = (".npy", ".ids.txt") if config.format == "npy" else (".tsv",)
     outputs = [RUN, "taxa.tsv", *MEMORY, *(f"{name}{suffix}" for name in ("samples", "asvs") for suffix in suffixes)]
     outputs += [f"{metric}{suffix}" for metric in config.distances for suffix in (f".{config.format}", ".ids.txt")]
+    outputs += [f"pcoa-{metric}{suffix}" for metric in config.distances for suffix in (".svg", ".png")]
     output = OutputFolder(folder, "embed", outputs, [*files.values()], config.runtime.overwrite)
     output.check()
     models = prepare_models(config.model, config.runtime)
-    on_tree = placed_samples(models, config) if config.distances else None
-    embedding = open_embedding(models, config) if on_tree is None or not models[0].only_places else None
+    only_places = len(models) == 1 and models[0].only_places
+    on_tree = placed_samples(models, config) if config.distances or only_places else None
+    colours = None if on_tree is None else _colours(config, on_tree.sample_ids)
+    embedding = None if only_places else open_embedding(models, config)
     with output.replaced(describe("embed", to_dict(config), files, {})) as new:
         if on_tree is not None:
-            _write_distances(new, on_tree, config)
-            log.info("%s: %s of %d samples", folder, shown(config.distances), len(on_tree.sample_ids))
+            _write_distances(new, on_tree, config, colours)
+            if only_places:
+                _write_vectors(new, "samples", on_tree.sample_ids, on_tree.vectors(), WIDTH, config.format)
+            parts = [*["vectors"] * only_places, *config.distances]
+            log.info("%s: %s of %d samples", folder, shown(parts), len(on_tree.sample_ids))
         if embedding is not None:
             _write_all_vectors(new, embedding, config.format)
             table = embedding.study.table

@@ -5,7 +5,8 @@ Legend for shapes: N or B samples, F ASVs, E branches of the reference tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -24,6 +25,9 @@ PlacedDistance: TypeAlias = Literal["unifrac", "weighted-normalized", "cosine"]
 
 # A probability counts as at most this, so that its complement has a logarithm.
 SURE = 1 - 1e-6
+
+# Numbers of a sample's vector.
+WIDTH = 1024
 
 
 def sample_branches(counts: sparse.csr_matrix, probability: sparse.csr_matrix, metric: PlacedMetric) -> Floats:
@@ -141,6 +145,36 @@ def placed_between(
 def _slices(counts: sparse.csr_matrix) -> list[slice]:
     samples = counts.shape[0]
     return [slice(start, min(start + TILE, samples)) for start in range(0, samples, TILE)]
+
+
+def sample_vectors(
+    counts: sparse.csr_matrix,
+    probability: sparse.csr_matrix,
+    length: Floats,
+    own_length: Floats,
+    sequences: Sequence[str],
+) -> Iterator[Floats]:
+    """Yield vectors of length 1 of some samples at a time, float32 [B, 1024].
+
+    The root of the length of each branch, times the probability that the sample has it, is added with a random sign to
+    one of the numbers (Charikar et al. 2002, count sketch), which keeps scalar products. Sign and number are those
+    of the branch, and of the sequence `sequences` [F] of an own branch: nothing of a sample depends on its table.
+    """
+    common = _sketch([f"branch {at}" for at in range(len(length))], np.sqrt(length))
+    own = _sketch(sequences, np.sqrt(own_length))
+    for rows in _slices(counts):
+        branches = sample_branches(counts[rows], probability, "unifrac")
+        vectors = branches @ common + ((counts[rows] > 0).astype(np.float32) @ own).toarray()
+        yield np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
+
+
+def _sketch(names: Sequence[str], weight: Floats) -> sparse.csr_matrix:
+    """Return to which number of a vector each name adds which weight, CSR float32 [names, 1024]."""
+    digests = b"".join(hashlib.blake2b(name.encode("ascii"), digest_size=8).digest() for name in names)
+    numbers = np.frombuffer(digests, "<u8")
+    signed = np.where(numbers & 1, weight, -weight).astype(np.float32)
+    columns = (numbers >> 1) % WIDTH
+    return sparse.csr_matrix((signed, columns.astype(np.int32), np.arange(len(names) + 1)), (len(names), WIDTH))
 
 
 def _composition(counts: sparse.csr_matrix, probability: sparse.csr_matrix) -> Floats:

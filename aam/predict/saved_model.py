@@ -85,7 +85,7 @@ class SavedModel:
         """The network; `InputError` where the model has none."""
         if self.only_places:
             raise InputError(
-                "--model: it places ASVs on a tree and has no network; ask for --distances, or name 16s-v4"
+                "--model: it places ASVs on a tree and has no network; name 16s-v4, or use aam embed or aam search"
             )
         if self.network is None:
             names = shown(self.blend.learners)
@@ -97,7 +97,7 @@ class SavedModel:
 
     @property
     def only_places(self) -> bool:
-        """Whether it is a reference tree and nothing else, which has distances and no vectors."""
+        """Whether it is a reference tree and nothing else, which has no vectors of ASVs."""
         return self.network is None and not self.targets.specs
 
     @property

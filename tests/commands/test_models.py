@@ -119,14 +119,14 @@ def letters(tokens: np.ndarray) -> list[str]:
     return ["".join(".ACGT"[token] for token in row) for row in tokens.tolist()]
 
 
-def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp_path, capsys):
+def test_the_reference_gives_distances_of_any_region(placing, tmp_path, capsys):
     tokens = placing.models[0].reference.tokens[::1000]
     v1 = write_reads(tmp_path / "v1.tsv", letters(tokens[:, 20:250]))
     words = ["embed", "--model", "16s", "--table", str(v1), "--device", "cpu", "--output-dir"]
     asked = ["--distances", "unifrac", "weighted-normalized", "--format", "qza"]
     assert main([*words, str(tmp_path / "v1"), *asked]) == 0
     names = sorted(path.name for path in (tmp_path / "v1").iterdir())
-    assert names == ["run.json", "unifrac.qza", "weighted-normalized.qza"]
+    assert names == ["run.json", "samples.tsv", "unifrac.qza", "weighted-normalized.qza"]
     for metric in ("unifrac", "weighted-normalized"):
         written = read_distances(tmp_path / "v1" / f"{metric}.qza")
         np.testing.assert_allclose(placing.distances(v1, metric).filter(written.ids).data, written.values, atol=1e-6)
@@ -141,8 +141,67 @@ def test_the_reference_gives_distances_of_any_region_and_no_vectors(placing, tmp
     for call in (placing.distances, placing.branches):
         with pytest.raises(aam.InputError, match="metric is 'weighted', expected unifrac or weighted-normalized"):
             call(v1, "weighted")
-    assert main([*words, str(tmp_path / "no")]) == 2
-    assert "ask for --distances" in capsys.readouterr().err
+
+
+def test_a_vector_is_of_its_sample_alone_and_distances_of_vectors_are_those_of_unifrac(placing, tmp_path):
+    rng, tokens = np.random.default_rng(0), placing.models[0].reference.tokens[::100, 500:650]
+    reads = [*letters(tokens[:90]), *letters(reverse_complement(tokens[90:]))]
+    # Samples of ASVs at neighbouring tips, some of which several samples have.
+    counts = np.array(
+        [(rng.random(len(reads)) < np.exp(-(((np.arange(len(reads)) - at) / 20) ** 2))) for at in range(0, 100, 2)]
+    )
+    frame = pd.DataFrame(counts * 200, [f"s{at}" for at in range(len(counts))], reads)
+    vectors = placing.embed(frame)
+    assert vectors.shape == (len(counts), 1024)
+    np.testing.assert_allclose((vectors**2).sum(axis=1), 1, atol=1e-5)
+    between = np.sqrt(np.maximum(2 - 2 * vectors @ vectors.T, 0)).to_numpy()
+    above = np.triu_indices(len(counts), 1)
+    assert np.corrcoef(between[above], placing.distances(frame).data[above])[0, 1] > 0.95
+    # Neither the other samples, nor the order of ASVs, nor the strand say anything.
+    some = frame.iloc[[7, 3], rng.permutation(len(reads))].rename(
+        columns=dict(zip(letters(tokens[90:]), reads[90:], strict=True))
+    )
+    np.testing.assert_allclose(placing.embed(some), vectors.iloc[[7, 3]], atol=1e-6)
+    other = frame.iloc[[3]].rename(columns={reads[at]: letters(tokens[at : at + 1])[0] for at in range(90, len(reads))})
+    np.testing.assert_allclose(placing.embed(other), vectors.iloc[[3]], atol=1e-6)
+    with pytest.raises(InputError, match="it places ASVs on a tree and has no network"):
+        placing.embed(frame, asvs=True)
+
+
+@pytest.mark.parametrize("column", ["month", "site"])
+def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tmp_path, capsys, column):
+    rng, samples = np.random.default_rng(0), 40
+    reads = letters(placing.models[0].reference.tokens[::200, 500:650])
+    counts = pd.DataFrame((rng.random((samples, len(reads))) < 0.3) * 200, [f"s{at}" for at in range(samples)], reads)
+    counts.T.to_csv(tmp_path / "table.tsv", sep="\t", index_label="#OTU ID")
+    cells = {
+        "month": rng.permutation(samples).astype(str),
+        "site": rng.choice([f"place {at}" for at in range(12)], samples),
+    }
+    cells[column][3] = ""
+    pd.DataFrame({"id": counts.index, **cells}).to_csv(tmp_path / "metadata.tsv", sep="\t", index=False)
+    words = ["embed", "--model", "16s", "--table", str(tmp_path / "table.tsv"), "--device", "cpu", "--color-by"]
+    files = [
+        "--metadata",
+        str(tmp_path / "metadata.tsv"),
+        "--distances",
+        "unifrac",
+        "--output-dir",
+        str(tmp_path / "new"),
+    ]
+    assert main([*words, column, *files]) == 0
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert names == {"run.json", "samples.tsv", "unifrac.tsv", "pcoa-unifrac.svg", "pcoa-unifrac.png"}
+    drawn = (tmp_path / "new" / "pcoa-unifrac.svg").read_text()
+    assert drawn.count('data-tip="s') == samples
+    assert "s3: missing" in drawn
+    assert f"coloured by {column}" in drawn
+    assert (": other" in drawn) == (column == "site")
+    assert main([*words, "planet", *files, "--overwrite"]) == 2
+    assert "planet" in capsys.readouterr().err
+    assert main([*words, column, "--output-dir", str(tmp_path / "no")]) == 2
+    assert "--color-by: pass '--distances', '--metadata' too" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
 
 
 def test_the_nearest_samples_are_found_among_another_region_and_in_one_table(placing, tmp_path, capsys):
