@@ -19,7 +19,7 @@ from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
 from aam.engine.run import describe
 from aam.errors import InputError, Problems, shown
-from aam.evaluate.intervals import with_limits
+from aam.evaluate.intervals import number, with_limits
 from aam.explain.effects import Floats, explain_samples
 from aam.explain.figures import interval_in, write_figures
 from aam.explain.page import explanation_html
@@ -216,10 +216,11 @@ def _summary(explanation: Explanation) -> list[str]:
     raised = zip(features.index, features["raises"], strict=True)
     return [
         f"{explanation.effects.spec.name}: {explanation.verdict()}",
-        "  the first ASVs: importance (95 % interval), and what each raises",
+        *([f"  {of_taxa}"] if (of_taxa := explanation.taxa_verdict()) else []),
+        "  the first ASVs: importance (95 % interval of it alone), q of all that are tested, and what each raises",
         *(
-            f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, raises "
-            f"{raises or 'nothing'}"
+            f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, q "
+            f"{number(features.loc[column, 'q'])}, raises {raises or 'nothing'}"
             for column, raises in raised
         ),
     ]

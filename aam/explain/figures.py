@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,19 +11,30 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
-from aam.evaluate.intervals import Interval, number
+from aam.evaluate.intervals import Interval, number, with_limits
 from aam.explain.effects import Floats, Ints, Matrix
 from aam.explain.importance import HIGHER, LOWER
 from aam.explain.results import Explanation
 from aam.io.phylogeny import prune
-from aam.io.taxonomy import display_name
-from aam.report.charts import LIGHT, SOFT, WIDTH, Chart, Figure, IntervalRow, data, interval_chart, levels, listed
+from aam.report.charts import (
+    LIGHT,
+    SOFT,
+    WIDTH,
+    Chart,
+    Figure,
+    IntervalRow,
+    data,
+    interval_chart,
+    levels,
+    listed,
+    text_width,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Characters of the name of an ASV in a figure.
-LONGEST_LABEL = 27
+# Characters of the name of an ASV in a heatmap and a tree, and the pixels for them.
+LONGEST_LABEL, LABEL_LIMIT = 41, 300
 
 # Numbers of colours: lower or the first class, higher or the second; other classes follow.
 BLUE, RED, OTHER = 0, 1, 8
@@ -33,9 +45,10 @@ ROW_HEIGHT, COLUMN_WIDTH = 4, 15
 
 SHADES = 8
 
-# Tips of the tree, the height of each, and the width of its branches, in pixels.
+# Tips of the tree, the height of each, and from where to where branches and names stand, in pixels.
 MOST_TIPS = 40
-TIP_HEIGHT = 13
+TIP_HEIGHT = 15
+TREE_LEFT, TREE_RIGHT = 4, WIDTH - 24
 THIN, THICK = 0.8, 7.0
 
 
@@ -60,14 +73,35 @@ def interval_in(table: pd.DataFrame, place: int, name: str) -> Interval:
     return Interval(*table.loc[place, [name, f"{name}.low", f"{name}.high"]].astype(float))
 
 
+def _corrected(table: pd.DataFrame, place: int) -> tuple[Interval, str]:
+    """Return an importance with the limits of its test, and its text: where nothing is tested 95 % limits, and none."""
+    if table["q"].isna().all():
+        value = interval_in(table, place, "importance")
+        return value, with_limits(value)
+    value, q, low, high = table.loc[place, ["importance", "q", "corrected.low", "corrected.high"]].astype(float)
+    return Interval(value, low, high), f"{number(value)}, {'not tested' if math.isnan(q) else f'q {number(q)}'}"
+
+
+def _test_words(table: pd.DataFrame, what: str) -> str:
+    """Return what the bars of importances of ASVs or taxa are."""
+    tested = int(table["q"].notna().sum())
+    if not tested:
+        return "Bars are 95 % intervals."
+    return (
+        f"Bars are corrected for the {tested} {what} that are tested: one that holds 0 does not stand out. "
+        f"{'features' if what == 'ASVs' else 'taxa'}.tsv has the 95 % interval of each alone."
+    )
+
+
 def _rows_figure(
     explanation: Explanation, table: pd.DataFrame, labels: Mapping[int, str], value: str, **texts: str
 ) -> Figure:
     """Return a column of the rows of a table that have labels, in the colours of what each row raises."""
-    rows = [
-        IntervalRow(label, interval_in(table, place, value), colour_of(explanation, table.loc[place, "raises"]))
-        for place, label in labels.items()
-    ]
+    rows = []
+    for place, label in labels.items():
+        colour = colour_of(explanation, table.loc[place, "raises"])
+        of_row = _corrected(table, place) if value == "importance" else (interval_in(table, place, value), None)
+        rows.append(IntervalRow(label, of_row[0], colour, of_row[1]))
     axis = texts.pop("axis", texts["title"])
     chart = interval_chart(rows, axis, 0.0, list(_legend(explanation).items()))
     return Figure(**texts, description=f"{texts['title']}: {listed(rows)}.", chart=chart)
@@ -80,38 +114,42 @@ def _loss(explanation: Explanation) -> str:
 def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list[Figure]:
     """Return the importance of the ASVs at `columns`, where the truth is known, and their mean effects."""
     spec, features = explanation.effects.spec, explanation.features
-    labels = {column: explanation.asvs.label(column, LONGEST_LABEL) for column in columns}
+    labels = {column: explanation.asvs.label(column) for column in columns}
     units = explanation.group_column or "samples"
-    caption = f"Bars are 95 % intervals over {units}; colours say what the presence of the ASV does to the prediction."
+    colours = "Colours say what the presence of the ASV does to the prediction."
     loss, unit = _loss(explanation), "probability" if spec.labels else spec.name
     effects = _rows_figure(
         explanation, features, labels, "effect", name="effects", axis=f"effect on {unit}",
         title=f"Mean effect of the ASV, where it is present, on {unit}",
-        caption=f"The prediction minus that of the same sample without the ASV. {caption}",
+        caption="The prediction minus that of the same sample without the ASV. Bars are 95 % intervals over "
+        f"{units}.",
     )  # fmt: skip
     if not explanation.has_truth:
         return [effects]
     title = f"Rise of the {loss} when the ASV is permuted"
     of_importance = _rows_figure(
-        explanation, features, labels, "importance", name="importance", title=title, caption=caption
+        explanation,
+        features,
+        labels,
+        "importance",
+        name="importance",
+        title=title,
+        caption=f"{_test_words(features, 'ASVs')} {colours}",
     )
     return [of_importance, effects]
 
 
 def taxa_figure(explanation: Explanation, top: int) -> list[Figure]:
     """Return the most important genera, or taxa of the lowest rank there is, where the truth is known."""
-    table = explanation.taxa
+    table = explanation.main_taxa
     if table is None or not explanation.has_truth:
         return []
-    rank = "genus" if (table["rank"] == "genus").any() else table["rank"].iloc[-1]
-    lineages = {at: explanation.sets[at].lineage for at in table.index[table["rank"] == rank][:top]}
-    deepest = max(map(len, lineages.values()))
-    labels = {at: display_name(one) + ("" if len(one) == deepest else f", no {rank}") for at, one in lineages.items()}
+    rank, labels = table["rank"].iloc[0], {at: explanation.sets[at].label for at in table.index[:top]}
     return [
         _rows_figure(
             explanation, table, labels, "importance", name="taxa", title=f"Importance by {rank}: sums over ASVs",
             axis=f"rise of the {_loss(explanation)}, summed over ASVs",
-            caption="Each bar is the sum of the importances of the ASVs of a taxon, with its 95 % interval.",
+            caption=f"The sum of the importances of the ASVs of each taxon. {_test_words(table, 'taxa')}",
         )
     ]  # fmt: skip
 
@@ -155,7 +193,9 @@ def tree_figure(explanation: Explanation) -> list[Figure]:
     used = sorted({int(str(row["colour"])) for row in rows})
     colour = levels("kind", {legend.get(one, str(one)): one for one in used}, legend=len(used) > 1)["color"]
     chart = alt.Chart(data(rows)).encode(y=alt.Y("y:Q", axis=None, scale=alt.Scale(nice=False, zero=False, padding=8)))
-    length = alt.X("x:Q", axis=None, scale=alt.Scale(nice=False, zero=False))
+    names = max(text_width(str(row["label"])) for row in rows)
+    scale = alt.Scale(nice=False, zero=False, range=[TREE_LEFT, TREE_RIGHT - names])
+    length = alt.X("x:Q", axis=None, scale=scale)
     stem = chart.mark_rule(color=SOFT, strokeWidth=0.7).encode(x=length, y2="y2:Q")
     width = alt.StrokeWidth("width:Q", scale=None)
     branch = chart.mark_rule(aria=True).encode(
@@ -167,7 +207,7 @@ def tree_figure(explanation: Explanation) -> list[Figure]:
         Figure(
             "tree", "The most important ASVs on the tree",
             f"A tree of {len(columns)} ASVs; the thickest branch leads to {best}.",
-            alt.layer(stem, branch, label).properties(width=220, height=TIP_HEIGHT * len(columns) + 16),
+            alt.layer(stem, branch, label).properties(width=WIDTH, height=TIP_HEIGHT * len(columns) + 16),
             f"A branch is as thick as the {what} of the ASVs below it that are shown, summed.",
         )
     ]  # fmt: skip
@@ -191,7 +231,7 @@ def _heatmap(values: Floats, names: Sequence[str], row_labels: Sequence[str], ti
     ]  # fmt: skip
     every = list(range(0, len(values), max(1, len(values) // 8)))
     y_axis = alt.Axis(values=every, labelExpr=f"{json.dumps(row_labels)}[datum.value]", domain=False)
-    top = alt.Axis(orient="top", labelAngle=-90, labelAlign="left", labelLimit=190, domain=False, ticks=False)
+    top = alt.Axis(orient="top", labelAngle=-90, labelAlign="left", labelLimit=LABEL_LIMIT, domain=False, ticks=False)
     colour = alt.condition("datum.value > 0", alt.value(LIGHT[RED]), alt.value(LIGHT[BLUE]))
     size: dict[str, Any] = {"width": max(COLUMN_WIDTH * len(names), WIDTH - 60), "height": ROW_HEIGHT * len(values)}
     return alt.Chart(data(rows), **size).mark_rect(aria=True).encode(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from aam.data.targets import TargetSpec
 from aam.device.rng import generator
@@ -42,27 +42,42 @@ def bh(p_values: Floats, kinds: Sequence[str] = ()) -> Floats:
     return q
 
 
-def one_sided_p(sums: Floats, sizes: Floats) -> Floats:
-    """Return the p [F] of a mean of at most 0 over samples in groups, by a t-test on the sums of groups.
+def standard_errors(sums: Floats, sizes: Floats) -> Floats:
+    """Return the standard error [F] of a mean over samples in groups.
 
     `sums` ``[G, F]`` are those of each group, `sizes` ``[G]`` its samples.
     """
     groups, total = len(sizes), sizes.sum()
-    mean = sums.sum(axis=0) / total
-    around = sums - sizes[:, None] * mean
-    error = np.sqrt(groups / max(groups - 1, 1) * (around**2).sum(axis=0)) / total
+    around = sums - sizes[:, None] * sums.sum(axis=0) / total
+    return np.asarray(np.sqrt(groups / max(groups - 1, 1) * (around**2).sum(axis=0)) / total)
+
+
+def one_sided_p(sums: Floats, sizes: Floats) -> Floats:
+    """Return the p [F] of a mean of at most 0 over samples in groups, by a t-test on the sums of groups."""
+    error = standard_errors(sums, sizes)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(error > 0, mean / error, 0.0)
-    return np.asarray(stdtr(groups - 1, -t))
+        t = np.where(error > 0, sums.sum(axis=0) / sizes.sum() / error, 0.0)
+    return np.asarray(stdtr(len(sizes) - 1, -t))
 
 
-def _p_by_asv(raised: Matrix, sizes: Floats, carriers: Matrix) -> Floats:
-    """Return the `one_sided_p` of each ASV that `LEAST_GROUPS` of the groups ``[G, F]`` have, NaN of the others."""
-    p = np.full(raised.shape[1], np.nan)
-    columns = np.flatnonzero(_sum(carriers > 0) >= LEAST_GROUPS)
-    if len(columns):
-        p[columns] = one_sided_p(raised[:, columns].toarray(), sizes)
-    return p
+def _tests(raised: Matrix, sizes: Floats, carriers: Matrix, kinds: Sequence[str]) -> dict[str, Floats]:
+    """Return p, q and corrected limits of each ASV that `LEAST_GROUPS` of the groups ``[G, F]`` have, NaN of others.
+
+    The limits have the rate of false coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and
+    Yekutieli 2005), each end at the level of the test: they hold 0 wherever the test shows nothing.
+    """
+    p, reach = np.full(raised.shape[1], np.nan), np.full(raised.shape[1], np.nan)
+    mean, tested = _sum(raised) / sizes.sum(), np.flatnonzero(_sum(carriers > 0) >= LEAST_GROUPS)
+    if len(tested):
+        dense = raised[:, tested].toarray()
+        p[tested], reach[tested] = one_sided_p(dense, sizes), standard_errors(dense, sizes)
+    q, kind_of = bh(p, kinds), np.array(kinds or [""] * len(p), object)
+    for kind in set(kinds) or {""}:
+        some = (kind_of == kind) & ~np.isnan(p)
+        level = FALSE_DISCOVERIES * max((q[some] <= FALSE_DISCOVERIES).sum(), 1) / max(some.sum(), 1)
+        reach[some] *= stdtrit(len(sizes) - 1, 1 - level)
+    reach[reach == 0] = np.nan
+    return {"p": p, "q": q, "corrected.low": mean - reach, "corrected.high": mean + reach}
 
 
 def _sum(matrix: Matrix) -> Floats:
@@ -163,13 +178,15 @@ def importance_of(
     carriers, raised = by_group @ effects.carriers, (by_group @ effects.losses[BLEND])[judged]
     nothing = np.full(raised.shape[1], np.nan)
     known = len(judged) > 0
-    p = _p_by_asv(raised, sizes[judged], carriers[judged]) if tested else nothing
+    limits = _intervals(raised, sizes[judged], seed) if known else [Interval(np.nan)] * len(nothing)
+    tests = dict.fromkeys(("p", "q", "corrected.low", "corrected.high"), nothing)
+    if tested and known:
+        tests = _tests(raised, sizes[judged], carriers[judged], kinds)
     table = pd.DataFrame({
         "samples": _sum(effects.carriers),
         "groups": _sum(carriers > 0),
-        **_limits("importance", _intervals(raised, sizes[judged], seed) if known else [Interval(np.nan)] * len(p)),
-        "p": p,
-        "q": bh(p, kinds),
+        **_limits("importance", limits),
+        **tests,
         **_of_effects(effects, by_group, seed),
         **{f"importance.{name}": _sum(effects.losses[name]) / size if known else nothing for name in effects.learners},
     })  # fmt: skip

@@ -45,7 +45,9 @@ def opening(explanation: Explanation) -> str:
     what = f"What drives the predictions of {spec.name}, in {words.get(explanation.subset, explanation.subset)}: "
     first_five = explanation.stands_out[:5]
     leaders = ", ".join(explanation.asvs.label(column) for column in first_five.index[first_five])
-    return f"{what}{explanation.verdict()}." + (f" The most important are {leaders}." if leaders else "")
+    text = f"{what}{explanation.verdict()}." + (f" The most important are {leaders}." if leaders else "")
+    of_taxa = explanation.taxa_verdict()
+    return f"{text} {of_taxa}." if of_taxa else text
 
 
 def _cells(table: pd.DataFrame, columns: Mapping[str, str]) -> Table:
@@ -69,7 +71,7 @@ def asv_table(explanation: Explanation, top: int) -> Table:
     lineages = [explanation.asvs.lineage(column) for column in table.index]
     table = table.assign(taxon=[display_name(lineage) if lineage else "" for lineage in lineages])
     columns = {
-        "short-id": "ASV", "taxon": "taxon", "samples": "samples", "importance": "importance", "q": "q",
+        "short-id": "ASV", "taxon": "taxon", "samples": "samples", "importance": "importance, 95 % interval", "q": "q",
         "raises": "raises", "effect": "mean effect", "presence-effect": "by presence", "abundance-effect": "by reads",
         **{f"importance.{name}": f"importance to {name} alone" for name in explanation.effects.learners},
     }  # fmt: skip
@@ -78,7 +80,10 @@ def asv_table(explanation: Explanation, top: int) -> Table:
 
 def set_tables(explanation: Explanation) -> list[Table]:
     """Return the most important taxa of each rank, and clades."""
-    titles = {"ASVs": "ASVs", "importance": "importance", "q": "q", "raises": "raises", "first": "one of its ASVs"}
+    titles = {
+        "ASVs": "ASVs", "importance": "importance, 95 % interval", "q": "q", "raises": "raises",
+        "first": "one of its ASVs",
+    }  # fmt: skip
     parts: dict[str, pd.DataFrame] = {}
     if explanation.taxa is not None:
         parts |= dict(iter(explanation.taxa.groupby("rank", sort=False)))

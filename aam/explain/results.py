@@ -19,7 +19,7 @@ from aam.explain.importance import FALSE_DISCOVERIES, importance_of
 from aam.files.atomic import write_text
 from aam.io.phylogeny import Phylogeny
 from aam.io.qza import write_artifact
-from aam.io.taxonomy import Lineage, display_name, rank_name, short_ids
+from aam.io.taxonomy import Lineage, display_name, plain_name, rank_name, short_ids
 from aam.report.tables import shortened
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ HELD_OUT, TRAINING = "held-out", "training"
 
 # The kind of a set that is a clade of a tree; that of a taxon is its rank.
 CLADE = "clade"
+
+# Taxa that a sentence names.
+NAMED = 8
 
 IMPORTANCE_TYPE, IMPORTANCE_FORMAT = "FeatureData[Importance]", "ImportanceDirectoryFormat"
 
@@ -68,6 +71,13 @@ class AsvSet:
     name: str
     lineage: Lineage
     columns: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """What a figure calls a taxon: its name, or, of ASVs without one at its rank, the lowest that they have."""
+        if not self.lineage or self.name == "; ".join(self.lineage):
+            return display_name(self.lineage)
+        return f"{plain_name(self.lineage[-1])}, no {self.kind}"
 
 
 def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
@@ -153,6 +163,23 @@ class Explanation:
     def stands_out(self) -> pd.Series[bool]:
         """Which ASVs matter beyond chance, at `FALSE_DISCOVERIES`."""
         return self.features["q"] <= FALSE_DISCOVERIES
+
+    @property
+    def main_taxa(self) -> pd.DataFrame | None:
+        """The taxa that are drawn: genera, or those of the lowest rank there is."""
+        if self.taxa is None:
+            return None
+        ranks = self.taxa["rank"]
+        return self.taxa[ranks == ("genus" if (ranks == "genus").any() else ranks.iloc[-1])]
+
+    def taxa_verdict(self) -> str:
+        """Return in one sentence which taxa matter beyond chance; nothing where none is tested."""
+        table = self.main_taxa
+        if table is None or self.groups < LEAST_GROUPS or not (tested := int(table["p"].notna().sum())):
+            return ""
+        names = [self.sets[at].label for at in table.index[table["q"] <= FALSE_DISCOVERIES]]
+        most = f": {'; '.join(names[:NAMED])}{'; ...' if len(names) > NAMED else ''}" if names else ""
+        return f"{len(names)} of {tested} tested taxa ({table['rank'].iloc[0]}), sums over ASVs, stand out{most}"
 
     def verdict(self) -> str:
         """Return in one sentence how many ASVs matter to predictions of these samples, beyond chance."""

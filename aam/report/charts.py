@@ -39,8 +39,8 @@ WIDTH, HEIGHT = 356, 285
 
 DASHES = [5, 4]
 
-# Height of an interval with its name above it, in pixels, and the characters of both that fit in one line.
-ROW_HEIGHT, LONGEST_NAME, LONGEST_LINE = 34, 34, 52
+# Height of an interval with a line of text above it and with two, the width of a line, and the gap between texts in it.
+ROW_HEIGHT, TALL_ROW, LINE, GAP = 34, 48, WIDTH - 14, 10
 
 FONT = "Helvetica, Arial, sans-serif"
 
@@ -202,6 +202,15 @@ def levels(field: str, colour_of: Mapping[str, int], legend: bool = True) -> dic
     }
 
 
+def text_width(text: str) -> float:
+    """Return about how many pixels wide a text of a figure is, in Helvetica of 13 pixels; rather more than less."""
+    narrow, wide = " ,.;:'|()[]-/ijlfrtI", "mwMW%@…"
+    return sum(
+        4.2 if one in narrow else 12.0 if one in wide else 9.4 if one.isupper() or ord(one) > 255 else 7.3
+        for one in text
+    )
+
+
 @dataclass(frozen=True)
 class IntervalRow:
     """A name, a value with limits, the number of its colour, and the text beside it if not the value itself."""
@@ -221,33 +230,36 @@ def interval_chart(
 ) -> Chart:
     """Return values with intervals, one below the other, each under its name: forest plots, errors, importances.
 
-    `line` is a value that all are compared with; `legend` names the colours; with `zero` the axis begins at 0.
+    Texts of the values stand in a line of their own where one does not fit beside its name. `line` is a value that all
+    are compared with; `legend` names the colours; with `zero` the axis begins at 0.
     """
     names = {colour: name for colour, name in legend if colour in {row.colour for row in rows}}
     used = list(names) or sorted({row.colour for row in rows})
-    values = []
-    for at, row in enumerate(rows):
-        text = with_limits(row.value) if row.text is None else row.text
-        label = middle_cut(row.name, min(LONGEST_NAME, LONGEST_LINE - len(text)))
-        kind = names.get(row.colour, str(row.colour))
-        values.append({
-            "row": at, "name": label, "text": text, "kind": kind, "x": row.value.value, "low": row.value.low,
+    texts = [with_limits(row.value) if row.text is None else row.text for row in rows]
+    tall = any(text_width(row.name) + GAP + text_width(text) > LINE for row, text in zip(rows, texts, strict=True))
+    values = [
+        {
+            "row": at, "name": middle_cut(row.name, int(len(row.name) * LINE / max(text_width(row.name), LINE))),
+            "text": text, "kind": names.get(row.colour, str(row.colour)), "x": row.value.value, "low": row.value.low,
             "high": row.value.high, "line": line,
-        })  # fmt: skip
+        }
+        for at, (row, text) in enumerate(zip(rows, texts, strict=True))
+    ]  # fmt: skip
     kinds = levels("kind", {names.get(colour, str(colour)): colour for colour in used}, legend=bool(names))
     chart = alt.Chart(data(values)).encode(y=alt.Y("row:O", axis=None))
-    name = chart.mark_text(align="left", yOffset=-8).encode(x=alt.value(0), text="name:N")
-    value = chart.mark_text(align="right", yOffset=-8, color=SOFT).encode(x=alt.value("width"), text="text:N")
-    intervals = chart.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, yOffset=7, y2Offset=7)
+    above, beside, bar = (-16, -1, 13) if tall else (-8, -8, 7)
+    name = chart.mark_text(align="left", yOffset=above).encode(x=alt.value(0), text="name:N")
+    value = chart.mark_text(align="right", yOffset=beside, color=SOFT).encode(x=alt.value("width"), text="text:N")
+    intervals = chart.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, yOffset=bar, y2Offset=bar)
     axis = x_axis(title, zero=zero)
     layers = [
         chart.transform_filter("isValid(datum.line)")
-        .mark_tick(color=INK, thickness=1.2, size=13, yOffset=7)
+        .mark_tick(color=INK, thickness=1.2, size=13, yOffset=bar)
         .encode(x="line:Q"),
         intervals.encode(x="low:Q", x2="high:Q", color=kinds["color"]),
-        chart.transform_filter("isValid(datum.x)").mark_point(opacity=1, yOffset=7).encode(x=axis, **kinds),
+        chart.transform_filter("isValid(datum.x)").mark_point(opacity=1, yOffset=bar).encode(x=axis, **kinds),
     ]
-    return alt.layer(name, value, *layers).properties(width=WIDTH, height=alt.Step(ROW_HEIGHT))
+    return alt.layer(name, value, *layers).properties(width=WIDTH, height=alt.Step(TALL_ROW if tall else ROW_HEIGHT))
 
 
 def listed(rows: Sequence[IntervalRow]) -> str:

@@ -186,7 +186,12 @@ def sample_figures(result: TargetResult, around: Surroundings | None) -> list[Fi
     if len(here) < FEWEST:
         return []
     part = complete.at(there)
-    of = "" if len(around.sample_ids) == around.total else f" {len(here)} of {around.total} samples are drawn."
+    of = ""
+    if len(around.sample_ids) < around.total:
+        of = (
+            f" Drawn are {len(here)} of {around.total} samples: those predicted worst and a random part of the others, "
+            "since distances between more samples, or of more ASVs, take long."
+        )
     caption = f"Near samples share their ASVs (principal coordinates of Bray-Curtis distances).{of}"
     ordination = around.points[here], around.shares
     return [

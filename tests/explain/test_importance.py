@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from aam.explain.effects import BLEND, CARRIERS, LOSS
+from aam.explain.effects import ABUNDANCE, BLEND, CARRIERS, EFFECT, LOSS
 from aam.explain.importance import FALSE_DISCOVERIES, bh, importance_of, one_sided_p
 from aam.explain.results import (
     Asvs,
@@ -102,6 +102,32 @@ def test_nothing_stands_out_more_often_than_stated_where_nothing_matters():
         sums = rng.normal(size=(30, 200)) * np.sqrt(sizes)[:, None] * rng.gamma(1.0, size=(30, 200))
         false += int(bh(one_sided_p(sums, sizes)).min() <= 0.05)
     assert false / 200 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 200)
+
+
+def test_corrected_limits_hold_0_exactly_where_nothing_stands_out():
+    """The figure drew 95 % intervals of each ASV alone: off 0, beside the words that no ASV stands out."""
+    rng = np.random.default_rng(3)
+    outcomes, alone = set(), 0
+    for signal in (0.0, 0.25, 0.6):
+        losses = sparse.csr_matrix(rng.normal(rng.random(200) ** 4 * signal, 1, (160, 200)))
+        effects = make_effects()
+        matrices = {(LOSS, BLEND, 0): losses, CARRIERS: sparse.csr_matrix(np.ones((160, 200)))}
+        matrices |= {(EFFECT, BLEND, 0): losses, (ABUNDANCE, BLEND, 0): losses}
+        effects = dataclasses.replace(
+            effects, sample_ids=tuple(map(str, range(160))), truth=np.ones(160), prediction=np.ones((160, 1)),
+            matrices=matrices,
+        )  # fmt: skip
+        groups = np.array([f"g{row // 4}" for row in range(160)], object)
+        table = importance_of(effects, groups, kinds=["a"] * 50 + ["b"] * 150)
+        stands_out = table["q"] <= FALSE_DISCOVERIES
+        assert (stands_out == (table["corrected.low"] > 0)).all()
+        assert (table["corrected.low"] < table["importance"]).all()
+        assert (table["importance"] < table["corrected.high"]).all()
+        outcomes |= {int(stands_out.sum())}
+        alone += int(((table["importance.low"] > 0) & ~stands_out).sum())
+    assert min(outcomes) == 0
+    assert max(outcomes) > 3
+    assert alone > 3, "intervals of single ASVs would have said otherwise"
 
 
 def test_benjamini_hochberg_is_that_of_scipy():

@@ -9,10 +9,12 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from aam.evaluate.intervals import number
 from aam.explain.figures import explanation_figures, write_figures
 from aam.explain.page import explanation_html, features_html, importances_html
 from aam.explain.results import Asvs, Explanation, explanation_of
 from aam.io.newick import parse_newick
+from aam.report.charts import Figure
 from aam.report.report import ReportData
 from aam.report.report_html import report_html, with_importances
 from tests.explain.simulated_effects import ASVS, GROUPS, LINEAGES, NEWICK, make_asvs, make_effects
@@ -24,6 +26,16 @@ HOSTILE = "<script>alert(1)</script>"
 def explained(outputs: int = 1, truth: bool = True, groups=GROUPS, lineages=LINEAGES) -> Explanation:
     tree = (parse_newick(NEWICK), np.arange(ASVS))
     return explanation_of(make_effects(outputs, truth=truth), make_asvs(lineages), tree, groups, "child", "held-out")
+
+
+def _figure(explanation: Explanation, name: str) -> Figure:
+    return next(figure for figure in explanation_figures(explanation, ASVS) if figure.name == name)
+
+
+def _drawn(explanation: Explanation, name: str) -> list[dict]:
+    """The rows of a chart of intervals."""
+    chart = _figure(explanation, name).chart.to_dict()
+    return chart["datasets"][chart["data"]["name"]]
 
 
 @pytest.mark.parametrize(("outputs", "truth"), [(1, True), (3, True), (1, False)])
@@ -84,6 +96,47 @@ def test_the_report_of_a_run_takes_the_importances_again_and_again():
     assert with_importances(once, *parts) == once
     with pytest.raises(ValueError, match="no place"):
         with_importances(report_html(ReportData("aam evaluate", {}, {}, {}, (classes(),))), "", {})
+
+
+LONG = ("k__B", "p__F", "f__Peptostreptococcaceae")
+
+
+def test_bars_hold_0_exactly_where_the_words_say_that_nothing_stands_out():
+    explanation = explained()
+    rows = _drawn(explanation, "importance")
+    assert {row["name"]: row["low"] > 0 for row in rows} == {
+        explanation.asvs.label(column): out for column, out in explanation.stands_out.items()
+    }
+    q = explanation.features["q"].iloc[0]
+    assert rows[0]["text"].endswith(f"q {number(q)}")
+    assert "corrected for the 6 ASVs" in _figure(explanation, "importance").caption
+    assert "corrected for the 5 taxa" in _figure(explanation, "taxa").caption
+
+
+def test_importances_that_are_not_tested_have_95_percent_intervals():
+    few = explanation_of(make_effects(), make_asvs(LINEAGES), None, GROUPS, "child", "training")
+    assert "corrected" not in _figure(few, "importance").caption
+    assert " to " in _drawn(few, "importance")[0]["text"]
+    assert few.taxa_verdict() == ""
+
+
+def test_taxa_that_stand_out_are_named_in_words():
+    explanation = explained(lineages=(LONG, LONG, *LINEAGES[2:]))
+    assert (
+        explanation.taxa_verdict()
+        == "1 of 5 tested taxa (family), sums over ASVs, stand out: Peptostreptococcaceae (family)"
+    )
+    assert "1 of 5 tested taxa (family)" in explanation_html([explanation], [], 4)
+    labels = {row["name"] for row in _drawn(explained(), "taxa")}
+    assert labels == {"X", "F, no genus", "A, no genus", "G, no genus", "unassigned"}
+
+
+def test_names_of_asvs_are_whole_in_every_figure():
+    explanation = explained(lineages=(LONG,) * ASVS)
+    for name in ("importance", "effects", "tree", "heatmap"):
+        svg = _figure(explanation, name).svg
+        for column in range(ASVS):
+            assert f">{explanation.asvs.label(column)}</text>" in svg, name
 
 
 def test_a_label_keeps_its_id_where_the_taxon_is_long():

@@ -20,7 +20,7 @@ from aam.evaluate.intervals import Interval, number
 from aam.evaluate.metrics import mantel
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.answer import introduction, keep_in_mind
-from aam.report.charts import Figure, IntervalRow, interval_chart
+from aam.report.charts import LINE, ROW_HEIGHT, TALL_ROW, Figure, IntervalRow, interval_chart, text_width
 from aam.report.report import Names, ReportData, TargetResult, target_result
 from aam.report.results import write_figures
 from aam.report.samples import error_tables
@@ -356,11 +356,27 @@ def test_plain_tables_that_fit_stay_in_one_piece():
     assert lines == ["T", "               MAE", "  the model   1.00", "  the median  12.0"]
 
 
-def test_a_long_name_does_not_run_into_its_value():
-    """In a browser 52 characters of both fill the line; the end of a name, such as an id, tells rows apart."""
-    value = "0.000278 (-0.000311 to 0.000953)"
-    assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 52 - len(value)) == "Ruminococ…5e99c84d99"
-    assert middle_cut("Roseburia c942f59fef", 52 - len(value)) == "Roseburia c942f59fef"
-    row = IntervalRow("Christensenellaceae (family), no genus", Interval(0.000799, 0.00024, 0.00149))
-    texts = re.findall(r"<text[^>]*>([^<]+)</text>", Figure("f", "t", "d", interval_chart([row], "x")).svg)
-    assert {"Christensen…, no genus", "0.000799 (0.000240 to 0.00149)"} <= set(texts)
+def interval_svg(name: str, value: Interval) -> str:
+    return Figure("f", "t", "d", interval_chart([IntervalRow(name, value)], "x")).svg
+
+
+def test_a_long_name_stands_whole_in_a_line_above_its_value():
+    """It was cut to what fits beside the value, and "nearest neighbo… on 8-mers" asked for a legend."""
+    heights = {}
+    for name in ("Dialister 5d62137a2d", "Christensenellaceae (family), no genus"):
+        svg = interval_svg(name, Interval(0.000799, 0.00024, 0.00149))
+        assert {name, "0.000799 (0.000240 to 0.00149)"} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", svg))
+        heights[name] = float(re.search(r'viewBox="0 0 \S+ (\S+)"', svg)[1])
+    low, high = heights.values()
+    assert high - low == TALL_ROW - ROW_HEIGHT
+
+
+def test_only_a_name_of_more_than_a_line_is_cut_and_keeps_its_end():
+    name = f"k__Bacteria; p__Firmicutes; {'x' * 40} 5e99c84d99"
+    (shown,) = [
+        text for text in re.findall(r"<text[^>]*>([^<]+)</text>", interval_svg(name, Interval(1.0))) if "…" in text
+    ]
+    assert shown.endswith("5e99c84d99")
+    assert shown.startswith("k__Bacteria; p__Fir")
+    assert text_width(shown) <= LINE + text_width("…")
+    assert middle_cut("Ruminococcaceae (family) 5e99c84d99", 20) == "Ruminococ…5e99c84d99"
