@@ -91,7 +91,8 @@ def test_the_ordination_is_bounded_and_keeps_the_worst(monkeypatch):
     assert len(around.sample_ids) == 30
     assert around.total == SAMPLES
     assert {row[0] for row in error_tables(result)[0].rows} <= set(around.sample_ids)
-    assert "Drawn are 30 of 90 samples: those predicted worst and a random part of the others, since" in sample_figures(result, around)[0].caption
+    why = "Drawn are 30 of 90 samples: those predicted worst and a random part of the others, since distances"
+    assert why in sample_figures(result, around)[0].caption
     assert surroundings(table, [result.predictions.at(np.arange(5))]) is None
 
 
