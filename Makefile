@@ -5,6 +5,8 @@
 # ENGINE       apptainer, singularity or a path (empty: the first on PATH)
 # BASE DIGEST  another base for an image: a local root folder or SIF, or NAME@sha256:DIGEST
 # DEFINITION   rocm or cuda: the definition of container-cpu; IMAGE_PYTHON: the Python inside
+# FABRIC       1: libfabric and its plugin in the image, for several nodes; or a folder with their archives
+# SNAPSHOT     date of the archive of packages for another BASE, such as 20260601T000000Z
 # ROUTE        definition, or layer if you may not build (empty: the one that works)
 # DATA         folder of the studies that the shipped encoder learns from
 # TABLE TREE METADATA     what a job on a cluster reads
@@ -23,6 +25,8 @@ BASE ?=
 DIGEST ?=
 DEFINITION ?=
 IMAGE_PYTHON ?=
+FABRIC ?=
+SNAPSHOT ?=
 ROUTE ?=
 ARGS ?=
 export TABLE TREE METADATA COLUMN MODEL OUT SITE NODES TIME ACCOUNT IMAGE ENGINE SUBMIT ARGS SEEDS CHAIN
@@ -126,8 +130,8 @@ container-rocm: containers/aam-rocm.sif ## image for AMD GPUs: ROCm 6.3, PyTorch
 container-cuda: containers/aam-cuda.sif ## image for NVIDIA GPUs: CUDA 12.6, PyTorch 2.7.1
 container-cpu: containers/aam-cpu.sif ## image without GPU, from the same definitions with other arguments
 
-containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py) $(SOURCES)
-	$(BUILD) $* --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --route "$(ROUTE)"
+containers/aam-%.sif: containers/aam-rocm.def containers/aam-cuda.def containers/lock/%.txt containers/pins.toml $(wildcard containers/inside/*.py containers/inside/*/*.py) $(SOURCES)
+	$(BUILD) $* --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --fabric "$(FABRIC)" --snapshot "$(SNAPSHOT)" --route "$(ROUTE)"
 
 verify-rocm: ## check an image against its sidecar, its lock and its contents (also verify-cuda, verify-cpu)
 verify-rocm verify-cuda verify-cpu:
@@ -135,7 +139,7 @@ verify-rocm verify-cuda verify-cpu:
 
 oci-rocm: ## the same image as an OCI archive, with Buildah or Podman (also oci-cuda, oci-cpu)
 oci-rocm oci-cuda oci-cpu:
-	$(BUILD) oci $(@:oci-%=%) --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)"
+	$(BUILD) oci $(@:oci-%=%) --submit "$(SUBMIT)" --engine "$(ENGINE)" --base "$(BASE)" --digest "$(DIGEST)" --python "$(IMAGE_PYTHON)" --definition "$(DEFINITION)" --fabric "$(FABRIC)" --snapshot "$(SNAPSHOT)"
 
 release: setup ## check version, changelog and metadata, build wheel, sdist and pages, run the demo from the wheel (ARGS=--draft)
 	$(ENV) -c "import twine, furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[release,docs]"

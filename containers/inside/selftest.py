@@ -7,6 +7,7 @@ containers/run IMAGE python /opt/aam/selftest.py [--json FILE] [--need-device]
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -22,6 +23,7 @@ import torch
 from packaging.requirements import Requirement
 
 LOCK = Path(__file__).with_name("lock.txt")
+FABRIC = Path("/opt/fabric")
 MODULES = ("torch", "numpy", "scipy", "pandas", "biom", "skbio", "h5py", "sklearn", "safetensors", "tyro", "rich")
 MODULES += ("tensorboard", "altair", "vl_convert", "jaxtyping", "aam", "aam.cli.main")
 # Features of one attention head, as in the default network.
@@ -124,7 +126,23 @@ def check_devices() -> dict[str, object]:
     return report
 
 
-CHECKS = (check_packages, check_imports, check_runtime, check_compiler, check_training, check_devices)
+def check_fabric() -> dict[str, object]:
+    """Check that libfabric and the plugin of NCCL or RCCL load, where they were built into the image."""
+    built = FABRIC / "sources.json"
+    if not built.exists():
+        return {}
+    names = {source["name"]: source["version"] for source in json.loads(built.read_text(encoding="utf-8"))}
+    version = ctypes.CDLL(str(FABRIC / "lib" / "libfabric.so.1")).fi_version()
+    report: dict[str, object] = {**names, "libfabric": f"{version >> 16}.{version & 0xFFFF}"}
+    if len(names) > 1:
+        # torch has loaded the library of the GPUs that it is linked with.
+        plugin = ctypes.CDLL(str(FABRIC / "lib" / ("librccl-net.so" if torch.version.hip else "libnccl-net.so")))
+        report["interfaces"] = [f"v{number}" for number in range(4, 14) if hasattr(plugin, f"ncclNetPlugin_v{number}")]
+        assert report["interfaces"], "the plugin has no interface for NCCL or RCCL (ncclNetPlugin_v...)"
+    return report
+
+
+CHECKS = (check_packages, check_imports, check_runtime, check_compiler, check_training, check_devices, check_fabric)
 
 
 def main() -> int:

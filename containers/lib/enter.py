@@ -18,6 +18,7 @@ from pathlib import Path
 from aam.device.environment import CACHES, VISIBLE
 from containers.lib.engine import PREFIXES, find_engine
 from containers.lib.errors import InputError, error_message, raise_if_any
+from containers.lib.host_fabric import INSIDE, copy_host_fabric, search_path
 from containers.lib.sidecar import Sidecar, read_sidecar, sidecar_path
 
 PROGRAM = "containers/run"
@@ -50,6 +51,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--nv", action="store_true", help="use the host's NVIDIA driver; needed for NVIDIA GPUs")
     parser.add_argument("--rocm", action="store_true", help="use the host's ROCm libraries; the images have their own")
     parser.add_argument("--contain", action="store_true", help="hide home, /tmp and most of /dev of the host")
+    parser.add_argument(
+        "--host-fabric",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="use this node's libfabric or plugin, in it",
+    )
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set this variable inside too")
     parser.add_argument("--print", action="store_true", help="print the environment and the command, run nothing")
     parser.add_argument("image", type=Path)
@@ -173,6 +181,8 @@ def command_and_environment(options: argparse.Namespace) -> tuple[list[str], dic
     caches = cache_folder(os.environ)
     if not options.command:
         problems.append(f"COMMAND: is missing; for example: {PROGRAM} IMAGE aam --help")
+    if options.host_fabric and options.engine == "none":
+        problems.append("--host-fabric: without a container the node's own libfabric is used: load its module instead")
     problems += [f"--env {word}: expected NAME=VALUE" for word in options.env if "=" not in word]
     folders = storage_folders(os.environ, problems)
     binds = bind_options(options, folders, caches, problems)
@@ -183,6 +193,9 @@ def command_and_environment(options: argparse.Namespace) -> tuple[list[str], dic
         (caches / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     if caches.stat().st_uid != os.getuid():
         raise InputError(f"{caches}: belongs to another user; name a folder of your own with TMPDIR or AAM_LOCAL")
+    if options.host_fabric:
+        binds.append(f"{copy_host_fabric(options.host_fabric, caches)}:{INSIDE}:ro")
+        options.env.insert(0, f"LD_LIBRARY_PATH={search_path()}")
     if options.engine == "none":
         return without_container(options, caches)
     return in_container(options, binds, caches)

@@ -20,6 +20,7 @@ from aam.files.atomic import atomic_file, file_digest
 from containers.lib.architecture import machine_problems
 from containers.lib.engine import Engine, find_engine, run_engine, scratch_folder, why_not_build
 from containers.lib.errors import InputError, raise_if_any
+from containers.lib.fabric import Fabric, choose_fabric, describe, fill_fabric
 from containers.lib.files import CONTAINERS, folder_digest
 from containers.lib.git import commit_time, revision
 from containers.lib.layer import build_layer, fill, packages
@@ -51,6 +52,8 @@ class Request:
     engine: str = ""
     route: str = "auto"
     output: str = ""
+    fabric: str = ""  # 1, or a folder with the archives: the layer of communication too
+    snapshot: str = ""
     submit: str = ""  # "0": only show what would be done
 
 
@@ -138,7 +141,19 @@ def collect(check: Callable[[], Any], problems: list[str]) -> Any:
         return None
 
 
-def definition_arguments(pins: Pins, base: Base, python: str) -> dict[str, str]:
+def choose_snapshot(request: Request, pins: Pins, base: Base) -> str:
+    """Return the date of the archive of packages: the requested one, that of the pinned base, or none.
+
+    A base that is not pinned may be of a later date, or of a distribution without snapshots.
+    """
+    if request.snapshot and not re.fullmatch(r"\d{8}T\d{6}Z|none", request.snapshot):
+        raise InputError(f"SNAPSHOT={request.snapshot}: expected a date such as {pins.snapshot}, or none")
+    if request.snapshot:
+        return request.snapshot.removesuffix("none")
+    return pins.snapshot if base.pinned else ""
+
+
+def definition_arguments(pins: Pins, base: Base, python: str, snapshot: str, fabric: Fabric) -> dict[str, str]:
     """Return the values of the definition's %arguments."""
     commit, dirty = revision()
     return {
@@ -146,11 +161,12 @@ def definition_arguments(pins: Pins, base: Base, python: str) -> dict[str, str]:
         "BASE": base.name,
         "DIGEST": base.digest,
         "PYTHON": python,
-        # Of the pinned base: another one may be of a later date, or of a distribution without snapshots.
-        "SNAPSHOT": pins.snapshot if base.pinned else "",
+        "SNAPSHOT": snapshot,
         "LOCK": f"containers/lock/{pins.lock.name}",
         "INDEX": pins.index,
         "WHEEL": f"dist/{wheel_path().name}",
+        "FABRIC": "fabric",
+        "PACKAGES": " ".join(fabric.packages),
         "VERSION": version(),
         "REVISION": commit + ("-dirty" if dirty else ""),
     }
@@ -171,13 +187,14 @@ def build_command(
 
 
 def build_definition(
-    pins: Pins, engine: Engine, definition: Path, base: Base, values: dict[str, str], out: Path
+    pins: Pins, engine: Engine, definition: Path, base: Base, values: dict[str, str], fabric: Fabric, out: Path
 ) -> str:
     """Build the SIF with the engine, in a folder that the relative paths in `values` start from; return its output."""
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="build-") as name:
         folder = Path(name)
         (folder / "containers").symlink_to(CONTAINERS)
         (folder / "dist").symlink_to(wheel_path().parent)
+        fill_fabric(folder / "fabric", fabric)
         if base.local:
             (folder / f"{base.name}@{base.digest}").symlink_to(base.local)
         command = build_command(pins, engine, definition, base, values, out)
@@ -186,19 +203,28 @@ def build_definition(
 
 
 def show_plan(
-    pins: Pins, image: Path, definition: Path, base: Base, python: str, engine: Engine | None, route: str
+    pins: Pins,
+    image: Path,
+    definition: Path,
+    base: Base,
+    values: dict[str, str],
+    fabric: Fabric,
+    engine: Engine | None,
+    route: str,
 ) -> str:
     """Return what a build would run, need and fetch."""
-    values = definition_arguments(pins, base, python)
     as_of = f" as of {values['SNAPSHOT']}" if values["SNAPSHOT"] else ""
     parts = pins.lock.read_text(encoding="utf-8").split(REST)
     vendor, own = (re.findall(r"(?m)^(\w\S*==[^\s\\]+)", part) for part in parts)
     origin = f"{base.local}" if base.local else f"docker://{base.name}@{base.digest}, pulled from its registry"
     rows = [("image", f"{image} and {sidecar_path(image).name}"), ("route", route)]
     rows += [("base", f"{origin} ({'pinned' if base.pinned else 'not the pinned one'})")]
-    rows += [("apt", f"{' '.join(packages(definition, python))}, from the archive of the base{as_of}")]
+    rows += [("apt", f"{' '.join(packages(definition, values))}, from the archive of the base{as_of}")]
     rows += [("pip", f"{', '.join(vendor)} from {pins.index}")] if vendor else []
     rows += [("pip", f"{len(own)} packages of {values['LOCK']} from pip's own index, by hash")]
+    rows += [
+        ("fabric", f"{source.file} from {fabric.folder or source.url}, built in the image") for source in fabric.sources
+    ]
     rows += [("wheel", f"{values['WHEEL']}, made of these sources where they have changed")]
     rows += [
         ("disk", f"{needed} GB in {folder}, {free:.1f} GB are free") for folder, free, needed, _ in disks(pins, image)
@@ -233,35 +259,45 @@ def build(request: Request) -> Path | str:
     definition = collect(lambda: definition_path(request, pins), problems)
     engine = collect(lambda: find_engine(request.engine), absences)
     base = collect(lambda: choose_base(request, pins), problems)
+    fabric = collect(lambda: choose_fabric(request.fabric), problems)
+    snapshot = collect(lambda: choose_snapshot(request, pins, base), problems) if base else ""
     absences += collect(lambda: disk_problems(pins, image), problems) or []
     is_shown = request.submit == "0"
     raise_if_any(problems if is_shown else [*problems, *absences])
-    python = choose_python(request, pins, base)
+    values = definition_arguments(pins, base, choose_python(request, pins, base), snapshot, fabric)
     route, reason = choose_route(request.route, engine)
     if is_shown:
         for absence in absences:
             print(f"containers/build: warning: nothing could be built here: {absence}", file=sys.stderr)
         why = f"{route}: this user cannot build a definition here: {reason}" if reason else route
-        return show_plan(pins, image, definition, base, python, engine, why)
+        return show_plan(pins, image, definition, base, values, fabric, engine, why)
     if reason:
         print(f"This user cannot build a definition here: {reason}\nBuilding a layer over the base instead.")
-    write_image(pins, engine, base, definition, python, image, route)
+    write_image(pins, engine, base, definition, values, fabric, image, route)
     return image
 
 
-def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python: str, image: Path, route: str) -> None:
+def write_image(
+    pins: Pins,
+    engine: Engine,
+    base: Base,
+    definition: Path,
+    values: dict[str, str],
+    fabric: Fabric,
+    image: Path,
+    route: str,
+) -> None:
     """Write the files of an image and its sidecar, and print remarks about it."""
     make_wheel()
-    values = definition_arguments(pins, base, python)
     layer = image.with_suffix(".squashfs")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with contextlib.ExitStack() as files:
         new_image = files.enter_context(atomic_file(image))
         new_layer = files.enter_context(atomic_file(layer)) if route == "layer" else None
         if new_layer:
-            log = build_layer(pins, engine, definition, base.local, values, new_image, new_layer)
+            log = build_layer(pins, engine, definition, base.local, values, fabric, new_image, new_layer)
         else:
-            log = build_definition(pins, engine, definition, base, values, new_image)
+            log = build_definition(pins, engine, definition, base, values, fabric, new_image)
         sbom = run_in_image(engine, new_image, new_layer, ["cat", "/opt/aam/sbom.json"])
         unsigned = sign(engine, new_image)
         for outdated in (sidecar_path(image), *([] if new_layer else [layer])):
@@ -285,7 +321,7 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         definition_sha256=file_digest(definition),
         git={"commit": commit, "dirty": dirty},
         engine={"name": engine.name, "version": engine.version},
-        python=python,
+        python=values["PYTHON"],
         route=route,
         reproducible=engine.builds_reproducibly and route == "definition",
         papers=write_papers(image, papers),
@@ -293,6 +329,7 @@ def write_image(pins: Pins, engine: Engine, base: Base, definition: Path, python
         unsigned_sha256=unsigned,
         version=version(),
         snapshot=values["SNAPSHOT"],
+        fabric=describe(fabric.sources),
     )
     write_sidecar(sidecar, image)
     for remark in remarks(pins, sidecar):

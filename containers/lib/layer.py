@@ -17,6 +17,7 @@ from pathlib import Path
 
 from containers.lib.engine import Engine, run_engine, scratch_folder
 from containers.lib.errors import FailedError, InputError
+from containers.lib.fabric import Fabric, fill_fabric
 from containers.lib.files import CONTAINERS, ROOT
 from containers.lib.pins import Pins
 from containers.lib.wheels import wheel_folders, wheel_path
@@ -70,9 +71,9 @@ def fill(text: str, values: dict[str, str]) -> str:
     return re.sub(r"{{ (\w+) }}", lambda match: values[match[1]], text)
 
 
-def packages(definition: Path, python: str) -> list[str]:
+def packages(definition: Path, values: dict[str, str]) -> list[str]:
     """Return the Debian packages that a definition installs."""
-    post = section(definition, "post").replace("\\\n", " ").replace("{{ PYTHON }}", python)
+    post = fill(section(definition, "post").replace("\\\n", " "), values)
     return str(re.findall(r"apt-get install .*--no-install-recommends (.*)", post)[0]).split()
 
 
@@ -121,11 +122,11 @@ def get_base(engine: Engine, local: Path | None, values: dict[str, str], out: Pa
         run_engine([engine.command, "pull", "--disable-cache", str(out), source], f"pulling {source}")
 
 
-def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -> Path:
-    """Write what the definition's %files, %environment and %runscript would; return the folder of /opt/aam."""
+def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -> None:
+    """Write what the definition's %files, %environment and %runscript would."""
     aam = root / "opt" / "aam"
-    (root / "opt" / "venv").mkdir(parents=True)
-    aam.mkdir(parents=True, exist_ok=True)
+    for name in ("aam", "venv", "fabric"):
+        (root / "opt" / name).mkdir(parents=True, exist_ok=True)
     for path in (CONTAINERS / "inside").glob("*.py"):
         shutil.copy(path, aam / path.name)
     shutil.copy(ROOT / values["LOCK"], aam / "lock.txt")
@@ -134,7 +135,6 @@ def add_definition_files(root: Path, definition: Path, values: dict[str, str]) -
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(f"#!/bin/sh\n{section(definition, part)}", encoding="utf-8")
         script.chmod(0o755)
-    return aam
 
 
 def make_links(root: Path) -> None:
@@ -143,7 +143,14 @@ def make_links(root: Path) -> None:
 
 
 def build_layer(
-    pins: Pins, engine: Engine, definition: Path, local: Path | None, values: dict[str, str], base: Path, out: Path
+    pins: Pins,
+    engine: Engine,
+    definition: Path,
+    local: Path | None,
+    values: dict[str, str],
+    fabric: Fabric,
+    base: Path,
+    out: Path,
 ) -> str:
     """Get the base image and make the layer that is mounted over it; return what the programs printed.
 
@@ -153,6 +160,8 @@ def build_layer(
         A root folder or SIF on this machine instead of a registry's image.
     values
         The arguments of the definition.
+    fabric
+        What is built for several nodes.
     base, out
         Where the base image and the layer are written.
     """
@@ -167,18 +176,20 @@ def build_layer(
         root.mkdir()
         temporary.mkdir()
         bind_tmp = f"{temporary}:/tmp"
-        if base_lacks_packages(engine, base, python):
-            unpack = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", values["SNAPSHOT"], *packages(definition, python)]
+        if fabric.sources or base_lacks_packages(engine, base, python):
+            unpack = ["sh", "-c", UNPACK_PACKAGES, "unpack", "/mnt", values["SNAPSHOT"], *packages(definition, values)]
             log += run_in_base(engine, base, unpack, [f"{root}:/mnt", bind_tmp])
             make_links(root)
             packages_layer = Path(name) / "packages.squashfs"
             make_squashfs(root, packages_layer, pins.squashfs)
-        opt_aam = add_definition_files(root, definition, values)
+        add_definition_files(root, definition, values)
         shutil.copy(wheel_path(), temporary)
-        binds = [bind_tmp, f"{opt_aam}:/opt/aam", f"{root}/opt/venv:/opt/venv"]
+        fill_fabric(temporary / "fabric", fabric)
+        binds = [bind_tmp, *(f"{root}/opt/{name}:/opt/{name}" for name in ("aam", "venv", "fabric"))]
         binds += [f"{folder}:{folder}:ro" for folder in wheel_folders()]
         make = f"python{python} /opt/aam/environment.py /opt/venv /opt/aam/lock.txt --index '{values['INDEX']}'"
         make += f" --wheel /tmp/{wheel_path().name} --no-cache"
+        make += f" && python{python} /tmp/fabric/build.py /opt/fabric"
         make += " && /opt/venv/bin/python /opt/aam/sbom.py /opt/aam/lock.txt > /opt/aam/sbom.json"
         log += run_in_base(engine, base, ["sh", "-euc", make], binds, packages_layer)
         make_links(root)

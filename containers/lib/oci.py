@@ -12,12 +12,14 @@ from pathlib import Path
 from aam.files.atomic import atomic_file
 from containers.lib.engine import run_engine, scratch_folder
 from containers.lib.errors import InputError, raise_if_any
+from containers.lib.fabric import Fabric, choose_fabric, fill_fabric
 from containers.lib.files import CONTAINERS
 from containers.lib.image import (
     Base,
     Request,
     choose_base,
     choose_python,
+    choose_snapshot,
     collect,
     definition_arguments,
     definition_path,
@@ -79,13 +81,14 @@ def find_program(requested: str) -> str:
     return command
 
 
-def fill_context(folder: Path, text: str, pins: Pins, base: Base) -> None:
+def fill_context(folder: Path, text: str, pins: Pins, base: Base, fabric: Fabric) -> None:
     """Copy what a Containerfile names into the folder of a build."""
     sources = {f"containers/inside/{path.name}": path for path in (CONTAINERS / "inside").glob("*.py")}
     sources |= {f"containers/lock/{pins.lock.name}": pins.lock, f"dist/{wheel_path().name}": make_wheel()}
     for name, path in sources.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / name)
+    fill_fabric(folder / "fabric", fabric)
     (folder / "Containerfile").write_text(text + "\n", encoding="utf-8")
     if base.local:
         subprocess.run(["tar", "-cf", str(folder / "base.tar"), "-C", str(base.local), "."], check=True)
@@ -104,18 +107,20 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
     problems = lock_problems(pins)
     definition = collect(lambda: definition_path(request, pins), problems)
     base = collect(lambda: choose_base(request, pins), problems)
+    fabric = collect(lambda: choose_fabric(request.fabric), problems)
+    snapshot = collect(lambda: choose_snapshot(request, pins, base), problems) if base else ""
     command = "" if only_text else collect(lambda: find_program(request.engine), problems)
     problems += [] if only_text else disk_problems(pins, archive)
     if base and base.local and base.local.is_file():
         problems.append(f"BASE={base.local}: is a file; expected a root folder or NAME@sha256:DIGEST")
     raise_if_any(problems)
-    values = definition_arguments(pins, base, choose_python(request, pins, base))
+    values = definition_arguments(pins, base, choose_python(request, pins, base), snapshot, fabric)
     text = containerfile(definition, values, base_instructions(base))
     if only_text:
         return text
     name = f"aam-{pins.flavour}:{version()}"
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="oci-") as folder, atomic_file(archive) as new:
-        fill_context(Path(folder), text, pins, base)
+        fill_context(Path(folder), text, pins, base, fabric)
         wheels = [path for path in wheel_folders() if base.local]
         binds = [word for path in wheels for word in ("--volume", f"{path}:{path}:ro")]
         build = [

@@ -49,6 +49,7 @@ class Sidecar:
     unsigned_sha256: str = ""  # empty: not signed, or an image of before it was recorded
     version: str = ""  # of aam; empty: an image of before it was recorded
     snapshot: str = ""  # the date of the archive that the Debian packages are from; empty: that of the build
+    fabric: list[dict[str, str]] = field(default_factory=list)  # sources of the layer of communication; empty: none
     schema: int = SCHEMA
 
 

@@ -288,12 +288,13 @@ def make_job(request: Request, site: Site) -> Job:
     if request.check:
         check_free_space(site, request.user, 4 * state_bytes + GIB, absences)
     raise_if_any([*problems, *absences] if problems or not request.dry_run else [])
+    fabric_enter = site.fabric_enter if site.fabric_opt_in and not without_image else ()
     source_path = ("--env", f"PYTHONPATH={request.root}") if without_image and not IS_INSTALLED else ()
     return Job(
         name=request.job, title=kind.title, template=kind.template, site=site, user=request.user, root=request.root,
         python=request.python, python_inside=python_inside,
         commit=commit_label(request.root) if request.check else "0" * 40, image=image, image_files=image_files,
-        enter=("--engine", site.engine, *source_path, *site.enter),
+        enter=("--engine", site.engine, *source_path, *site.enter, *fabric_enter),
         command=aam_command(kind, options, site, python_inside, nodes * tasks, file), inputs=tuple(inputs),
         out=out, file=file, logs=logs, nodes=nodes, tasks=tasks, seconds=seconds,
         warning=warning_seconds(state_bytes, site.shared_mb_per_second, seconds), state_bytes=state_bytes,

@@ -55,6 +55,7 @@ class Site:
     interfaces: str = ""  # beginning of the names of the fast network's interfaces
     fabric: tuple[Mapping[str, Any], ...] = ()  # name, value, path that must exist, opt_in
     fabric_opt_in: bool = False
+    fabric_enter: tuple[str, ...] = ()  # options of containers/run with --fabric
     most_requeues: int = 20  # of one job, for whatever reason
     bench: str = ""  # a file of `aam bench` from a node, absolute; {user}; empty: profile/bench.json on shared storage
     copy_minutes: float = 5  # between copies of new checkpoints to shared storage
@@ -84,6 +85,7 @@ LISTS = {
     "cpu_sets": 'CPUs of each device in SLURM\'s numbers, ascending, such as "0-23,96-119"',
     "setup": "shell lines, each a text without line breaks",
     "enter": "options of containers/run, each a text without line breaks",
+    "fabric_enter": "options of containers/run, each a text without line breaks",
     "fabric": "[[fabric]] with name (of a variable), value (text or number), path (absolute) and optionally opt_in ="
     " true or false, in a .toml file",
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.lib.layer import packages, section
+from containers.lib.layer import fill, packages, section
 from containers.lib.pins import read_pins
 
 ROOT = Path(__file__).parents[2]
@@ -37,18 +37,18 @@ def test_it_does_what_the_definition_does(containerfile, flavour):
     pins = read_pins(flavour)
     definition = ROOT / "containers" / pins.definition
     text = containerfile(flavour)
+    values = {"PYTHON": pins.python, "INDEX": pins.index, "SNAPSHOT": "", "PACKAGES": ""}
     assert "{{" not in text
     assert f"FROM {pins.base.partition(':')[0]}@sha256:1111" in text
     assert f"COPY containers/lock/{flavour}.txt /opt/aam/lock.txt\n" in text
-    assert " ".join(packages(definition, pins.python)) in text
-    post = section(definition, "post").replace("{{ PYTHON }}", pins.python).replace("{{ INDEX }}", pins.index)
-    post = post.replace("{{ SNAPSHOT }}", "")  # the digest is not the pinned one
+    assert " ".join(packages(definition, values)) in text
+    post = fill(section(definition, "post"), values)  # without a date: the digest is not the pinned one
     at = 0
     for line in post.splitlines():
         if not line.strip().startswith("#"):
             at = text.index(line.strip().removesuffix("\\").rstrip(), at)
     assert text.index("ENV PATH=/opt/venv/bin:") < text.index("/opt/venv/bin/python /opt/aam/selftest.py\n")
-    assert "ENV PYTHONNOUSERSITE=1\nENV LC_ALL=C.UTF-8\n" in text
+    assert "ENV PYTHONNOUSERSITE=1\nENV LC_ALL=C.UTF-8\nENV LD_LIBRARY_PATH=/opt/fabric/lib\n" in text
     assert text.count("LABEL org.opencontainers.image.") == 7
     assert text.endswith('selftest.py\nENTRYPOINT ["aam"]\n'), "the image is tested while it is built"
 
@@ -68,8 +68,9 @@ def test_files_of_the_build(script, tmp_path):
     text = (context / "Containerfile").read_text()
     assert text.splitlines()[1:3] == ["FROM scratch", "ADD base.tar /"]
     copied = [shlex.split(line)[1] for line in text.splitlines() if line.startswith("COPY")]
-    assert len(copied) == 6
-    assert all((context / name).is_file() for name in copied)
+    assert len(copied) == 7
+    assert all((context / name).is_file() for name in copied[:-1])
+    assert [path.name for path in (context / copied[-1]).iterdir()] == ["build.py"]
     assert (context / copied[0]).read_bytes() == (ROOT / "containers/lock/cpu.txt").read_bytes()
     with tarfile.open(context / "base.tar") as file:
         assert "./etc/os-release" in file.getnames()

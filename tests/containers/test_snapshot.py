@@ -9,13 +9,15 @@ import subprocess
 import pytest
 
 from containers.lib import image
+from containers.lib.fabric import Fabric
 from containers.lib.files import CONTAINERS
-from containers.lib.image import Request, choose_base, definition_arguments
+from containers.lib.image import Request, choose_base, choose_snapshot, definition_arguments
 from containers.lib.layer import UNPACK_PACKAGES, fill, section
 from containers.lib.oci import shell_steps
 from containers.lib.pins import FLAVOURS, read_pins
 
 DATE = "20260601T000000Z"
+VALUES = {"PYTHON": "3.12", "INDEX": "", "PACKAGES": ""}
 # Writes what it is asked for; `download` leaves a package of certificates, which dpkg-deb unpacks.
 APT = """#!/bin/sh
 echo "$@" >>"$CALLS"
@@ -55,7 +57,7 @@ def run(tmp_path):
 def post(tmp_path, snapshot: str, joined: bool) -> str:
     """Return the steps of a definition up to the packages, or the one instruction of a Containerfile."""
     (tmp_path / "aam").mkdir()
-    text = fill(section(CONTAINERS / "aam-rocm.def", "post"), {"PYTHON": "3.12", "SNAPSHOT": snapshot, "INDEX": ""})
+    text = fill(section(CONTAINERS / "aam-rocm.def", "post"), VALUES | {"SNAPSHOT": snapshot})
     text = text.partition("\n    # pip")[0].replace("/opt/aam", f"{tmp_path}/aam")
     return shell_steps(text).removeprefix("RUN ") if joined else text
 
@@ -92,12 +94,27 @@ def test_what_a_layer_asks_for(run, tmp_path, snapshot):
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_pinned_base_has_a_date_and_another_has_none(tmp_path, monkeypatch, flavour):
+def test_the_pinned_base_has_a_date_and_another_the_one_that_is_named(tmp_path, monkeypatch, flavour):
     monkeypatch.setattr(image, "scratch_folder", lambda: tmp_path)
     pins = read_pins(flavour)
     assert re.fullmatch(r"\d{8}T\d{6}Z", pins.snapshot)
-    for base, snapshot in (("", pins.snapshot), (str(tmp_path), ""), (f"{pins.base}@sha256:{'1' * 64}", "")):
-        chosen = choose_base(Request(flavour, base=base), pins)
-        assert definition_arguments(pins, chosen, "3.12")["SNAPSHOT"] == snapshot
-        shown = image.show_plan(pins, tmp_path / "a.sif", CONTAINERS / pins.definition, chosen, "3.12", None, "layer")
+    other = f"{pins.base}@sha256:{'1' * 64}"
+    cases = [("", "", pins.snapshot), (str(tmp_path), "", ""), (other, "", "")]
+    cases += [("", "none", ""), (other, DATE, DATE), (str(tmp_path), DATE, DATE)]
+    for base, requested, snapshot in cases:
+        request = Request(flavour, base=base, snapshot=requested)
+        chosen = choose_base(request, pins)
+        values = definition_arguments(pins, chosen, "3.12", choose_snapshot(request, pins, chosen), Fabric())
+        assert values["SNAPSHOT"] == snapshot
+        definition = CONTAINERS / pins.definition
+        shown = image.show_plan(pins, tmp_path / "a.sif", definition, chosen, values, Fabric(), None, "layer")
         assert ("from the archive of the base as of " in shown) == bool(snapshot)
+
+
+@pytest.mark.parametrize("requested", ["2026-06-01", "20260601", "yesterday", "20260601T000000Z; rm -rf /"])
+def test_what_is_no_date_is_refused_with_an_example(script, tmp_path, requested):
+    for words in (["cpu", "--output", tmp_path / "a.sif"], ["oci", "cpu", "--print"]):
+        done = script("build", *words, "--snapshot", requested)
+        assert done.returncode == 2
+        assert f"SNAPSHOT={requested}: expected a date such as 20260601T000000Z, or none" in done.stderr
+    assert not (tmp_path / "a.sif").exists()

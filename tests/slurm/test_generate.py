@@ -117,7 +117,11 @@ def test_a_login_node_is_enough(pretrain, tmp_path, shared):
     assert "/scratch/" in text
     assert "NCCL_NET" not in text
     assert "FI_PROVIDER" not in text
-    assert "[ ! -e /dev/cxi0 ] || export FI_PROVIDER=cxi" in pretrain("--fabric")
+    text = pretrain("--fabric")
+    assert "[ ! -e /dev/cxi0 ] || export FI_PROVIDER=cxi" in text
+    assert "[ ! -e /dev/cxi0 ] || export FI_CXI_DEFAULT_CQ_SIZE=131072" in text
+    assert "--host-fabric /opt/cray/libfabric/1.20.1)" in text
+    assert "--host-fabric" not in pretrain()
 
 
 def test_one_device_is_not_distributed(pretrain):
