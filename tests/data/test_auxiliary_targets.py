@@ -104,18 +104,6 @@ def test_moving_a_batch_moves_them(study):
     assert all(value.is_meta for value in moved.auxiliary.values())
 
 
-def test_a_taxonomy_of_other_asvs_is_refused(study, tmp_path):
-    path = tmp_path / "taxonomy.tsv"
-    path.write_text("Feature ID\tTaxon\nother\tk__B\n")
-    config = replace(study.config, targets=("taxonomy",), taxonomy=(path,))
-    with pytest.raises(InputError, match="names none of the 24 ASVs"):
-        replace(study, config=config).with_lineages()
-    path.write_text(f"Feature ID\tTaxon\n{study.table.sequences[3]}\tk__B; p__X\n")
-    lineages = replace(study, config=config).with_lineages().auxiliary.lineages
-    assert [bool(lineage) for lineage in lineages].count(True) == 1
-    assert study.with_lineages() is study
-
-
 LINEAGES = (
     ("k__Bacteria", "p__A", "c__X"),
     ("k__Bacteria", "p__A", "c__uncultured", "o__O"),

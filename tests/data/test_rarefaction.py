@@ -94,30 +94,6 @@ def test_ninety_percent_are_kept_of_all_and_of_every_class_of_ten(depths, classe
         assert len(members) < 10 or (members >= choice.depth).mean() >= 0.9
 
 
-def test_a_shallow_sample_of_a_rare_class_does_not_decide_and_the_class_that_does_is_named():
-    """Issue 15, point 13: 15 reads of one sample of a class of three set the depth, and no class was named."""
-    depths = np.array([15, 4000, 4000, *[2000] * 12, *[5000] * 50])
-    labels = ["rare"] * 3 + ["shallow"] * 12 + ["deep"] * 50
-    choice = choose_depth(depths, {"type": labels})
-    assert choice.depth == 2000
-    assert choice.without_classes == 2000
-    depths[3:5] = 900
-    choice = choose_depth(depths, {"type": labels})
-    assert choice.depth == 900
-    assert "90 % of the 12 training samples of class 'shallow' of 'type'" in choice.message()
-    assert "of all samples together it would be 2000" in choice.message()
-
-
-def test_labels_of_held_out_samples_decide_nothing():
-    depths = np.array([*[600] * 10, *[3000] * 90])
-    labels = ["a"] * 10 + ["b"] * 90
-    assert choose_depth(depths, {"type": labels}).depth == 600
-    training = [*range(1, 10), *range(10, 100)]
-    assert choose_depth(depths, {"type": labels}, training).depth == 3000, "only nine training samples are of a"
-    relabelled = ["b", *labels[1:]]
-    assert choose_depth(depths, {"type": relabelled}, training) == choose_depth(depths, {"type": labels}, training)
-
-
 def test_no_depth_below_the_lowest_is_chosen_unasked():
     choice = choose_depth(np.array([20] * 5 + [900] * 15))
     assert (choice.depth, choice.keeping) == (LOWEST_DEPTH, 20)

@@ -153,13 +153,6 @@ def test_equal_settings_give_equal_bytes_and_another_seed_others(tmp_path):
         assert (tmp_path / "one" / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
 
 
-def test_counts_do_not_depend_on_how_many_are_drawn_at_once():
-    study = random_study(SMALL)
-    chunks = list(communities(study, 1))
-    assert max(chunk.shape[0] for chunk in chunks) == np.bincount(study.design["subject"]).max()
-    assert abs(sparse.vstack(chunks) - counts_of(study, 10_000)).sum() == 0
-
-
 def test_truth_is_that_of_the_table(tmp_path):
     returned = write_study(random_study(SMALL), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text(encoding="utf-8"))
@@ -204,6 +197,7 @@ def test_a_small_study_is_what_it_was():
 
 def test_how_many_samples_are_written_at_once_changes_no_byte(tmp_path):
     study = random_study(SMALL)
+    assert max(chunk.shape[0] for chunk in communities(study, 1)) == np.bincount(study.design["subject"]).max()
     digests = []
     for samples in (1, 7, 512):
         folder = tmp_path / str(samples)
@@ -218,17 +212,23 @@ def test_pools_of_many_asvs_follow_the_same_prevalence(monkeypatch):
     study = random_study(SimulateConfig(samples=20, asvs=400, asv_turnover=0.5))
     allowed = (study.home < 0) | (study.home == 0)
 
-    def inclusion(pools: int) -> np.ndarray:
+    pools = 250
+
+    def inclusion() -> np.ndarray:
         drawn = [simulate_module._pool(study, 0, np.random.default_rng(number)) for number in range(pools)]
         assert all(len(set(pool)) == simulate_module.POOL and (np.diff(pool) > 0).all() for pool in drawn)
         return np.bincount(np.concatenate(drawn), minlength=400) / pools
 
-    with_noise = inclusion(2_000)
+    with_noise = inclusion()
     monkeypatch.setattr(simulate_module, "MOST_WITH_NOISE", 0)
-    drawn = inclusion(2_000)
+    drawn = inclusion()
     assert drawn[~allowed].sum() == 0
-    # Four standard errors of a difference of shares.
-    assert (abs(drawn - with_noise) < 4 * np.sqrt(2 * 0.25 / 2_000)).all()
+    share = (drawn + with_noise) / 2
+    varied = (share > 0) & (share < 1)
+    # Of all ASVs together: prevalences to the power of 0.9 make it 1.4, to the power of 0.8 2.9.
+    deviation = (drawn - with_noise)[varied] / np.sqrt(2 * (share * (1 - share))[varied] / pools)
+    assert np.mean(deviation**2) < 1.3
+    assert abs(deviation).max() < 4
 
 
 # --- what it looks like ------------------------------------------------------------------------------------
@@ -345,24 +345,6 @@ def test_all_bad_settings_are_named_at_once(tmp_path):
         "--asv-turnover: 1.5 found, expected 0 to 1",
     )
     assert not (tmp_path / "study").exists()
-
-
-def test_a_folder_is_replaced_only_on_request_and_only_if_simulated(tmp_path):
-    settings = dataclasses.replace(SMALL, output_dir=tmp_path / "study")
-    simulate(settings)
-    before = (tmp_path / "study" / "table.biom").read_bytes()
-    with pytest.raises(InputError, match="holds results already"):
-        simulate(dataclasses.replace(settings, seed=9))
-    assert (tmp_path / "study" / "table.biom").read_bytes() == before
-    simulate(dataclasses.replace(settings, seed=9, overwrite=True))
-    assert (tmp_path / "study" / "table.biom").read_bytes() != before
-
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="left alone"):
-        simulate(dataclasses.replace(settings, output_dir=precious, overwrite=True))
-    assert (precious / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 
 def test_the_command_says_in_words_what_it_wrote(tmp_path, capsys):
