@@ -46,6 +46,7 @@ def tuned(study: Path, encoder: Path) -> Path:
     folder = study.parent / "tune"
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "biome", "null"]
     words += ["--group-column", "subject", "--test-size", "0.2", "--pretrained-encoder", str(encoder / "model")]
+    words += ["--members", "deep", "presence"]
     assert main([*words, "--output-dir", str(folder), "--epochs", "2", "--threads", "1"]) == 0
     return folder
 
@@ -70,7 +71,9 @@ def test_run_directory_holds_what_was_promised(encoder: Path, tuned: Path) -> No
         assert load_model(folder / "last", torch.device("cpu")).notes["best_epoch"] <= 2
     run = json.loads((tuned / "run.json").read_text())
     assert run["config"]["targets"]["metadata_column"] == ["ph", "biome", "null"]
-    assert run["config"]["model"]["embedding_dim"] == 16, "sizes come from the encoder"
+    model = run["config"]["model"]
+    sizes = (model["embedding_dim"], model["attention_layers"], model["attention_heads"])
+    assert sizes == (16, 1, 2), "they come from the encoder"
     assert all(len(entry["sha256"]) == 64 for entry in run["inputs"].values())
     epochs = [json.loads(line) for line in (tuned / "metrics.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in epochs] == [0, 1, 2]
@@ -130,7 +133,7 @@ def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path
 
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--freeze-base", "--epochs", "2"]
     words += ["--pretrained-encoder", str(encoder), "--output-dir", str(tmp_path / "frozen"), "--threads", "1"]
-    assert main(words) == 0
+    assert main([*words, "--members", "deep"]) == 0
     before = load_file(encoder / "model" / "weights.safetensors")
     after = load_file(tmp_path / "frozen" / "model" / "weights.safetensors")
     shared = before.keys() & after.keys()
@@ -143,7 +146,7 @@ def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -
     shared = [*inputs(study, tree=True, metadata=True), "--cv", "fold", "--group-column", "subject"]
     assert main(["pretrain", *shared, "--output-dir", str(pre), *SMALL, "--epochs", "1"]) == 0
     words = ["train", *shared, "--metadata-column", "ph", "--pretrained-encoder", str(pre), "--epochs", "1"]
-    assert main([*words, "--threads", "1", "--output-dir", str(tune)]) == 0
+    assert main([*words, "--members", "deep", "--threads", "1", "--output-dir", str(tune)]) == 0
     folds = sorted(path.name for path in tune.glob("fold-*"))
     assert folds == [f"fold-{k}" for k in range(5)]
     assert all((tune / fold / "model" / "manifest.json").is_file() for fold in folds)
@@ -155,7 +158,7 @@ def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -
 
 def test_encoder_that_saw_the_test_samples_is_called_transductive(study: Path, encoder: Path, tmp_path: Path) -> None:
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--test-size", "0.3"]
-    words += ["--pretrained-encoder", str(encoder), "--epochs", "1", "--threads", "1"]
+    words += ["--pretrained-encoder", str(encoder), "--epochs", "1", "--threads", "1", "--members", "deep"]
     assert main([*words, "--output-dir", str(tmp_path / "tune")]) == 0
     assert "Transductive" in (tmp_path / "tune" / "report.html").read_text()
 
@@ -190,21 +193,17 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("train --metadata-column ph", ["--output-dir"]),
-        (
-            "train --table no.biom --metadata no.tsv --metadata-column ph --output-dir o",
-            ["no.biom", "no.tsv"],
-        ),
-        ("pretrain {table} --output-dir o --embedding-dim 10 --epochs 0", ["--embedding-dim", "--epochs"]),
         ("train {table} --metadata {study}/metadata.tsv --metadata-column pH --output-dir o", ["'ph'"]),
         ("predict --model {study} {table} --output p.tsv", ["manifest.json", "retrain"]),
-        ("pretrain {table} --output-dir o --lr nan --threads 0 --cv 1", ["--lr is nan", "--threads is 0", "--cv is 1"]),
-        ("pretrain {table} --output-dir o --penalty -1 --nuc-mask-ratio 2", ["--penalty", "0 to 1"]),
-        ("train {table} --metadata-column ph --output-dir o --val-prediction-passes 0", ["-passes is 0"]),
-        ("train {table} --metadata-column ph --output-dir o --out-dim 0 --seed -1", ["--out-dim", "--seed"]),
-        ("predict --model m {table} --output p.tsv --asv-chunk-size -1", ["--asv-chunk-size is -1"]),
+        (
+            "pretrain {table} --output-dir o --lr nan --threads 0 --cv 1 --penalty -1 --nuc-mask-ratio 2 --seed -1"
+            " --embedding-dim 10 --epochs 0 --asv-chunk-size -1",
+            ["--lr is nan", "--threads is 0", "--cv is 1", "--penalty", "0 to 1", "--seed", "--embedding-dim",
+             "--epochs", "--asv-chunk-size is -1"],
+        ),
+        ("train {table} --metadata-column ph --output-dir o --val-prediction-passes 0 --out-dim 0",
+         ["-passes is 0", "--out-dim"]),
         ("unifrac {table} --tree t.nwk --output d.npy --alpha 5 --memory-limit nan", ["--alpha is 5.0", "nan"]),
-        ("pretrain {table} --output-dir {study}", ["left alone"]),
         ("pretrain {table} --output-dir {study} --overwrite", ["left alone"]),
         ("pretrain {table} --output-dir o --max-bp 50", ["--trim"]),
         ("pretrain {table} --output-dir o --rarefy-depth 10000000", ["--rarefy-depth"]),
@@ -214,12 +213,7 @@ def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path
     ],
 )  # fmt: skip
 def test_bad_input_is_one_message_and_status_2(
-    words: str,
-    named: list[str],
-    study: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, words: str, named: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words.format(study=study, table=f"--table {study}/table.biom").split()) == 2

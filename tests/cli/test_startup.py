@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from aam.cli.command_line import parse
@@ -14,56 +16,57 @@ from aam.options import options_of
 HEAVY = ("torch", "sklearn", "pandas", "scipy", "h5py", "skbio", "altair", "tensorboard", "biom", "numpy")
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "expected"),
-    [
-        ("--help", 0, "baselines   forests"),
-        ("trian", 2, "did you mean 'train'?"),
-        ("train --help", 0, "--metadata-column"),
-        ("train --embeding-dim 3", 2, "--embeding-dim: unknown option; did you mean --embedding-dim?"),
-        ("pretrain", 2, "--tables: not given, and it is required"),
-        ("pretrain", 2, "--output-dir: not given, and it is required"),
-        ("train", 2, "aam train: 4 problems"),
-        ("unifrac", 2, "aam unifrac: 3 problems"),
-        ("evaluate", 2, "--metadata: not given"),
-        ("baselines", 2, "aam baselines: 4 problems"),
-        ("train --table no.biom --metadata no.tsv --metadata-column a --output-dir o", 2, "no.biom: no such file"),
-        ("predict --model no --table no.biom --output p.tsv --metadata no.tsv", 2, "--metadata: no.tsv: no such file"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_large_is_imported(plain_python, words, status, expected):
+SAID = {
+    "--help": (0, "baselines   forests"),
+    "trian": (2, "did you mean 'train'?"),
+    "train --help": (0, "--metadata-column"),
+    "train --embeding-dim 3": (2, "--embeding-dim: unknown option; did you mean --embedding-dim?"),
+    "pretrain": (2, "aam pretrain: 2 problems"),
+    "train": (2, "aam train: 4 problems"),
+    "unifrac": (2, "aam unifrac: 3 problems"),
+    "evaluate": (2, "--metadata: not given"),
+    "baselines": (2, "aam baselines: 4 problems"),
+    "train --table no.biom --metadata no.tsv --metadata-column a --output-dir o": (2, "no.biom: no such file"),
+    "predict --model no --table no.biom --output p.tsv --metadata no.tsv": (2, "--metadata: no.tsv: no such file"),
+}
+
+
+def test_what_is_wrong_is_said_before_anything_large_is_imported(plain_python):
     printed = plain_python(f"""
-import contextlib, io, sys
+import contextlib, io, json, sys
 from aam.cli.main import main
-printed = io.StringIO()
-with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-    try:
-        status = main({words.split()!r})
-    except SystemExit as stop:
-        status = stop.code
-print(status, [name for name in {HEAVY!r} if name in sys.modules])
-print(printed.getvalue())
+said = {{}}
+for words in {list(SAID)!r}:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            status = main(words.split())
+        except SystemExit as stop:
+            status = stop.code
+    said[words] = status, printed.getvalue(), [name for name in {HEAVY!r} if name in sys.modules]
+print(json.dumps(said))
 """)
-    first, _, text = printed.partition("\n")
-    assert first == f"{status} []", printed
-    assert expected in text
+    said = json.loads(printed)
+    for words, (status, expected) in SAID.items():
+        assert (said[words][0], said[words][2]) == (status, []), said[words]
+        assert expected in said[words][1], words
 
 
-@pytest.mark.parametrize(
-    ("module", "absent"),
-    [
-        ("commands.unifrac", ("torch", "sklearn", "pandas", "altair", "biom", "skbio")),
-        ("commands.predict", ("sklearn", "scipy.optimize", "pandas", "altair", "torch.distributed.fsdp", "jinja2")),
-        ("commands.embed", ("sklearn", "scipy.optimize", "pandas", "altair")),
-    ],
-)
-def test_a_command_imports_only_what_it_uses(plain_python, module, absent):
+def test_a_command_imports_only_what_it_uses(plain_python):
+    """Each import adds to the one before it."""
+    without = ("sklearn", "scipy.optimize", "pandas", "altair")
+    absent = {
+        "unifrac": (*without, "torch", "biom", "skbio"),
+        "predict": (*without, "torch.distributed.fsdp", "jinja2"),
+        "embed": without,
+    }
     printed = plain_python(f"""
-import sys
-import aam.{module}
-print([name for name in {absent!r} if name in sys.modules])
+import importlib, sys
+for name, absent in {absent!r}.items():
+    importlib.import_module("aam.commands." + name)
+    print(name, [name for name in absent if name in sys.modules])
 """)
-    assert printed.strip() == "[]"
+    assert printed.splitlines() == [f"{name} []" for name in absent]
 
 
 def test_other_names_of_options_and_commands(capsys):
@@ -106,7 +109,7 @@ def test_help_names_the_range_and_what_is_required(capsys):
 
 def test_a_run_says_at_its_start_what_it_learns_where(study, tmp_path, capsys):
     words = ["pretrain", "--table", str(study / "table.biom"), "--epochs", "1", "--device", "cpu", "--threads", "1"]
-    words += ["--embedding-dim", "16", "--attention-heads", "2", "--batch-size", "32"]
+    words += ["--embedding-dim", "16", "--attention-heads", "2", "--attention-layers", "1", "--batch-size", "32"]
     assert main([*words, "--output-dir", str(tmp_path / "alone")]) == 0
     alone = capsys.readouterr().err
     assert main([*words, "--tree", str(study / "tree.nwk"), "--output-dir", str(tmp_path / "tree")]) == 0
@@ -126,7 +129,9 @@ def test_a_frozen_encoder_learns_no_unifrac_and_covariates_are_warned_of_once(st
     (tmp_path / "m.tsv").write_text("\n".join([f"{lines[0]}\tdrug", *cells[1:]]) + "\n")
     words = f"train --table {study}/table.biom --tree {study}/tree.nwk --metadata {tmp_path}/m.tsv --rarefy-depth 300 "
     words += "--metadata-column ph --categorical-columns drug --freeze-base --cv 2 --epochs 1 --embedding-dim 16 "
-    words += f"--attention-heads 2 --attention-layers 1 --device cpu --threads 1 --output-dir {tmp_path}/run"
+    words += (
+        f"--attention-heads 2 --attention-layers 1 --members deep --device cpu --threads 1 --output-dir {tmp_path}/run"
+    )
     assert main(words.split()) == 0
     text = capsys.readouterr().err
     (line,) = [line for line in text.splitlines() if line.startswith("train: CPU")]
