@@ -11,6 +11,7 @@ from aam.explain.figures import explanation_figures, interval_in
 from aam.explain.results import CLADE, Explanation
 from aam.io.taxonomy import display_name
 from aam.report.charts import Figure
+from aam.report.reading import entries, names_in
 from aam.report.report import FOLDED_ROWS
 from aam.report.report_html import page_frame, templates
 from aam.report.tables import Table
@@ -75,7 +76,7 @@ def asv_table(explanation: Explanation, top: int) -> Table:
         "raises": "raises", "effect": "mean effect", "presence-effect": "by presence", "abundance-effect": "by reads",
         **{f"importance.{name}": f"importance to {name} alone" for name in explanation.effects.learners},
     }  # fmt: skip
-    return replace(_cells(table, columns), title="The most important ASVs")
+    return replace(_cells(table, columns), title="The most important ASVs", name="importance")
 
 
 def set_tables(explanation: Explanation) -> list[Table]:
@@ -97,7 +98,7 @@ def set_tables(explanation: Explanation) -> list[Table]:
         table = table.assign(name=names, first=[explanation.asvs.short_ids[one.columns[0]] for one in sets])
         of = f"clades of at most {LARGEST_CLADE} ASVs" if kind == CLADE else f"taxa, {kind}"
         title = f"The most important {of}: sums over ASVs"
-        tables.append(replace(_cells(table, {"name": kind, **titles}), title=title))
+        tables.append(replace(_cells(table, {"name": kind, **titles}), title=title, name="taxa"))
     return tables
 
 
@@ -110,7 +111,7 @@ def learner_table(explanation: Explanation) -> list[Table]:
     ranks = used.rank()
     rows = ((name, number(ranks["importance"].corr(ranks[f"importance.{name}"]))) for name in learners)
     title = f"Rank correlation of importances with those of the whole model, {len(used)} ASVs"
-    return [Table(title, ("member", "rank correlation"), tuple(rows))]
+    return [Table(title, ("member", "rank correlation"), tuple(rows), "importance")]
 
 
 def _target(explanation: Explanation, top: int) -> dict[str, object]:
@@ -139,19 +140,24 @@ def importances_html(explanations: Sequence[Explanation], notes: Sequence[str], 
 
     The figure of `features_html` is not in it.
     """
-    template, targets = templates().get_template("importances.html.j2"), []
+    template, targets, names = templates().get_template("importances.html.j2"), [], list[str]()
     for explanation in explanations:
         figures = explanation_figures(explanation, top)
+        names += [figure.name for figure in figures]
         targets.append({
             "opening": opening(explanation),
             "figures": [figure for figure in figures if figure is not _first_figure(figures)],
             "tables": [asv_table(explanation, top)],
         })  # fmt: skip
-    return template.render(notes=notes, targets=targets, how_to_read=HOW_TO_READ, folded_rows=FOLDED_ROWS)
+    reading = entries(names)
+    return template.render(
+        notes=notes, targets=targets, how_to_read=HOW_TO_READ, folded_rows=FOLDED_ROWS, reading=reading
+    )
 
 
 def explanation_html(explanations: Sequence[Explanation], notes: Sequence[str], top: int) -> str:
     """Return the page of some targets, which needs no other file."""
     page = templates().get_template("explain.html.j2")
     targets = [_target(explanation, top) for explanation in explanations]
-    return page.render(page_frame(), title="aam explain", notes=notes, targets=targets, how_to_read=HOW_TO_READ) + "\n"
+    words = {"title": "aam explain", "notes": notes, "targets": targets, "how_to_read": HOW_TO_READ}
+    return page.render(page_frame(), reading=entries(names_in(targets)), **words) + "\n"

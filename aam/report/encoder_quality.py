@@ -131,7 +131,7 @@ def _distance_table(held_out: HeldOut, metric: str) -> Table:
     ]  # fmt: skip
     share = f"share of the {NEIGHBOURS} nearest neighbours"
     header = ("", "Mantel", share, "partial Mantel given 8-mers and richness")
-    return Table(f"Agreement with {metric} on {len(truth)} held-out samples", header, tuple(body))
+    return Table(f"Agreement with {metric} on {len(truth)} held-out samples", header, tuple(body), "agreement")
 
 
 def masked_bases(network: Aam, tokens: Tensor, device: torch.device, ratio: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -167,7 +167,7 @@ def diversity_table(predicted: Array, truth: Array, richness: Array) -> Table:
         ("the model", f"{regression_metrics(truth, predicted)['r2']:.4f}"),
         ("a line through log richness", f"{pearson(np.log(richness), truth) ** 2:.4f}"),
     )
-    return Table(f"Agreement with Faith PD on {len(truth)} held-out samples", ("", "R2"), rows)
+    return Table(f"Agreement with Faith PD on {len(truth)} held-out samples", ("", "R2"), rows, "agreement")
 
 
 def taxon_probabilities(network: Aam, tokens: Tensor, device: torch.device) -> list[Tensor]:
@@ -213,7 +213,7 @@ def taxa_table(
         scores = (f"{(guess == truth[asked]).mean():.4f}" for guess in by_name.values())
         rows.append((rank, *scores, str(asked.sum())))
     header = ("accuracy", "the model", "nearest seen ASV", "most frequent taxon", "ASVs of known taxon")
-    return Table(f"Taxa of {len(unseen[1])} ASVs absent from training", header, tuple(rows))
+    return Table(f"Taxa of {len(unseen[1])} ASVs absent from training", header, tuple(rows), "agreement")
 
 
 def mantel_advice(metric: str, model: float, model_free: Mapping[str, float], learned_samples: int) -> list[str]:
@@ -266,7 +266,7 @@ def base_table(saved: SavedModel, tokens: Tensor, seen_tokens: Tensor, device: t
         "consensus": (counts.argmax(dim=0) + 1).expand_as(tokens),
     }
     rows = [(name, f"{(predicted == tokens)[where].double().mean():.4f}") for name, predicted in by_name.items()]
-    return Table(f"Masked bases of {len(tokens)} ASVs absent from training", ("", "accuracy"), tuple(rows))
+    return Table(f"Masked bases of {len(tokens)} ASVs absent from training", ("", "accuracy"), tuple(rows), "agreement")
 
 
 def _of_fold(figure: Figure, fold: str) -> Figure:

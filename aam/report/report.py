@@ -168,6 +168,7 @@ def _metrics_table(result: TargetResult, brief: bool = False) -> Table:
         tuple(
             (row, str(count), *(with_limits(values.get(name, none)) for name in shown)) for row, count, values in rows
         ),
+        "metrics",
     )
 
 
@@ -183,7 +184,7 @@ def _new_studies_table(new: InNewStudies, name: str) -> Table:
         limits = f"{number(new.further.low)} to {number(new.further.high)}"
         rows.append((f"expected in a further {name}", "", limits))
     header = (name, "samples", f"{TITLES[new.metric]}, 95 % interval")
-    return Table(f"In a {name} never seen: each was held out whole", header, tuple(rows))
+    return Table(f"In a {name} never seen: each was held out whole", header, tuple(rows), "new-studies")
 
 
 def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
@@ -211,7 +212,7 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
     if brief:
         return Table(title, ("", "samples", TITLES[key], "model minus it", "p"), tuple(rows))
     header = ("", "samples", TITLES[key], f"{TITLES[key]}, model minus it", "p", *(TITLES[name] for name in others))
-    return Table(title, header, tuple(rows))
+    return Table(title, header, tuple(rows), "baselines")
 
 
 def _coverage_tables(result: TargetResult) -> list[Table]:
@@ -224,7 +225,7 @@ def _coverage_tables(result: TargetResult) -> list[Table]:
     kinds |= {name: levels for name, levels in columns.items() if levels is not None}
     values = (with_limits(result.coverage[name]) for name in ("coverage", "width"))
     title, header = f"{100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
-    tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),))]
+    tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),), "coverage")]
     for kind, levels in kinds.items():
         tables += _level_table(f"Intervals by {kind}", kind, intervals.coverage_by(bounded, levels))
     return tables
@@ -236,7 +237,8 @@ def _quantile_table(result: TargetResult) -> Table:
     rows = [(f"below {level:g}", number(level), with_limits(result.quantiles[f"below {level:g}"])) for level in levels]
     between = f"{levels[0]:g} to {levels[-1]:g}"
     rows.append((between, number(levels[-1] - levels[0]), with_limits(result.quantiles["coverage"])))
-    return Table("Coverage of the predicted quantiles", ("", "expected share", "share of the values"), tuple(rows))
+    header = ("", "expected share", "share of the values")
+    return Table("Coverage of the predicted quantiles", header, tuple(rows), "coverage")
 
 
 def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, float]]]) -> Table:
@@ -246,7 +248,8 @@ def _plain_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[s
         (level, str(count), *(number(values.get(name, math.nan)) for name in names))
         for level, (count, values) in parts.items()
     )
-    return Table(title, (kind, "samples", *(TITLES[name] for name in names)), tuple(rows))
+    name = "coverage" if "coverage" in names else "levels"
+    return Table(title, (kind, "samples", *(TITLES[one] for one in names)), tuple(rows), name)
 
 
 def _level_table(title: str, kind: str, parts: Mapping[str, tuple[int, Mapping[str, float]]]) -> list[Table]:
@@ -278,7 +281,7 @@ def result_tables(result: TargetResult) -> list[Table]:
     if result.dropped:
         header = ("class", "samples", "kept", "dropped")
         rows = ((name, str(n), str(kept), str(n - kept)) for name, (n, kept) in result.dropped.items())
-        tables.append(Table("Samples dropped below the depth", header, tuple(rows)))
+        tables.append(Table("Samples dropped below the depth", header, tuple(rows), "dropped"))
     return tables
 
 

@@ -9,11 +9,14 @@ import html
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import jinja2
 
 from aam.report.answer import introduction, judged_samples, keep_in_mind, tiles
 from aam.report.charts import dark_rules
+from aam.report.reading import entries, key_of, names_in
 from aam.report.report import FOLDED_ROWS, ReportData, TargetResult, result_tables, several_targets, warning_lines
 from aam.report.samples import error_tables, sample_figures
 from aam.report.tables import Table
@@ -91,7 +94,7 @@ def templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aam.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"options": unbroken_options, "cell": cell_with_limits, "terms": with_terms}
+    environment.filters |= {"key": key_of, "options": unbroken_options, "cell": cell_with_limits, "terms": with_terms}
     environment.globals["importances_start"], environment.globals["importances_end"] = IMPORTANCES
     return environment
 
@@ -134,7 +137,7 @@ def _shortened(table: Table) -> Table:
     if len(table.rows) <= MOST_ROWS:
         return table
     title = f"{table.title} (the first {MOST_ROWS} of {len(table.rows)}; metrics.json has all)"
-    return Table(title, table.header, table.rows[:MOST_ROWS])
+    return replace(table, title=title, rows=table.rows[:MOST_ROWS])
 
 
 def facts_table(title: str, facts: Mapping[str, object]) -> Table:
@@ -142,12 +145,14 @@ def facts_table(title: str, facts: Mapping[str, object]) -> Table:
     return Table(title, (), tuple((name, str(value)) for name, value in facts.items()))
 
 
-def page(configuration: Mapping[str, object], explain_command: str = "", **content: object) -> str:
+def page(configuration: Mapping[str, object], explain_command: str = "", **content: Any) -> str:
     """Return a page with the `content` that the template names, and the configuration with its digest at the end."""
     text = json.dumps(configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     template = templates().get_template("report.html.j2")
     words = {"configuration": text, "digest": digest, "explain_command": explain_command, **content}
+    others = {"tables": content["tables"], "figures": (*content["encoder_figures"], *content["curves"])}
+    words["reading"] = entries(names_in([*content["targets"], others]))
     return template.render(page_frame(), **words) + "\n"
 
 

@@ -236,13 +236,15 @@ def _target_part(
         values = run.targets[target]["metrics"]
         cells = (with_limits(_interval(values[name])) if name in values else "-" for name in names)
         rows.append((run.name, str(run.targets[target].get("subset", "")), *cells))
-    tables = [Table("Metrics", ("run", "samples were", *(TITLES.get(name, name) for name in names)), tuple(rows))]
+    tables = [
+        Table("Metrics", ("run", "samples were", *(TITLES.get(name, name) for name in names)), tuple(rows), "metrics")
+    ]
     if pairs:
         body = tuple(
             (one.name, str(one.samples), with_limits(one.difference), number(one.corrected_p)) for one in pairs
         )
         head = ("run", "samples of both", f"{TITLES[key]} of {having[0].name} minus it", "p")
-        tables.append(Table(f"{having[0].name} beside the others", head, body))
+        tables.append(Table(f"{having[0].name} beside the others", head, body, "baselines"))
     part: dict[str, object] = {
         "name": target, "sentences": sentences, "tables": tables, "tiles": [], "hero": [],
         "figures": _run_figures(having, target, key, pairs),
@@ -302,7 +304,7 @@ def _encoder_tables(run: Run) -> list[Table]:
     for title, rows in run.metrics.get("tables", {}).items():
         if rows:
             cells = tuple(tuple(str(cell) for cell in row.values()) for row in rows)
-            tables.append(Table(f"{run.name}: {title}", tuple(rows[0]), cells))
+            tables.append(Table(f"{run.name}: {title}", tuple(rows[0]), cells, "agreement"))
     return tables
 
 

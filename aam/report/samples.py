@@ -285,7 +285,7 @@ def error_tables(result: TargetResult, around: Surroundings | None = None) -> li
         (complete.sample_ids[at], *value(at), *(str(v[at]) for v in columns.values()), *(v[row] for v in odd.values()))
         for row, at in enumerate(rows.tolist())
     ]
-    tables = [Table(f"The {len(body)} samples predicted worst", header, tuple(body))]
+    tables = [Table(f"The {len(body)} samples predicted worst", header, tuple(body), "worst")]
     shared = shared_by_worst(complete, columns)
     if shared:
         count, total = len(complete.truth) // 10, len(complete.truth)
@@ -300,5 +300,5 @@ def error_tables(result: TargetResult, around: Surroundings | None = None) -> li
             for one in shared
         )
         header = ("", f"of the worst {count}", f"of all {total}", "share of the worst", "share of all")
-        tables.append(Table("What the worst tenth of the samples has in common", header, tuple(cells)))
+        tables.append(Table("What the worst tenth of the samples has in common", header, tuple(cells), "worst"))
     return tables

@@ -18,11 +18,12 @@ LIMITS = re.compile(r"\((-?[\d.]+) to (-?[\d.]+)\)")
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a title; the first column names the row."""
+    """Rows of text under a title; the first column names the row. `name` says how to read it (`reading.READING`)."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    name: str = ""
 
 
 def printable(text: str) -> str:

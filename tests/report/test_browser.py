@@ -43,7 +43,7 @@ def pages(folder: Path) -> dict[str, str]:
     """Return a regression, a classification and a pretraining report, and the page of an explanation."""
     _, truth = distances()
     header, row = ("", *(f"column {at}" for at in range(12))), ("model", *["0.95 (0.9 to 0.97)"] * 12)
-    tables, figures = (Table("UniFrac", header, (row,) * 40),), tuple(ordination_figures(truth, truth**2, "unifrac"))
+    tables, figures = (Table("UniFrac", header, (row,) * 40, "agreement"),), tuple(ordination_figures(truth, truth**2, "unifrac"))
     encoder = ReportData("aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",))
     regression_page = report_html(ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain"))
     return {

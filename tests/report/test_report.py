@@ -20,8 +20,10 @@ from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
+from aam.report.reading import READING
 from aam.report.report import Names, ReportData, Table, TargetResult, summary_lines, target_result
 from aam.report.report_html import report_html
+from tests.report.test_browser import pages
 
 HOSTILE = "<script src='https://example.org/x.js'>\"&\x1b[31m</script>"
 EMPTY_TAGS = {"meta", "img"}
@@ -379,3 +381,25 @@ def test_options_are_not_broken_between_lines():
     )
     assert '<pre>aam <span class="option">--x</span></pre>' in page
     assert re.search(r"\.option \{[^}]*white-space: nowrap", page)
+
+
+# --- how to read it --------------------------------------------------------------------------------------------------
+
+READING_PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reading-the-report.md"
+
+
+def test_the_docs_say_of_figures_and_tables_what_the_page_says():
+    page = READING_PAGE.read_text()
+    for title, text in READING.values():
+        assert f"| {title} | {text} |" in page
+
+
+@pytest.mark.parametrize("name", ["regression", "classification", "pretraining", "explanation"])
+def test_every_figure_and_table_has_a_link_to_how_to_read_it(name, tmp_path):
+    page = pages(tmp_path)[name]
+    linked = re.findall(r'<div class="titled"><h3>.*?</h3>(.*?)</div>', page)
+    assert len(linked) == page.count("<figure>") + page.count('<div class="wide"')
+    targets = [re.search(r'href="#(how-[a-z-]+)"', link)[1] for link in linked]
+    ids = re.findall(r'id="(how-[a-z-]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(targets) == set(ids), "nothing is explained that is not there"
