@@ -102,6 +102,7 @@ class ApplyConfig(TableFormat):
     table: Path | None = option(None, "Feature table of the samples; no tree is needed.", required=True, reads=True)
     sequences: Path | None = option(None, "Sequences of the features when their ids are not DNA.", reads=True)
     trim: bool = option(False, "Cut ASVs to the model's --max-bp and merge those that become identical.")
+    trim_primers: bool = option(False, "Cut common 16S primers from the ends of ASVs and merge what becomes identical.")
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 

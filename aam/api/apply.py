@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
+from aam.data.primers import without_primers
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
@@ -88,6 +89,8 @@ def load_table(
         inputs = read_inputs(data, columns)
     elif data.metadata is None:
         inputs = replace(inputs, metadata=None)
+    if config.trim_primers:
+        inputs = replace(inputs, tables=tuple(map(without_primers, inputs.tables)))
     study = make_study(inputs, data, saved.model.max_bp, saved.seed, columns, of_model=True)
     warnings = [] if saved.only_places else saved.profile.compare(study.table.sequences)
     for column, scales in {spec.normalize_by: spec.categories for spec in specs}.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
+from aam.data.primers import first_regions
 from aam.data.tokens import PAD, N, Tokens, encode, kmer_words, reverse_complement
 from aam.errors import InputError
 from aam.io.newick import read_tree
@@ -61,6 +62,8 @@ class SoftPlacement:
         Whether its reverse complement was read.
     length : float32 [E]
         Of each branch, in substitutions per site.
+    nearest : int32 [F]
+        The tip that holds most of an ASV's 8-mers.
     """
 
     probability: sparse.csr_matrix
@@ -68,11 +71,17 @@ class SoftPlacement:
     least: Floats
     turned: npt.NDArray[np.bool_]
     length: Floats
+    nearest: Ints
 
     @property
     def is_16s(self) -> npt.NDArray[np.bool_]:
         """Which ASVs share enough with a tip to be 16S at all, bool [F]."""
         return np.asarray(self.similarity >= self.least)
+
+    def at(self, rows: npt.NDArray[np.int64]) -> SoftPlacement:
+        """Return where the ASVs at `rows` may stand."""
+        arrays = {field.name: getattr(self, field.name)[rows] for field in fields(self) if field.name != "length"}
+        return SoftPlacement(length=self.length, **arrays)
 
     @property
     def own_length(self) -> Floats:
@@ -179,7 +188,18 @@ class ReferenceTree:
         rows, columns = np.nonzero(self.ancestors >= 0)
         ones = np.ones(len(rows), np.float32)
         above = sparse.csr_matrix((ones, (rows, self.ancestors[rows, columns])), (len(self.tokens), len(self.parent)))
-        return SoftPlacement((on_tips @ above).tocsr(), similarity[:, 0], least, turned, self.length)
+        return SoftPlacement((on_tips @ above).tocsr(), similarity[:, 0], least, turned, self.length, tips[:, 0])
+
+    def first_regions(self, tokens: Tokens, placement: SoftPlacement) -> list[str]:
+        """Return the variable region before which each of some ASVs ``[F, L]`` begins, '' where that is not known."""
+        read = np.where(placement.turned[:, None], reverse_complement(tokens), tokens)
+        references = self.tokens[placement.nearest]
+        words, of_references = (kmer_words(torch.from_numpy(some), K).numpy() for some in (read, references))
+        shift = np.zeros(len(tokens), np.int64)
+        for row, (own, other) in enumerate(zip(words, of_references, strict=True)):
+            _, at, there = np.intersect1d(own[own < WORDS], other[other < WORDS], return_indices=True)
+            shift[row] = np.median(there - at) if len(at) else 0
+        return first_regions(references, shift)
 
     def to_arrays(self, parts: bool = False) -> dict[str, npt.NDArray[Any]]:
         """Return the tree as named arrays: two bits for each base; in `parts` those of some tips at a time."""

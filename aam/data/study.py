@@ -20,6 +20,7 @@ from scipy import sparse
 from aam.config import NO_TREE, DataConfig, FurtherTarget, Missing
 from aam.data.auxiliary_targets import Auxiliary, Taxa, read_lineages
 from aam.data.placement import Placement, ReferenceTree
+from aam.data.primers import warn_of_primers
 from aam.data.rarefaction import Labels as ClassLabels
 from aam.data.rarefaction import choose_depth, dropped_by_class
 from aam.data.region import MOST_ELSEWHERE, MOST_REVERSED, RegionProfile
@@ -375,6 +376,8 @@ def make_study(
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
     table, dropped = deep_enough(aligned, depth, of_model)
+    tokens = encode(table.sequences)
+    warn_of_primers(table, tokens, of_model)
     _log_dropped(aligned, classes, dropped)
     if origin is None:
         kept = np.zeros(len(table.sample_ids), np.int64)
@@ -382,7 +385,7 @@ def make_study(
         kept = origin[[full_table.row_of[name] for name in table.sample_ids]]
     return Study(
         table=table,
-        tokens=torch.from_numpy(encode(table.sequences)),
+        tokens=torch.from_numpy(tokens),
         depth=depth,
         seed=seed,
         config=config,

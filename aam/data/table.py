@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,9 @@ log = logging.getLogger("aam")
 
 Integers = npt.NDArray[np.integer]
 
+
+# How names of taxa begin: d__Bacteria, k__..., of SILVA D_0__..., or a rank alone.
+TAXON = re.compile(r"\s*([dkpcofgs]__|D_\d__|(Bacteria|Archaea|Unassigned)\b)", re.IGNORECASE)
 
 # Entries of the matrix that are looked at together.
 ENTRIES = 1 << 20
@@ -123,6 +127,11 @@ def sequences_of(feature_ids: Sequence[str], source: str, fasta: Path | None) ->
             )
         return [sequence_of[name] for name in feature_ids]
     if wrong := [name for name in feature_ids if first_not_dna(name)]:
+        if TAXON.match(wrong[0]):
+            raise InputError(
+                f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are names of taxa: {shown(wrong)}; expected "
+                "the table of ASVs, before it was collapsed by taxonomy, with sequences as ids or by --sequences"
+            )
         raise InputError(
             f"{source}: {len(wrong)} of {len(feature_ids)} feature ids are not DNA: {shown(wrong)}, the "
             f"first holds {first_not_dna(wrong[0])!r}; pass sequences with --sequences rep-seqs.fasta|.qza"
