@@ -376,8 +376,7 @@ def make_study(
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
     table, dropped = deep_enough(aligned, depth, of_model)
-    tokens = encode(table.sequences)
-    warn_of_primers(table, tokens, of_model)
+    warn_of_primers(table, tokens := encode(table.sequences), of_model)
     _log_dropped(aligned, classes, dropped)
     if origin is None:
         kept = np.zeros(len(table.sample_ids), np.int64)
