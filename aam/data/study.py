@@ -378,10 +378,8 @@ def make_study(
     table, dropped = deep_enough(aligned, depth, of_model)
     warn_of_primers(table, tokens := encode(table.sequences), of_model)
     _log_dropped(aligned, classes, dropped)
-    if origin is None:
-        kept = np.zeros(len(table.sample_ids), np.int64)
-    else:
-        kept = origin[[full_table.row_of[name] for name in table.sample_ids]]
+    rows = [full_table.row_of[name] for name in table.sample_ids]
+    kept = np.zeros(len(rows), np.int64) if origin is None else origin[rows]
     return Study(
         table=table,
         tokens=torch.from_numpy(tokens),
