@@ -28,6 +28,9 @@ Integers = npt.NDArray[np.integer]
 # How names of taxa begin: d__Bacteria, k__..., of SILVA D_0__..., or a rank alone.
 TAXON = re.compile(r"\s*([dkpcofgs]__|D_\d__|(Bacteria|Archaea|Unassigned)\b)", re.IGNORECASE)
 
+# Nucleotides that no name of a sample has by chance.
+LEAST_DNA = 20
+
 # Entries of the matrix that are looked at together.
 ENTRIES = 1 << 20
 
@@ -159,11 +162,23 @@ def table_of_counts(
 ) -> SampleTable:
     """Return a table of counts, checked; `source` is its name in messages, all else is as of `read_table`."""
     raw = checked_table(raw, source)
+    if need_sequences and _is_transposed(raw):
+        raise InputError(
+            f"{source}: samples are called by DNA ({raw.sample_ids[0][:40]!r}), and features are not "
+            f"({raw.feature_ids[0][:40]!r}): it has samples where others have features; pass --transpose, or turn it"
+        )
     sequences_of_features = sequences_of(raw.feature_ids, source, sequences) if need_sequences else ()
     try:
         return make_table(raw.counts, raw.sample_ids, raw.feature_ids, sequences_of_features)
     except InputError as error:
         raise InputError(*(f"{source}: {problem}" for problem in error.problems)) from error
+
+
+def _is_transposed(raw: RawTable) -> bool:
+    """Return whether all samples are called by DNA of a length that no name has, and no feature is."""
+    return all(len(name) >= LEAST_DNA and not first_not_dna(name) for name in raw.sample_ids) and all(
+        map(first_not_dna, raw.feature_ids)
+    )
 
 
 def check_length(table: SampleTable, max_bp: int, of_model: bool = False) -> None:

@@ -21,12 +21,12 @@ from aam.io.text import decoded
 
 Counts: TypeAlias = sparse.csr_matrix | sparse.csr_array
 
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Parsed, JSON takes up to twenty times its size.
 MAX_JSON = 64 << 20
 MAX_ID_BYTES = 4 << 30
 SLAB = 1 << 20
 ID_SLAB = 1 << 12
+DATASETS = ("sample/ids", "observation/ids", *(f"sample/matrix/{name}" for name in ("data", "indices", "indptr")))
 
 # Constant, so that the same table gives the same bytes on every day.
 CREATED = datetime(1970, 1, 1)
@@ -98,6 +98,11 @@ def read_hdf5(source: Path | bytes, where: str) -> RawTable:
         version = np.asarray(file.attrs.get("format-version", (2, 1))).ravel().tolist()
         if version[:1] != [2]:
             raise InputError(f"{where}: BIOM format-version is {version}, expected [2, 1]")
+        if missing := [name for name in DATASETS if name not in file]:
+            raise InputError(
+                f"{where}: no dataset {shown(missing, len(DATASETS))}, expected a BIOM 2.1 table; make one of another "
+                "file with `biom convert --to-hdf5`"
+            )
         samples, features = _ids(file, "sample", where), _ids(file, "observation", where)
         shape = np.asarray(file.attrs.get("shape", ())).ravel().tolist()
         expected = [len(features), len(samples)]

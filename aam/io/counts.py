@@ -47,9 +47,11 @@ def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], st
     for kind, mask in bad.items():
         if mask.any():
             first = int(np.argmax(mask))
+            missing = np.isnan(values[first])
+            remedy = "0 where there are none" if missing else "the table as it was before it was normalised"
             problems.add(
                 f"{where}: {values[first]:g} at {place(first)} is {kind} ({int(mask.sum())} such values), "
-                "expected whole reads; pass the table as it was before it was normalised"
+                f"expected whole reads; pass {remedy}"
             )
     problems.raise_if_any()
     return values.astype(np.uint32)

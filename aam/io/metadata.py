@@ -187,7 +187,7 @@ class Metadata:
             examples = ", ".join(f"{values[row]!r} (sample {ids[row]!r})" for row in text[:5])
             raise InputError(
                 f"{self.source}: column {name!r} has {len(text)} of {len(ids)} values that are no finite "
-                f"numbers: {examples}; correct them, or leave these cells empty and pass --missing drop"
+                f"numbers: {examples}; correct them, or leave these cells empty (and train with --missing drop)"
             )
         return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
 

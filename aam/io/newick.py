@@ -108,9 +108,8 @@ class _Nodes:
         problems = [f"{len(places)} {what}, the first {places[0]}" for what, places in self.wrong.items()]
         if any(place.startswith("'-") for place in self.wrong.get(NO_LENGTH, ())):
             problems.append("set lengths below 0, as neighbour joining gives them, to 0")
-        if len(set(self.tips)) < len(self.tips):
-            repeated = [name for name, times in Counter(self.tips).items() if times > 1 and name]
-            problems += [f"{len(repeated)} tips are repeated ({shown(repeated)})"] if repeated else []
+        if repeated := [name for name, times in Counter(self.tips).items() if times > 1 and name]:
+            problems.append(f"{len(repeated)} tips are repeated ({shown(repeated)}); keep one of each")
         return problems
 
 
@@ -202,7 +201,7 @@ def rooted_tree(text: str, source: str, midpoint: bool = False) -> Phylogeny:
     if children > 2:
         raise InputError(
             f"{source}: the root has {children} children, expected at most 2: the tree is not rooted. Give a "
-            "rooted tree or pass --midpoint-root"
+            "rooted tree; --midpoint-root of aam train, pretrain and unifrac roots one"
         )
     return tree
 

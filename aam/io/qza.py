@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+import stat
 import struct
 import uuid
 import zipfile
@@ -77,7 +78,18 @@ def _check_entries(entries: list[zipfile.ZipInfo], path: Path) -> str:
         raise InputError(f"{path}: {len(roots)} folders at the top of the archive ({shown(roots)}), not one{EXCEL}")
     if not UUID.fullmatch(roots[0]):
         raise InputError(f"{path}: top folder {roots[0]!r} of the archive is no UUID; not a QIIME 2 archive{EXCEL}")
+    unsafe = [entry.filename for entry in entries if _leads_out(entry)]
+    if unsafe:
+        raise InputError(
+            f"{path}: {shown(unsafe)} in the archive are links or lead out of its folder, which QIIME 2 never writes; "
+            "nothing is read of it, ask where the file comes from"
+        )
     return roots[0]
+
+
+def _leads_out(entry: zipfile.ZipInfo) -> bool:
+    """Return whether unpacking would write beside the archive's folder, or a link."""
+    return ".." in re.split(r"[/\\]", entry.filename) or stat.S_ISLNK(entry.external_attr >> 16)
 
 
 def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> bytes:

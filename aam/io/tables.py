@@ -10,9 +10,9 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from aam.errors import InputError, Problems
-from aam.io.biom import HDF5_MAGIC, read_hdf5, read_json
+from aam.io.biom import read_hdf5, read_json
 from aam.io.counts import RawTable, whole_counts
-from aam.io.text import MAX_PROBLEMS, decoded, read_bytes, read_content, read_header
+from aam.io.text import HDF5_MAGIC, MAX_PROBLEMS, decoded, read_bytes, read_content, read_header
 
 FEATURE_HEADERS = frozenset(("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id"))
 SAMPLE_HEADERS = frozenset(("sample-id", "sample_id", "sampleid", "#sampleid", "sample id", "#sample id", "sample"))

@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import re
+import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ MAX_TEXT = 2 << 30
 
 MAX_PROBLEMS = 10
 
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 GZIP_MAGIC = b"\x1f\x8b"
 
 DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
@@ -34,6 +36,9 @@ Row = tuple[int, list[str]]
 def read_bytes(path: Path, head: int = -1) -> bytes:
     """Return the content of a file of at most `MAX_TEXT` bytes, or its first `head`; `InputError` if unreadable."""
     try:
+        # To open a pipe waits for who writes to it, and a device may never end.
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise InputError(f"{path}: a pipe or device, expected a file; write its content to a file and pass that")
         with path.open("rb") as file:
             if head < 0 and (size := path.stat().st_size) > MAX_TEXT:
                 raise InputError(f"{path}: {size} bytes, at most {MAX_TEXT} are read; a table may be BIOM HDF5")
@@ -76,6 +81,8 @@ def decoded(blob: bytes, where: Path | str) -> str:
     """Return UTF-8 text without byte order mark; `InputError` names the first byte that shows another encoding."""
     if blob.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{where}: is UTF-16 (Excel's 'Unicode text'), expected UTF-8; save as UTF-8")
+    if blob.startswith(HDF5_MAGIC):
+        raise InputError(f"{where}: is HDF5, as BIOM tables are, expected text")
     text, position = "", blob.find(b"\0")
     try:
         text = blob.decode("utf-8").removeprefix("\ufeff")

@@ -97,7 +97,7 @@ def test_a_hundred_thousand_levels():
             "2 branch lengths are no finite numbers of 0 or more, the first '1e999' before character 9",
         ),
         ("(a:-0.1,b:1);", "set lengths below 0, as neighbour joining gives them, to 0"),
-        ("(a:1,(b:1,a:1):1,b:2);", "2 tips are repeated ('a', 'b')"),
+        ("(a:1,(b:1,a:1):1,b:2);", "2 tips are repeated ('a', 'b'); keep one of each"),
         ("(a:1,[b:1);", "the comment that begins at character 6 is never closed"),
         ("(a:1,'b:1);", "at character 6 cannot be read"),
         ("(a:1," + " " * 100_000, "no ';' at the end"),
@@ -136,7 +136,7 @@ def test_unrooted_archives_need_midpoint_rooting(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"(a:1,b:1,c:1);", "the root has 3 children, .*--midpoint-root"),
+        (b"(a:1,b:1,c:1);", "the root has 3 children, .*--midpoint-root of aam train, pretrain and unifrac roots one"),
         (b"((a,b:1):1,c);", "2 of 4 branches have no length, .*--midpoint-root"),
         (b"((a:1e308,b:1):1,c:1);", r"branch lengths add up to 1e\+308, too much for distances"),
         (b"((a:0,b:0):0,c:0);", "all branches have length 0"),

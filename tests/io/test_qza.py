@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import stat
 import struct
 import uuid
 import zipfile
@@ -130,6 +131,21 @@ def test_files_that_are_no_zip(tmp_path):
     path.write_bytes(packed()[:-30])
     assert "not a readable QIIME 2 archive" in refused(path)
     assert "not a readable QIIME 2 archive" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("name", [f"{ROOT}/../evil", f"{ROOT}/data/../../x", f"{ROOT}/data/..", f"{ROOT}/a\\..\\b"])
+def test_names_that_lead_out_are_refused(tmp_path, name):
+    message = refused(save(tmp_path / "t.qza", GOOD | {name: "x"}))
+    assert f"{name!r} in the archive are links or lead out of its folder" in message
+
+
+def test_links_are_refused(tmp_path):
+    path = save(tmp_path / "t.qza")
+    with zipfile.ZipFile(path, "a") as archive:
+        link = zipfile.ZipInfo(f"{ROOT}/data/link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    assert f"'{ROOT}/data/link' in the archive are links" in refused(path)
 
 
 def test_two_files_of_one_name(tmp_path):

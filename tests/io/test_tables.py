@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import pytest
 from hypothesis import given
@@ -56,6 +57,12 @@ def test_bad_tsv(tmp_path, text, expected):
         assert part in message
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    path = tmp_path / "t.qza"
+    os.mkfifo(path)
+    assert "a pipe or device, expected a file" in refused(path)
+
+
 def test_whole_numbers_with_a_point_and_samples_without_reads_are_fine(tmp_path):
     path = tmp_path / "t.tsv"
     path.write_text("#OTU ID\ts1\ts2\ts3\nACGT\t1.0\t0\t2e3\nGG\t0\t0.0\t 5\n")
@@ -96,9 +103,16 @@ def test_samples_in_rows_need_transpose(tmp_path, text):
 
 def test_transpose_holds_for_every_format(tmp_path):
     turned = biom_table(COUNTS.T, SEQUENCES_OF_TABLE, SAMPLES)
-    table = read_table(save_hdf5(turned, tmp_path / "t.biom"), transpose=True)
+    path = save_hdf5(turned, tmp_path / "t.biom")
+    table = read_table(path, transpose=True)
     assert table.sample_ids == tuple(SAMPLES)
     assert dense(table).tolist() == COUNTS[:, ORDER].tolist()
+
+
+def test_a_turned_biom_table_is_told(tmp_path):
+    asvs = ["ACGT" * 5, "TTGA" * 6]
+    turned = biom_table(COUNTS[:2, :2], asvs, ["s1", "s2"])
+    assert "pass --transpose, or turn it" in refused(save_hdf5(turned, tmp_path / "t.biom"))
 
 
 cells = st.sampled_from(["0", "1", "2.0", "-1", "0.5", "nan", "1e400", "", "A", "ACGT", "GG", "#OTU ID", "taxonomy"])

@@ -55,6 +55,12 @@ def test_every_fault_is_named(tmp_path: Path):
             read_taxonomy(path).of(["a"], ["ACGT"])
 
 
+def test_a_table_is_no_taxonomy(tmp_path: Path):
+    (tmp_path / "table.biom").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    with pytest.raises(InputError, match=r"table\.biom: is HDF5, as BIOM tables are, expected text"):
+        read_taxonomy(tmp_path / "table.biom")
+
+
 def test_spaces_around_cells_mean_nothing(tmp_path: Path):
     path = tmp_path / "taxonomy.tsv"
     path.write_text("Feature ID \t Taxon\na \tk__B; p__F \n")
