@@ -153,7 +153,7 @@ def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
     """
     if len(models) > 1 or models[0].reference is None:
         raise InputError(
-            f"--distances: {len(models)} models, expected one with a reference tree: "
+            "--model: distances on a reference tree need one model, which has such a tree: "
             f"{shown(shipped_encoders())}, or one pretrained with --reference-tree"
         )
     study, _ = load_table(models, config, inputs)

@@ -19,6 +19,7 @@ from sklearn.metrics import accuracy_score, r2_score
 
 from aam.api.memory import (
     aligned,
+    check_column_names,
     inputs_of,
     is_missing_value,
     is_numeric,
@@ -32,7 +33,7 @@ from aam.config import RESERVED, FineTuneConfig
 from aam.errors import InputError, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import atomic_folder, check_writable
-from aam.io.metadata import Metadata
+from aam.io.metadata import Metadata, is_number
 from aam.options import IN_MEMORY, check, configured, keyword_options
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         table = sample_table(X, config.data.sequences, transpose=config.data.transpose)
         name = getattr(y, "name", None)
         target = name if isinstance(name, str) and name and name not in RESERVED else "y"
-        self._learn_classes(aligned(y, table.sample_ids, "y"))
+        self._check_target(aligned(y, table.sample_ids, "y"))
         described = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
         inputs = inputs_of(config.data, table, tree, described.metadata)
         output = Path(self.output_dir or self._new_folder() / "run")
@@ -160,7 +161,9 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a new folder, which `aam predict --model` and `aam.load` read."""
-        check_writable(Path(path))
+        check_writable(Path(path), overwrite=True)
+        if Path(path).exists():
+            raise InputError(f"{path}: exists already; choose another path")
         source = self._fitted().paths[0]
         with atomic_folder(Path(path)) as folder:
             shutil.copytree(source, folder, dirs_exist_ok=True)
@@ -250,14 +253,16 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         """Return the samples of a table in its order."""
         return sample_table(X, need_sequences=False, transpose=self.transpose).sample_ids
 
-    def _learn_classes(self, values: list[Any]) -> None:
-        """Remember the classes of a target that has some."""
+    def _check_target(self, values: list[Any]) -> None:
+        """Raise `InputError` for values that cannot be learned, and remember the classes where there are some."""
 
     def _predicted(self, X: Any, covariates: Any, new_study: bool = False, labels: Any = None) -> PredictionTable:
         """Return the predictions of every sample; `InputError` where there is none for some."""
         model = self._fitted()
         options = {**self._of_table(), "prediction_passes": self.val_prediction_passes, "new_study": new_study}
         metadata = None
+        if covariates is None and (columns := model.models[0].covariates.columns):
+            raise InputError(f"covariates: not given, and the model reads {shown(columns)}; pass a DataFrame")
         if covariates is not None:
             (target,) = model.targets
             metadata = self._metadata(self._sample_ids(X), target, covariates=covariates).metadata
@@ -309,6 +314,8 @@ def _covariates(covariates: Any, sample_ids: Sequence[str]) -> tuple[dict[str, l
     numbers: dict[str, list[Any]] = {}
     if covariates is not None and not hasattr(covariates, "columns"):
         raise InputError(f"covariates is {type(covariates).__name__}, expected a DataFrame by sample id")
+    if covariates is not None:
+        check_column_names(covariates, "covariates")
     for column in () if covariates is None else covariates.columns:
         values = aligned(covariates[column], sample_ids, f"covariates[{column!r}]")
         (numbers if is_numeric(covariates[column]) else categories)[str(column)] = values
@@ -317,6 +324,11 @@ def _covariates(covariates: Any, sample_ids: Sequence[str]) -> tuple[dict[str, l
 
 class AmpliconRegressor(RegressorMixin, AmpliconEstimator):  # type: ignore[misc]
     """Regression of a number on amplicon tables; parameters and `fit` as `AmpliconEstimator`."""
+
+    def _check_target(self, values: list[Any]) -> None:
+        for value in values:
+            if not is_missing_value(value) and not is_number(str(value)):
+                raise InputError(f"y: {str(value)[:60]!r} is no finite number; correct it, or take AmpliconClassifier")
 
     def predict(self, X: Any, covariates: Any = None, new_study: bool = False) -> Floats:
         """Return the predicted number of each sample, [N], in the units of `y`.
@@ -364,11 +376,14 @@ class AmpliconClassifier(ClassifierMixin, AmpliconEstimator):  # type: ignore[mi
 
     _classifier = True
 
-    def _learn_classes(self, values: list[Any]) -> None:
-        """Remember the classes, and which value each text of metadata is."""
+    def _check_target(self, values: list[Any]) -> None:
+        """Remember the classes, and which value each text of metadata is; `InputError` for values that are none."""
         if missing := [number for number, value in enumerate(values) if is_missing_value(value)]:
             raise InputError(f"y: {len(missing)} samples have no class, the first at position {missing[0]}")
-        self.classes_ = np.unique(np.array(values))
+        array = np.array(values)
+        if array.ndim != 1:
+            raise InputError(f"y: a class is {values[0]!r:.60}, expected text, a number or a truth value")
+        self.classes_ = np.unique(array)
         self._label_of = {str(value).strip(): place for place, value in enumerate(self.classes_.tolist())}
         if len(self._label_of) < len(self.classes_) or "" in self._label_of:
             raise InputError(f"y: classes are empty or differ in white space only: {shown(map(repr, self.classes_))}")

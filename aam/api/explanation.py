@@ -28,8 +28,9 @@ from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import matched_tree, read_tree
+from aam.io.phylogeny import Phylogeny
 from aam.io.taxonomy import Taxonomy, read_taxonomy
-from aam.options import files_read, given, to_dict
+from aam.options import files_read, to_dict
 from aam.predict.baselines import truth_of
 from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
@@ -37,13 +38,18 @@ from aam.predict.saved_model import SavedModel, samples_with_labels
 log = logging.getLogger("aam")
 
 
-def _read_inputs(config: ExplainConfig, inputs: Inputs | None) -> tuple[Metadata | None, Taxonomy | None, Split | None]:
+def _read_inputs(
+    config: ExplainConfig, inputs: Inputs | None
+) -> tuple[Metadata | None, Taxonomy | None, Split | None, Phylogeny | None]:
     """Return what beside models and table is read, where it is asked for; problems of all come in one message.
 
-    Metadata are those of `inputs` where there are some.
+    Metadata and tree are those of `inputs` where there are some.
     """
     problems, taxonomy, split = Problems(), None, None
-    metadata = None if inputs is None else inputs.metadata
+    metadata, tree = (None, None) if inputs is None else (inputs.metadata, inputs.trees[0])
+    with problems.collected():
+        if inputs is None and config.tree is not None:
+            tree = read_tree(config.tree)
     with problems.collected():
         if inputs is None and config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal)
@@ -57,7 +63,7 @@ def _read_inputs(config: ExplainConfig, inputs: Inputs | None) -> tuple[Metadata
     if config.metadata is None and column is not None:
         problems.add(f"--group-column is {column}, and --metadata, which holds it, is not given")
     problems.raise_if_any()
-    return metadata, taxonomy, split
+    return metadata, taxonomy, split, tree
 
 
 def _candidates(ids: Sequence[str], metadata: Metadata | None, split: Split | None) -> list[str]:
@@ -94,6 +100,11 @@ def _truth(spec: TargetSpec, metadata: Metadata | None, ids: Sequence[str]) -> F
     if metadata is None or spec.name not in metadata.columns:
         return np.full(len(ids), math.nan)
     truth = truth_of(metadata, spec, ids)
+    if unknown := {*metadata.values(spec.name, ids)} - {None, *spec.labels} if spec.kind == "class" else ():
+        log.warning(
+            "warning: %s: %r holds %s, no classes of the model (%s); without a truth for these samples",
+            metadata.source, spec.name, shown(sorted(map(str, unknown))), shown(spec.labels),
+        )  # fmt: skip
     return truth if spec.kind == "numeric" else np.where(truth < 0, math.nan, truth)
 
 
@@ -146,16 +157,15 @@ def explained(config: ExplainConfig, models: Sequence[SavedModel] = (), inputs: 
     InputError
         Bad inputs, or models that predict nothing.
     """
-    metadata, taxonomy, split = _read_inputs(config, inputs)
+    metadata, taxonomy, split, phylogeny = _read_inputs(config, inputs)
     models = models or prepare_models(config.model, config.runtime)
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing to explain; fine-tune it with `aam train`")
     study, warnings = load_table(models, config, inputs)
     table, study = study.table, replace(study, metadata=metadata)
     asvs, tree = _named_asvs(table, taxonomy), None
-    if config.tree is not None:
+    if phylogeny is not None:
         sequences = () if config.sequences is None else table.sequences
-        phylogeny = read_tree(config.tree) if inputs is None else given(inputs.trees[0])
         tree = matched_tree(phylogeny, table.feature_ids, "drop", sequences)
     candidates = _candidates(table.sample_ids, metadata, split)
     samples, subset = _samples_of_models(models, candidates)

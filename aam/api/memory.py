@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+import numbers
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +97,31 @@ def read_table(source: Any) -> AmpliconTable:
     if hasattr(source, "obs_names") and hasattr(source, "var_names"):
         return _checked(source.X, source.obs_names, source.var_names, "the AnnData")
     if hasattr(source, "iloc") and hasattr(source, "columns"):
-        in_parts = len(source.columns) > 0 and all(hasattr(kind, "fill_value") for kind in source.dtypes)
-        values = source.sparse.to_coo() if in_parts else source.to_numpy()
+        in_parts = len(source.columns) > 0 and all(getattr(kind, "fill_value", None) == 0 for kind in source.dtypes)
+        values = source.sparse.to_coo() if in_parts else _dense(source)
         return _checked(values, source.index, source.columns, "the DataFrame")
     raise InputError(f"X is {type(source).__name__}, which has no sequences of ASVs or no sample ids; {EXPECTED}")
+
+
+def _dense(frame: Any) -> npt.NDArray[Any]:
+    """Return the values of a DataFrame, NaN where they are missing; `InputError` names the first that is no number."""
+    values = frame.to_numpy()
+    if values.dtype != object:
+        return np.asarray(values)
+    try:
+        return np.asarray(frame.to_numpy(np.float64, na_value=math.nan))
+    except (TypeError, ValueError):
+        places = ((row, column) for (row, column), value in np.ndenumerate(values) if not _is_real(value))
+        row, column = next(places, (0, 0))
+        raise InputError(
+            f"the DataFrame: {str(values[row, column])[:60]!r} at sample {str(frame.index[row])!r}, column "
+            f"{str(frame.columns[column])[:60]!r} is no number; expected reads: samples are rows, columns ASVs"
+        ) from None
+
+
+def _is_real(value: Any) -> bool:
+    """Return whether a value is missing or a real number."""
+    return is_missing_value(value) or isinstance(value, numbers.Real)
 
 
 def _checked(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any], where: str) -> AmpliconTable:
@@ -114,6 +136,11 @@ def _raw_table(values: Any, sample_ids: Sequence[Any], feature_ids: Sequence[Any
         entries = sparse.coo_array(values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where} does not hold numbers ({error}); {EXPECTED}") from None
+    if entries.dtype.kind not in "biuf":
+        raise InputError(f"{where} holds {entries.dtype}, expected whole reads")
+    for kind, ids in (("sample", sample_ids), ("feature", feature_ids)):
+        if missing := [number for number, name in enumerate(ids, 1) if is_missing_value(name)]:
+            raise InputError(f"{where}: {len(missing)} {kind} ids are missing, the first is {kind} {missing[0]}")
     samples, features = [str(name) for name in sample_ids], [str(name) for name in feature_ids]
     rows, columns = entries.coords
 
@@ -195,8 +222,10 @@ def aligned(values: Any, sample_ids: Sequence[str], name: str) -> list[Any]:
     Raises
     ------
     InputError
-        Another number of values, several for a sample, or an index that holds only some of the samples.
+        No values in an order, another number of them, several for a sample, or an index without some samples.
     """
+    if not hasattr(values, "__len__") or isinstance(values, (str, bytes, Mapping, Set)):
+        raise InputError(f"{name} is {type(values).__name__}, expected an array, a list, or a Series by sample id")
     if getattr(values, "ndim", 1) != 1:
         raise InputError(f"{name} has the shape {values.shape}, expected ({len(sample_ids)},): a value for each sample")
     index = getattr(values, "index", None)
@@ -244,6 +273,12 @@ def metadata_of_columns(
     return make_metadata(sample_ids, cells, types, missing, source)
 
 
+def check_column_names(frame: Any, name: str) -> None:
+    """Raise `InputError` where two columns of a DataFrame have the same name as text."""
+    if repeated := [column for column, times in Counter(map(str, frame.columns)).items() if times > 1]:
+        raise InputError(f"{name}: columns of the same name: {shown(repeated)}; rename them")
+
+
 def metadata_from(source: Any, decimal: str = ".", name: str = "metadata") -> Metadata:
     """Return the metadata of a file or of a DataFrame by sample id; `InputError`, with `name`, for anything else."""
     if isinstance(source, Metadata):
@@ -252,8 +287,7 @@ def metadata_from(source: Any, decimal: str = ".", name: str = "metadata") -> Me
         return read_metadata(Path(source), decimal)
     if not hasattr(source, "columns") or not hasattr(source, "index"):
         raise InputError(f"{name} is {type(source).__name__}, expected a DataFrame by sample id, or a path")
-    if repeated := [str(column) for column, times in Counter(map(str, source.columns)).items() if times > 1]:
-        raise InputError(f"{name}: columns of the same name: {shown(repeated)}; rename them")
+    check_column_names(source, name)
     columns = {str(column): source[column].tolist() for column in source.columns}
     categorical = [str(column) for column in source.columns if not is_numeric(source[column])]
     return metadata_of_columns([str(sample) for sample in source.index], columns, categorical, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,15 +17,18 @@ from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
 from aam.data.study import Inputs
 from aam.diversity.placed import PlacedDistance, PlacedMetric
-from aam.errors import InputError, import_extra
+from aam.errors import InputError, import_extra, shown
 from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.explain.results import Explanation
 from aam.io.matrices import fill_tiles
-from aam.options import configured, option_problems
+from aam.options import configured, option_problems, options_of
 from aam.predict.saved_model import SavedModel
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Options of commands that say where models and tables lie and what is written.
+OF_FILES = frozenset({"model", "table", "output", "output_dir", "overwrite", "format", "distances"})
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -230,9 +233,11 @@ class Model:
         InputError
             Bad options or inputs, an encoder without targets, or a folder that holds other files.
         """
+        overwrite = output_dir is not None and options.pop("overwrite", False)
         config = self._config(ExplainConfig(), table, options, metadata=metadata, tree=tree)
-        output = None if output_dir is None else explanation_folder(Path(output_dir), config)
-        if output is not None:
+        output = None
+        if output_dir is not None:
+            output = dataclasses.replace(explanation_folder(Path(output_dir), config), overwrite=overwrite)
             output.check()
         result = explained(config, self.models, inputs_of_model(config, table, metadata, tree))
         if output is not None:
@@ -241,8 +246,7 @@ class Model:
 
     def _config(self, default: Any, table: Any, options: dict[str, Any], **inputs: Any) -> Any:
         """Return the options of a command for a table and other `inputs`, by option."""
-        if "output" in options:
-            raise InputError("output is of the command, which writes files; take what is returned")
+        _refuse_useless(default, options)
         config = configured(default, {**self._options, **options}, "options")
         named = {name: option_of(source) for name, source in inputs.items() if source is not None}
         config = dataclasses.replace(config, model=self.paths, table=option_of(table), **named)
@@ -258,6 +262,13 @@ def inputs_of_model(config: ApplyConfig, table: Any, metadata: Any = None, tree:
     return Inputs(
         (read,), trees=(phylogeny(tree),), metadata=None if metadata is None else metadata_from(metadata, decimal)
     )
+
+
+def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
+    """Raise `InputError` for options of a command that would do nothing in memory."""
+    of_command = {each.field.name for each in options_of(default) if each.about.of == "command"}
+    if useless := sorted(options.keys() & (OF_FILES | of_command)):
+        raise InputError(f"{shown(useless)}: of the command, and without effect here; take what is returned")
 
 
 def _features(explanations: Sequence[Explanation]) -> pd.DataFrame:
@@ -283,7 +294,12 @@ def load(path: Paths, **options: Any) -> Model:
     InputError
         There is no model, it is damaged, or an option does not exist.
     """
-    paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path)
+    paths = (path,) if isinstance(path, (str, os.PathLike)) else tuple(path or ())
+    if not paths:
+        raise InputError("aam.load: no path is given; give the folder of a run or model, or the name of an encoder")
     folders = tuple(Path(one) for one in paths)
     config = configured(PredictConfig(), options, "aam.load")
+    _refuse_useless(config, options)
+    if others := sorted(options.keys() - vars(config.runtime).keys()):
+        raise InputError(f"aam.load: {shown(others)}: not of the machine; give it to predict, embed or explain")
     return Model(folders, prepare_models(folders, config.runtime), options)

@@ -133,10 +133,18 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         aam.AmpliconRegressor(rarefy_depth=300).fit(frame, metadata["ph"] * 0 + 1)
     with pytest.raises(InputError, match="y has 3 values, and the table has 60 samples"):
         small.fit(frame, [1, 2, 3])
-    with pytest.raises(InputError, match=r"column 'y' is declared numeric, but sample '.*' has 'soil'"):
+    with pytest.raises(InputError, match=r"^y: 'soil' is no finite number; correct it, or take AmpliconClassifier"):
         small.fit(frame, ["soil"] * 60)
-    with pytest.raises(InputError, match=r"^the table: 60 of 60 feature ids are not DNA"):
+    with pytest.raises(InputError, match=r"^the table: samples are called by DNA .* pass --transpose, or turn it"):
         small.fit(frame.T, np.zeros(80))
+    for wrong in (None, 3, dict.fromkeys(frame.index, 1.0), (value for value in metadata["ph"])):
+        with pytest.raises(InputError, match=f"^y is {type(wrong).__name__}, expected an array, a list, or a Series"):
+            small.fit(frame, wrong)
+    with pytest.raises(InputError, match=r"^y: a class is \(1, 2\), expected text, a number"):
+        aam.AmpliconClassifier().fit(frame, [(1, 2), (3, 4)] * 30)
+    twice = metadata[["batch", "batch"]]
+    with pytest.raises(InputError, match=r"^covariates: columns of the same name: 'batch'"):
+        small.fit(frame, metadata["ph"], covariates=twice)
     with pytest.raises(InputError, match="10 of 60 samples are not in its index"):
         small.fit(frame, metadata["ph"].iloc[10:])
     with pytest.raises(InputError, match="2 of 60 sample ids cannot stand in metadata: '#a', 'b '"):
@@ -149,8 +157,15 @@ def test_what_cannot_be_fitted_or_predicted_is_said(frame, metadata, regressor):
         aam.AmpliconRegressor(epoch=3)
     with pytest.raises(InputError, match="unknown option 'thread'; did you mean 'threads'"):
         aam.load("x", thread=1)
+    with pytest.raises(InputError, match="'output': of the command"):
+        aam.load("x", output="y")
+    with pytest.raises(InputError, match="'new_study': not of the machine; give it to predict"):
+        aam.load("x", new_study=True)
     with pytest.raises(InputError, match=r"no manifest\.json"):
         aam.load("nowhere")
+    for nothing in (None, []):
+        with pytest.raises(InputError, match=r"^aam\.load: no path is given"):
+            aam.load(nothing)
     with pytest.raises(InputError, match="intervals are fitted on at least 20"):
         regressor.predict_interval(frame)
     shallow = frame.copy()
@@ -200,6 +215,24 @@ def test_covariates_and_intervals(frame, metadata, small, tmp_path):
     assert config["covariates"]["categorical_columns"] == ["season"]
     assert config["covariates"]["numeric_columns"] == ["null"]
     assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_tables_of_any_numbers_are_read_and_others_named(frame):
+    reads = aam.read_table(frame).counts.toarray()
+    objects, nullable, gaps = frame.astype(object), frame.astype("Int64"), frame.astype(pd.SparseDtype(float, np.nan))
+    for table in (objects, nullable, gaps, frame.astype("Float64"), frame.astype("category")):
+        np.testing.assert_array_equal(aam.read_table(table).counts.toarray(), reads)
+    objects.iloc[2, 3] = "many"
+    with pytest.raises(InputError, match=r"'many' at sample 'sample-03', column '.*' is no number; expected reads"):
+        aam.read_table(objects)
+    nullable.iloc[2, 3] = pd.NA
+    with pytest.raises(InputError, match=r"sample 'sample-03', .* pass 0 where there are none$"):
+        aam.read_table(nullable)
+    with pytest.raises(InputError, match="the DataFrame holds complex128, expected whole reads"):
+        aam.read_table(frame.astype(complex))
+    for missing in (None, np.nan):
+        with pytest.raises(InputError, match="1 sample ids are missing, the first is sample 1"):
+            aam.read_table(frame.set_axis([missing, *frame.index[1:]]))
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
@@ -276,8 +309,10 @@ def test_studies_are_learned_from_and_a_new_one_is_read_relative_to_itself(frame
         model.predict(frame[new], new_study=True, labels=[True, False])
     with pytest.raises(InputError, match="labels is Series, expected a DataFrame by sample id"):
         model.model_.predict(frame[new], labels=few, new_study=True)
-    with pytest.raises(InputError, match="output is of the command"):
-        model.model_.predict(frame[new], output="x.tsv")
+    with pytest.raises(InputError, match="'debug', 'output': of the command"):
+        model.model_.predict(frame[new], output="x.tsv", debug=True)
+    with pytest.raises(InputError, match="'overwrite': of the command"):
+        model.model_.explain(frame[new], overwrite=True)
     with pytest.raises(InputError, match="pass --new-study too"):
         model.predict(frame[new], labels=few)
     with pytest.raises(InputError, match="all samples are of 'first', expected two studies"):

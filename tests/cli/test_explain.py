@@ -90,12 +90,21 @@ def test_samples_without_metadata_are_left_out(study, run, tmp_path):
 def test_bad_inputs_come_in_one_message(study, run, tmp_path, capsys):
     for name in ("taxonomy.tsv", "split.tsv"):
         (tmp_path / name).write_text("nothing\n")
+    (tmp_path / "tree.nwk").write_text("(a:1,a:1);")
     more = f"--metadata {study}/metadata.tsv --taxonomy {tmp_path}/taxonomy.tsv --split {tmp_path}/split.tsv"
+    more += f" --tree {tmp_path}/tree.nwk"
     assert explain(study, run, tmp_path / "out", f"{more} --group-column child") == 2
     message = capsys.readouterr().err
-    for part in ("taxonomy.tsv: line 1", "split.tsv: line 1", "no column 'child'"):
+    for part in ("taxonomy.tsv: line 1", "split.tsv: line 1", "no column 'child'", "'a'); keep one"):
         assert part in message
     assert not (tmp_path / "out").exists()
+
+
+def test_labels_that_the_model_does_not_know_are_told(study, run, tmp_path, capsys):
+    text = (study / "metadata.tsv").read_text()
+    (tmp_path / "metadata.tsv").write_text(text.replace("\tgut\t", "\tcolon\t"))
+    assert explain(study, run, tmp_path / "out", f"--metadata {tmp_path}/metadata.tsv") == 0
+    assert "metadata.tsv: 'biome' holds 'colon', no classes of the model" in capsys.readouterr().err
 
 
 def test_without_an_output_the_report_of_the_run_shows_the_importances(study, run, tmp_path, capsys):
