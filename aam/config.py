@@ -873,7 +873,10 @@ def read_config(path: Path, default: Config) -> Config:
     if SEARCH in sections and not hasattr(default, SEARCH):
         # A run.json of `aam tune`, whose other options are those of `aam train`.
         del sections[SEARCH]
-        left_out.append(f"[{SEARCH}]")
+        log.warning(
+            "warning: %s is of a search, and holds the options that it began with; those that it found are in "
+            "best.toml beside it: --config %s", path, path.with_name("best.toml"),
+        )  # fmt: skip
     config = default
     with problems.collected():
         config = from_dict(default, sections, where)

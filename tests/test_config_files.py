@@ -104,4 +104,4 @@ def test_training_takes_the_record_of_a_search(tmp_path, caplog):
     options = to_dict(replace(TuneConfig(), train=replace(TuneConfig().train, epochs=7)))
     (tmp_path / "run.json").write_text(json.dumps({"command": "tune", "config": options}))
     assert read_config(tmp_path / "run.json", FineTuneConfig()).train.epochs == 7
-    assert "'[search]' not used, this command has no such options" in caplog.text
+    assert f"those that it found are in best.toml beside it: --config {tmp_path / 'best.toml'}" in caplog.text

@@ -361,7 +361,9 @@ def _run_trials(study: Any, config: TuneConfig, prepared: Prepared, space: Space
             log.setLevel(level)
             remove(place)
         options = ", ".join(f"{name} {value}" for name, value in trial.params.items())
-        log.info("trial %d of %d %s: %s; %s", trial.number + 1, asked, state, result, options)
+        # Trials that were interrupted have a number, and do not count.
+        last = asked + len(trials) - len(begun)
+        log.info("trial %d of %d %s: %s; %s", trial.number + 1, last, state, result, options)
 
 
 def _write_results(study: Any, training: FineTuneConfig, space: Space, depth: int, folder: Path) -> None:

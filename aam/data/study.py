@@ -321,7 +321,7 @@ def read_inputs(config: DataConfig, columns: MetadataColumns) -> Inputs:
     with problems.collected():
         if config.metadata is not None:
             metadata = read_metadata(config.metadata, config.decimal)
-            metadata.require([*columns.required, *columns.optional])
+            metadata.require([*columns.required, *columns.optional, *columns.any_of])
     # One tree of several studies is read once.
     for tree in dict.fromkeys(tree for tree in trees if tree != NO_TREE):
         with problems.collected():

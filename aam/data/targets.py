@@ -242,11 +242,15 @@ def _looks_numeric(metadata: Metadata, name: str) -> bool:
     return 2 * sum(map(is_number, values)) >= len(values)
 
 
-def _check_varied(values: Sequence[object], where: str, n: int) -> None:
-    """Refuse sorted, distinct training values of `n` samples if they are none or one."""
-    if len(values) < 2:
-        value = repr(values[0]) if values else "missing"
-        raise InputError(f"{where} is {value} for all {n} training samples; choose another column or split")
+def _check_varied(values: Sequence[object], where: str, present: int, n: int) -> None:
+    """Refuse sorted, distinct training values, of the `present` ones of `n` samples, if they are none or one."""
+    if not values:
+        raise InputError(f"{where} is missing for all {n} training samples; choose another column or split")
+    if len(values) == 1:
+        of = f"all {n} training samples"
+        if present < n:
+            of = f"the {present} of {n} training samples that have a value"
+        raise InputError(f"{where} is {values[0]!r} for {of}; choose another column or split")
 
 
 def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> TargetSpec:
@@ -264,7 +268,7 @@ def _fitted_classes(metadata: Metadata, name: str, train_ids: Sequence[str]) -> 
             f"{where} has {len(labels)} different values on the training samples ({shown(labels, 3)}), "
             f"expected at most {MAX_CLASSES} classes; numbers are predicted as such without --classifier"
         )
-    _check_varied(labels, where, len(train_ids))
+    _check_varied(labels, where, counts.total(), len(train_ids))
     if single := [label for label in labels if counts[label] == 1]:
         raise InputError(
             f"{where} has classes of one training sample: {shown(single)}, expected two or more; merge them "
@@ -280,7 +284,7 @@ def _fitted_number(
     # Sums depend on their order in the last bits; sorted, the order of the table does not matter.
     present = np.sort(values[~np.isnan(values)])
     where = f"{metadata.source}: column {name!r}"
-    _check_varied(np.unique(present).tolist(), where, len(train_ids))
+    _check_varied(np.unique(present).tolist(), where, len(present), len(train_ids))
     low, high = float(present[0]), float(present[-1])
     scale = _fitted_scale(np.log1p(present) if transform.startswith("log-") else present, transform)
     if scale is None:

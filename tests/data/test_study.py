@@ -16,7 +16,7 @@ from aam.config import DataConfig
 from aam.data.collate import rarefied_batch
 from aam.data.loader import Loader
 from aam.data.splits import Split, make_splits, write_split
-from aam.data.study import MatchedTree, MetadataColumns, Study, _warn_of_regions, load_study, study_names
+from aam.data.study import MatchedTree, MetadataColumns, Study, _warn_of_regions, load_study, read_inputs, study_names
 from aam.data.table import make_table, write_biom
 from aam.errors import InputError
 from aam.io.matrices import write_distances
@@ -281,6 +281,11 @@ def test_all_problems_come_at_once(files):
     assert "nowhere.h5: no such file" in text
     with pytest.raises(InputError, match="--metadata: not given, but columns 'age' are asked for"):
         load({"table": files["table"]}, "age")
+    config = DataConfig(table=files["tree"], metadata=files["metadata"])
+    with pytest.raises(InputError) as caught:
+        read_inputs(config, MetadataColumns((), any_of=("flu", "cold")))
+    text = "\n".join(caught.value.problems)
+    assert all(part in text for part in (str(files["tree"]), "no column 'flu'", "no column 'cold'")), text
 
 
 @pytest.fixture(scope="module")

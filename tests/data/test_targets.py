@@ -172,7 +172,8 @@ def refused(metadata, columns, ids=None, **options):
     [
         (["4", "4.0", "4"], {}, "is 4.0 for all 3 training samples"),
         (["NA", "", "none"], {}, "is missing for all 3 training samples"),
-        (["gut", "gut", ""], {}, "is 'gut' for all 3 training samples"),
+        (["gut", "gut", ""], {}, "is 'gut' for the 2 of 3 training samples that have a value; choose"),
+        (["4", "4.0", "none"], {}, "is 4.0 for the 2 of 3 training samples that have a value"),
         (["3", "4", "old"], {}, "1 of 3 values that are no finite numbers: 'old' (sample 's2')"),
         (["3", "4", "inf"], {}, "'inf' (sample 's2')"),
         (["3", "4", "1e999"], {}, "'1e999' (sample 's2')"),
