@@ -14,7 +14,6 @@ from aam.engine import finders
 from aam.engine.finders import StepRunner, largest_batch, learning_rate_curve, suggested_learning_rate
 from aam.engine.optimizer import make_optimizer
 from aam.engine.task import Terms
-from aam.errors import RunError
 from tests.engine.conftest import Doubling, options, same
 
 CPU = torch.device("cpu")
@@ -96,16 +95,6 @@ def test_the_largest_batch_is_found_by_growth_and_bisection(runner, monkeypatch,
     assert memory.tried[:5] == [1, 2, 4, 8, 16]
     assert max(memory.tried) <= 23, "nothing that does not fit is tried where memory grows as it did"
     assert fits == {size: base + 1000 + 100 * size for size in memory.tried}
-
-
-def test_the_largest_batch_is_at_most_the_largest_size(runner, monkeypatch):
-    assert max(largest_batch(runner, Memory(monkeypatch).peak, 10**9, 36)) == 36
-    assert max(largest_batch(runner, Memory(monkeypatch).peak, 10**9, 12)) == 12
-
-
-def test_no_sample_fits(runner, monkeypatch):
-    with pytest.raises(RunError, match="not even one sample fits into"):
-        largest_batch(runner, Memory(monkeypatch).peak, 1050, 36)
 
 
 def test_a_device_that_is_full_ends_the_growth_and_other_errors_pass(runner):

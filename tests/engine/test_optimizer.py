@@ -37,10 +37,3 @@ def test_the_state_is_keyed_by_parameter_names_and_can_be_loaded():
     loaded = optimizer_state(restored, model)
     assert loaded.keys() == state.keys()
     assert all(torch.equal(loaded[name], value) for name, value in state.items())
-
-
-def test_parameters_may_have_learning_rate_factors():
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2))
-    optimizer = make_optimizer(model, TrainingOptions(), lambda name: 4.0 if name.startswith("1.") else 1.0)
-    factors = {id(p): group["factor"] for group in optimizer.param_groups for p in group["params"]}
-    assert [factors[id(p)] for p in model.parameters()] == [1.0, 1.0, 4.0, 4.0]

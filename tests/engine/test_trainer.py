@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import socket
@@ -16,9 +15,7 @@ from safetensors.torch import load_file
 
 from aam.engine.checkpoint import load, save
 from aam.engine.options import RunConfig
-from aam.engine.task import Terms
 from aam.engine.trainer import Trainer
-from aam.errors import RunError
 from tests.engine.conftest import Doubling, options, same
 
 
@@ -43,40 +40,6 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, changes):
         assert same(resumed.last_weights, whole.last_weights)
         assert same(resumed.best_weights, whole.best_weights)
         assert resumed.progress.step == whole.progress.step
-
-
-def test_the_average_follows_the_weights_and_is_what_is_kept():
-    task = Doubling()
-    trainer = Trainer(task, options(epochs=1, ema_decay=0.5), RunConfig())
-    expected = copy.deepcopy(task.model.state_dict())
-
-    def follow(trainer: Trainer) -> None:
-        for name, value in trainer.model.state_dict().items():
-            expected[name].lerp_(value, 0.5)
-
-    trainer.after_step = follow
-    trainer.fit()
-    for name, value in trainer.last_weights.items():
-        torch.testing.assert_close(value, expected[name])
-
-
-def test_patience_ends_a_run_that_does_not_improve():
-    records: list[dict] = []
-    Trainer(Doubling(), options(lr=0.0, patience=3), RunConfig(), on_record=records.append).fit()
-    assert [record["best"] for record in records if record["event"] == "epoch"] == [1, 0, 0, 0]
-
-
-def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
-    class Broken(Doubling):
-        def losses(self, network: torch.nn.Module, batch: torch.Tensor) -> Terms:
-            return {name: (total * float("nan"), n) for name, (total, n) in super().losses(network, batch).items()}
-
-    task = Broken()
-    before = copy.deepcopy(task.model.state_dict())
-    with pytest.raises(RunError, match="step 0: loss or gradient are not finite"):
-        Trainer(task, options(), RunConfig(), folder=tmp_path).fit()
-    assert same(task.model.state_dict(), before)
-    assert (tmp_path / "nonfinite" / "batch-0").is_dir()
 
 
 RANKS = """

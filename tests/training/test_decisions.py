@@ -76,14 +76,6 @@ def test_the_largest_batch_is_at_most_all_samples(steps, monkeypatch):
         largest_fitting_batch(steps, base + 1050)
 
 
-def test_an_error_of_a_step_is_raised_and_leaves_nothing_behind(steps, monkeypatch):
-    before = snapshot(steps)
-    monkeypatch.setattr(PretrainingSteps, "step", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        largest_fitting_batch(steps, 10**15)
-    assert same(before, snapshot(steps))
-
-
 def test_real_steps_are_measured(steps):
     before = snapshot(steps)
     fits = largest_fitting_batch(steps, memory_limit(CPU, 1.0), max_size=4)
