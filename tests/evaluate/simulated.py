@@ -16,6 +16,13 @@ def numeric(error: float, seed: int = 0, samples: int = 200, **columns: np.ndarr
     return TargetPredictions(tuple(map(str, range(samples))), truth, predicted, **columns)
 
 
+def measured(seed: int, samples: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Return truth and predictions with one digit, many of them equal."""
+    draw = np.random.default_rng(seed)
+    truth = np.round(draw.normal(5, 2, samples), 1)
+    return truth, np.round(truth + draw.normal(0.3, 1, samples), 1)
+
+
 def two_classes(strength: float, samples: int = 200) -> TargetPredictions:
     draw = np.random.default_rng(0)
     truth = draw.integers(2, size=samples)

@@ -12,18 +12,12 @@ from scipy.stats import binomtest
 from aam.evaluate import intervals, metrics
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
-from tests.evaluate.simulated import two_classes
+from tests.evaluate.simulated import measured, two_classes
 from tests.evaluate.simulations import EDGES, edge_coverage
 
 
-def numeric(seed: int, samples: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    draw = np.random.default_rng(seed)
-    truth = np.round(draw.normal(5, 2, samples), 1)
-    return truth, np.round(truth + draw.normal(0.3, 1, samples), 1)
-
-
 def test_metrics_by_level_are_those_of_its_samples():
-    truth, predicted = numeric(0)
+    truth, predicted = measured(0)
     level = np.array(["10", "9", "x", "-1.5"])[np.arange(len(truth)) % 4]
     predictions = TargetPredictions(tuple(map(str, range(len(truth)))), truth, predicted)
     by_level = intervals.metrics_by_level(predictions, level, seed=0, repeats=5)
@@ -75,7 +69,7 @@ def test_intervals_resample_groups():
 
 
 def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
-    truth, predicted = numeric(0)
+    truth, predicted = measured(0)
     groups = np.arange(len(truth)) // 5
     first = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50)
     again = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, groups, seed=3, repeats=50)
@@ -90,7 +84,7 @@ def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
 
 
 def test_one_group_has_no_interval():
-    truth, predicted = numeric(0, samples=10)
+    truth, predicted = measured(0, samples=10)
     one = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.zeros(10), seed=0)["mae"]
     assert math.isfinite(one.value)
     assert math.isnan(one.low)
@@ -112,7 +106,7 @@ def test_a_metric_missing_from_most_resamples_has_no_interval():
 
 
 def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch):
-    truth, predicted = numeric(0)
+    truth, predicted = measured(0)
     whole = intervals.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
     monkeypatch.setattr(intervals, "WEIGHTS_AT_ONCE", 7 * 200)
     parts = intervals.resample_metrics(metrics.weighted_regression_metrics, truth, predicted, np.arange(200), 0, 30)
@@ -167,7 +161,7 @@ def test_point_4_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metri
 
 
 def test_point_7_below_six_groups_there_is_no_interval():
-    truth, predicted = numeric(0, samples=60)
+    truth, predicted = measured(0, samples=60)
     for groups in (1, 2, 5, 6, 7):
         interval = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.arange(60) % groups)[
             "mae"

@@ -122,9 +122,3 @@ def test_the_test_against_the_constant_is_one_sided_and_not_corrected_with_the_o
     assert constant.p == constant.corrected_p == permutation_p(rare, 0)
     flipped = replace(two_classes(2.0), predicted=two_classes(2.0).predicted[:, ::-1])
     assert outcomes(flipped, majority(flipped), key="auroc") == ["worse"]
-
-
-@pytest.mark.parametrize(("groups", "expected"), [(1, "untested"), (5, "untested"), (6, "better")])
-def test_point_7_nothing_is_better_below_six_groups(groups: int, expected: str):
-    given = numeric(0.3, groups=np.arange(200) % groups)
-    assert outcomes(given, median(given)) == [expected]

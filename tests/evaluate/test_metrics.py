@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from aam.evaluate import metrics
 from aam.evaluate.metrics import regression_metrics
 from aam.report.results import plain_json
-
-
-def numeric(seed: int, samples: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    draw = np.random.default_rng(seed)
-    truth = np.round(draw.normal(5, 2, samples), 1)
-    return truth, np.round(truth + draw.normal(0.3, 1, samples), 1)
+from tests.evaluate.simulated import measured
 
 
 def classes(seed: int, samples: int = 200, number: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +28,7 @@ def classes(seed: int, samples: int = 200, number: int = 4) -> tuple[np.ndarray,
 
 @pytest.mark.parametrize("seed", range(3))
 def test_numeric_figures_equal_the_reference(seed: int):
-    truth, predicted = numeric(seed)
+    truth, predicted = measured(seed)
     expected = {
         "mae": sklearn.metrics.mean_absolute_error(truth, predicted),
         "rmse": sklearn.metrics.root_mean_squared_error(truth, predicted),
@@ -90,7 +85,7 @@ def test_the_table_of_classes_equals_the_reference():
 @pytest.mark.parametrize("number", [0, 2, 5])
 def test_weights_count_a_sample_as_often_as_it_is_drawn(number: int):
     """What makes the bootstrap fast: a row of weights gives the values of the samples repeated."""
-    truth, predicted = classes(3, 60, number) if number else numeric(3, 60)
+    truth, predicted = classes(3, 60, number) if number else measured(3, 60)
     measure = metrics.weighted_classification_metrics if number else metrics.weighted_regression_metrics
     times = np.random.default_rng(0).poisson(1.0, (40, 60))
     times[0], times[1] = 0, np.arange(60) == 7

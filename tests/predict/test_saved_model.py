@@ -269,11 +269,7 @@ def test_a_model_without_a_network_holds_none(blended, tmp_path):
 
 def test_a_network_of_format_1_is_read_and_its_learners_are_refused(saved, study, tmp_path):
     save_model(tmp_path / "alone", saved)
-    heads = json.loads((tmp_path / "alone" / "model.json").read_text(encoding="utf-8"))["heads"]
-    # An option that no command has any more.
-    rewrite(
-        tmp_path / "alone", format=1, heads={**heads, "covariates": {**heads["covariates"], "categorical_dropout": 0.1}}
-    )
+    rewrite(tmp_path / "alone", format=1)
     alone = load_model(tmp_path / "alone", CPU)
     assert [fitted.weights for fitted in alone.blend.fitted] == [{"deep": 1.0}] * 2
     predicted, expected = (
