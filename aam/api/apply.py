@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
 from aam.data.primers import without_primers
@@ -24,6 +26,9 @@ from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_models, samples_with_labels
 
 log = logging.getLogger("aam")
+
+# Share of the reads in ASVs of training below which these ASVs say too little (docs/decisions.md).
+LEAST_KNOWN = 0.1
 
 
 def prepare_models(paths: Sequence[Path], runtime: RuntimeConfig) -> list[SavedModel]:
@@ -133,6 +138,22 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
         log.info("--new-study: read relative to the mean of its %d samples, whose labels nobody needs", len(ids))
 
 
+def _bridged(model: SavedModel, study: Study) -> SavedModel:
+    """Return what predicts a table: the model, or its learners of reference branches where it knows few of the reads.
+
+    These say nothing of how far they err: no intervals were fitted to them.
+    """
+    known = float(np.median(1 - model.profile.shares_of_samples(study.table)["unseen"]))
+    if not model.elsewhere.fitted or known >= LEAST_KNOWN:
+        return model
+    log.warning(
+        "warning: training had the ASVs of %.0f %% of the reads (median of samples): predicted by where reads stand on "
+        "a reference tree, which holds across regions of 16S, less exactly and without intervals", 100 * known,
+    )  # fmt: skip
+    notes = {name: value for name, value in model.notes.items() if name != "intervals"}
+    return replace(model, network=None, blend=model.elsewhere, notes=notes)
+
+
 def predict_samples(
     models: Sequence[SavedModel],
     study: Study,
@@ -147,6 +168,7 @@ def predict_samples(
     """
     if not models[0].targets.specs:
         raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
+    models = [_bridged(model, study) for model in models]
     _check_new_study(models, study, new_study)
     few = {} if labels is None else checked_labels(labels, models, study)
     ids = study.table.sample_ids

@@ -15,7 +15,9 @@ from scipy import sparse
 
 from aam.data.primers import first_regions
 from aam.data.tokens import PAD, N, Tokens, encode, kmer_words, reverse_complement
+from aam.encoders import REFERENCE, shipped_encoders
 from aam.errors import InputError
+from aam.files.tensors import read_arrays
 from aam.io.newick import read_tree
 from aam.io.phylogeny import Phylogeny
 
@@ -220,6 +222,12 @@ class ReferenceTree:
         tokens = bases.reshape(len(packed), -1)[:, : lengths.max()] + 1
         tokens[np.arange(tokens.shape[1]) >= lengths[:, None]] = PAD
         return cls(arrays["parent"], arrays["length"], tokens.astype(np.uint8))
+
+
+@functools.cache
+def shipped_reference() -> ReferenceTree:
+    """Return the reference tree of the encoder 16s, which reads any region of 16S."""
+    return ReferenceTree.from_arrays(read_arrays(shipped_encoders()["16s"] / REFERENCE))
 
 
 def least_share(tokens: Tokens, references: int) -> Floats:

@@ -129,17 +129,22 @@ class RegionProfile:
         flags = self._flags(sequences)
         return ~(flags["elsewhere"] | flags["reversed"])
 
-    def compare_samples(self, table: SampleTable) -> tuple[str, ...]:
-        """Return a note for each sample of a table, by its reads: how its ASVs differ from the training ones, or ''.
-
-        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of `compare`.
-        """
+    def shares_of_samples(self, table: SampleTable) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the shares of each sample's reads, float64 [N], in ASVs that `shares` names."""
         flags = self._flags(table.sequences)
         depths = np.maximum(table.depths, 1)
         share = {name: np.zeros(len(depths)) for name in flags}
         for rows, counts in table.blocks():
             for name, values in flags.items():
                 share[name][rows] = np.asarray(counts @ values.astype(np.int64)) / depths[rows]
+        return share
+
+    def compare_samples(self, table: SampleTable) -> tuple[str, ...]:
+        """Return a note for each sample of a table, by its reads: how its ASVs differ from the training ones, or ''.
+
+        A table of good samples hides a bad one, so each is judged by itself, by the thresholds of `compare`.
+        """
+        share = self.shares_of_samples(table)
         notes = []
         for row in range(len(table.sample_ids)):
             reasons = [

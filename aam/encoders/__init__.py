@@ -8,7 +8,7 @@ from aam.files.atomic import MANIFEST
 
 ENCODERS = Path(__file__).parent
 
-CARD = "card.md"
+CARD, REFERENCE = "card.md", "reference.safetensors"
 
 
 def shipped_encoders() -> dict[str, Path]:

@@ -29,7 +29,11 @@ LEARNERS: dict[str, Callable[[int, int], Learner]] = {
     "presence": Linear,
     "kernel": lambda classes, seed: Linear(classes, seed, {"presence": 1.0, "kmers": 1.0, "covariates": 0.5}),
     "forest": Forest,
+    "branches": lambda classes, seed: Linear(classes, seed, {"branches": 1.0, "covariates": 0.5}),
 }
+
+# What predicts tables of another region; not one of --members.
+ELSEWHERE = ("branches",)
 
 # Learners that are saved and read.
 CLASSES: dict[str, type[Learner]] = {"Linear": Linear, "Forest": Forest}
@@ -278,7 +282,7 @@ def target_values(study: Study, targets: Targets, rows: Rows) -> Iterator[tuple[
 
 def fit_blend(
     study: Study, targets: Targets, rows: Rows, groups: Sequence[str] | None, seed: int, names: Sequence[str],
-    studies: Sequence[str] | None = None,
+    studies: Sequence[str] | None = None, rarefactions: int = RAREFACTIONS,
 ) -> Blend:  # fmt: skip
     """Fit learners of every target on the samples at `rows`, and the weights of their blend.
 
@@ -299,9 +303,10 @@ def fit_blend(
         Of `LEARNERS`.
     studies : sequence of str, optional
         The study of each, where what is learned is to hold in others.
+    rarefactions : int
     """
     kept = subsample(len(rows), RAREFACTIONS, MOST_SAMPLES)
-    samples = Samples.rarefied(study, rows[kept], range(RAREFACTIONS))
+    samples = Samples.rarefied(study, rows[kept], range(rarefactions))
     features = fit_features([name for one in names for name in LEARNERS[one](0, seed).features], samples)
     X = Inputs.of(features, samples)
     weights = study.labels.weight[samples.rows].astype(np.float64)

@@ -12,10 +12,12 @@ import torch
 from scipy import sparse
 
 from aam.data.collate import distances_of, rarefied_rows
+from aam.data.placement import shipped_reference
 from aam.data.study import Row, Study
 from aam.data.tokens import kmer_words
 from aam.device.rng import splitmix64
 from aam.diversity.dissimilarity import jaccard
+from aam.diversity.placed import sample_branches
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -249,6 +251,43 @@ class Kmers(Feature):
         return BUCKETS
 
 
+class Branches(Feature):
+    """The probability that a sample has reads below each branch of the reference tree that comes with aam.
+
+    Reads of any region of 16S stand on it, each sample by itself. Branches are those below which training samples had
+    reads.
+    """
+
+    branches_: Rows
+
+    def fit(self, samples: Samples) -> Branches:
+        """Learn which branches there are."""
+        self.branches_ = np.flatnonzero(np.bincount(self._above(samples).indices, minlength=self._branches))
+        return self
+
+    def transform(self, samples: Samples) -> tuple[Matrix, ...]:
+        """Return float32 ``[n, P]`` for each rarefaction."""
+        probability = self._above(samples)[:, self.branches_]
+        return tuple(sample_branches(counts, probability, "unifrac") for counts in samples.counts)
+
+    @property
+    def _branches(self) -> int:
+        return len(shipped_reference().length)
+
+    def _above(self, samples: Samples) -> sparse.csr_matrix:
+        """Return the probability of each branch to lie above each ASV, ``[F, E]``."""
+        return shipped_reference().place_softly(samples.study.tokens.numpy()[samples.columns]).probability
+
+    def checked_width(self) -> int:
+        """Return the number of branches; `ValueError` where they are not those of the tree."""
+        branches = self.branches_
+        if branches.ndim != 1 or branches.dtype != np.int64:
+            raise ValueError("the branches of the learners are no list of numbers")
+        if len(branches) and not 0 <= branches.min() <= branches.max() < self._branches:
+            raise ValueError(f"branches {branches.min()} to {branches.max()} of a tree of {self._branches}")
+        return len(branches)
+
+
 class Covariates(Feature):
     """Covariates of the study: one column for each category that training had, then numbers; 0 where unknown."""
 
@@ -317,6 +356,7 @@ FEATURES: dict[str, type[Feature]] = {
     "shares": Shares,
     "log-counts": LogCounts,
     "kmers": Kmers,
+    "branches": Branches,
     "covariates": Covariates,
     "unifrac": Unifrac,
     "kmer-jaccard": KmerJaccard,

@@ -19,7 +19,7 @@ from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
-from aam.encoders import CARD, model_folder
+from aam.encoders import CARD, REFERENCE, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import AllocationLimit, count_numbers, read_arrays, read_tensors, write_shards, write_tensors
@@ -33,7 +33,7 @@ FORMAT, LEARNERS_1 = 2, "members.json"
 
 DESCRIPTION, WEIGHTS, PROFILE = "model.json", "weights.safetensors", "profile.safetensors"
 
-REFERENCE, LEARNERS = "reference.safetensors", "learners.safetensors"
+LEARNERS, ELSEWHERE = "learners.safetensors", "learners-elsewhere.safetensors"
 
 # Bytes of a file of weights that comes with the package.
 SHARD_LIMIT = 900_000
@@ -54,7 +54,8 @@ RETRAIN = (
 class SavedModel:
     """An ensemble of learners for each target, with what `aam predict` needs: options of its input, and its ASVs.
 
-    ASVs are placed on the tree `reference`, where there is one; a network reads them there too.
+    ASVs are placed on the tree `reference`, where there is one; a network reads them there too. What `blend` knows of
+    ASVs says nothing of another region; there `elsewhere` predicts, where the model learned from several studies.
 
     The network is one of the learners, and there in a model without targets, an encoder; `model` and `heads` are its
     sizes, and `model` holds the longest sequence for all.
@@ -71,6 +72,7 @@ class SavedModel:
     notes: dict[str, Any]
     covariates: Covariates = field(default_factory=Covariates)
     blend: Blend = field(default_factory=Blend)
+    elsewhere: Blend = field(default_factory=Blend)
     reference: ReferenceTree | None = None
 
     def __post_init__(self) -> None:
@@ -109,6 +111,7 @@ class SavedModel:
 def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
     """Write `saved` to the folder `path`, all of it or nothing; with a `card` weights in half precision, in shards."""
     arrays, learners = blend_to_arrays(saved.blend)
+    arrays_elsewhere, elsewhere = blend_to_arrays(saved.elsewhere)
     description = {
         "format": FORMAT,
         "version": aam.__version__,
@@ -122,6 +125,7 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
         "covariates": saved.covariates.to_json(),
         "notes": saved.notes,
         "learners": learners,
+        "elsewhere": elsewhere,
     }
     with atomic_folder(path) as folder:
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
@@ -137,8 +141,9 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
             write_shards(_tensors(parts), folder / REFERENCE, SHARD_LIMIT)
         elif saved.reference is not None:
             _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
-        if arrays:
-            _write_arrays(arrays, folder / LEARNERS)
+        for name, some in ((LEARNERS, arrays), (ELSEWHERE, arrays_elsewhere)):
+            if some:
+                _write_arrays(some, folder / name)
         write_manifest(folder)
 
 
@@ -159,6 +164,16 @@ def _read_network(
         network = Aam(model, depth, heads, reference)
     network.load_state_dict(read_tensors(path / WEIGHTS))
     return network.eval()
+
+
+def _read_blends(path: Path, description: Any) -> list[Blend]:
+    """Return what predicts, and what predicts tables of another region; nothing where there is none."""
+    if description["format"] == 1:
+        return [Blend(), Blend()]
+    return [
+        blend_from_arrays(read_arrays(path / file), description[name]) if name in description else Blend()
+        for name, file in (("learners", LEARNERS), ("elsewhere", ELSEWHERE))
+    ]
 
 
 def _check_description(description: Any) -> None:
@@ -217,9 +232,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)
         profile = read_arrays(path / PROFILE)
-        blend = Blend()
-        if description["format"] > 1:
-            blend = blend_from_arrays(read_arrays(path / LEARNERS), description["learners"])
+        blend, elsewhere = _read_blends(path, description)
         saved = SavedModel(
             network=network,
             data=from_dict(DataConfig(), description["data"], str(path)),
@@ -232,10 +245,13 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             notes=description["notes"],
             covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
             blend=blend,
+            elsewhere=elsewhere,
             reference=reference,
         )
         blend = saved.blend
         blend.check(targets, network is not None)
+        if elsewhere.fitted:
+            elsewhere.check(targets, False)
         if blend.network_weight > 0 and (heads.n_targets, tuple(heads.n_classes)) != _outputs_of(targets):
             raise ValueError("the heads of the network are not those of its targets")
         return saved

@@ -31,10 +31,12 @@ from aam.errors import InputError
 from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
-from aam.predict.blend import NETWORK, Blend, fit_blend, specs_in_order
+from aam.predict.blend import ELSEWHERE, NETWORK, Blend, fit_blend, specs_in_order
+from aam.predict.linear import MAX_SAMPLES
 from aam.predict.network import AsvVectors, encode_table, per_target, run_model
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels, save_model
+from aam.predict.truth import subsample
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.task import AmpliconTask
@@ -396,7 +398,7 @@ def with_learners(saved: SavedModel, prepared: Prepared, study: Study, split: Sp
     for spec, fitted in zip(specs_in_order(saved.targets), blend.fitted, strict=True):
         weights = ", ".join(f"{name} {weight:.2f}" for name, weight in fitted.weights.items())
         log.info("%s: shares of the models that predict together: %s", spec.name, weights)
-    return dataclasses.replace(saved, blend=blend)
+    return dataclasses.replace(saved, blend=blend, elsewhere=_fit_elsewhere(saved, prepared, study, split))
 
 
 def _fit_blend(saved: SavedModel, prepared: Prepared, study: Study, ids: Sequence[str]) -> Blend:
@@ -404,3 +406,15 @@ def _fit_blend(saved: SavedModel, prepared: Prepared, study: Study, ids: Sequenc
     groups, studies = (study.column(name, ids) for name in (data.group_column, data.study_column))
     names = [name for name in prepared.config.targets.members if name != NETWORK]
     return fit_blend(study, saved.targets, study.rows(ids), groups, prepared.config.runtime.seed, names, studies)
+
+
+def _fit_elsewhere(saved: SavedModel, prepared: Prepared, study: Study, split: Split) -> Blend:
+    """Return what predicts tables of another region; nothing for a fold, for a single study, or without 16S."""
+    data, ids = prepared.config.data, (*split.ids("train"), *split.ids("validation"))
+    if data.study_column is None or split.test_fold:
+        return Blend()
+    some = [ids[place] for place in subsample(len(ids), 0, MAX_SAMPLES).tolist()]
+    groups, studies = (study.column(name, some) for name in (data.group_column, data.study_column))
+    seed = prepared.config.runtime.seed
+    elsewhere = fit_blend(study, saved.targets, study.rows(some), groups, seed, ELSEWHERE, studies, rarefactions=1)
+    return elsewhere if elsewhere.features["branches"].checked_width() else Blend()

@@ -13,6 +13,9 @@ import torch
 
 import aam
 from aam.cli.main import main
+from aam.data.placement import shipped_reference
+from aam.data.tokens import encode
+from aam.evaluate.metrics import auroc
 from aam.evaluate.predictions import read_predictions
 from aam.predict.saved_model import load_model
 
@@ -196,3 +199,41 @@ def test_columns_of_different_studies_are_learned_together(study: Path, metadata
     few.to_csv(tmp_path / "columns.tsv", sep="\t")
     assert main(words.replace("/run", "/none").split()) == 2
     assert "samples have no value in any of 'flu', 'cold'" in capsys.readouterr().err
+
+
+def test_a_table_of_another_region_is_predicted_through_the_reference_tree(tmp_path: Path, capsys) -> None:
+    """Cases of every study have more ASVs of one clade; training reads one part of their 16S, the new study another."""
+    reference, rng = shipped_reference(), np.random.default_rng(0)
+    letters = dict(zip(encode(["ACGT"])[0].tolist(), "ACGT", strict=True))
+    tips = ("".join(letters[token] for token in row if token in letters) for row in reference.tokens.tolist())
+    whole = [tip for tip in tips if len(tip) > 1200]
+    # Tips stand in the order of the tree: near ones are kin.
+    clades = whole[:20], whole[-20:]
+    rows = [(f"{study}{place}", study, "case" if place % 2 else "control") for study in "abcd" for place in range(24)]
+    metadata = pd.DataFrame(rows, columns=["sample-id", "study", "status"]).set_index("sample-id")
+    metadata.to_csv(tmp_path / "metadata.tsv", sep="\t")
+    of_clade = np.where(metadata.status == "case", 15, 7)
+    present = [np.r_[rng.permutation(20) < number, rng.permutation(20) < 22 - number] for number in of_clade]
+    counts = np.stack([rng.multinomial(500, one / one.sum()) for one in present]).T
+
+    def written(name: str, part: slice, ids: list[str]) -> Path:
+        asvs = [sequence[part] for clade in clades for sequence in clade]
+        merged = pd.DataFrame(counts, asvs, metadata.index)[ids].groupby(level=0).sum()
+        table = biom.Table(merged.to_numpy(), merged.index, merged.columns)
+        with h5py.File(tmp_path / name, "w") as file:
+            table.to_hdf5(file, "test")
+        return tmp_path / name
+
+    training = written("training.biom", slice(300, 420), [*metadata.index[metadata.study != "d"]])
+    new = written("new.biom", slice(700, 820), ids := [*metadata.index[metadata.study == "d"]])
+    words = f"train --table {training} --metadata {tmp_path}/metadata.tsv --metadata-column status"
+    assert main(f"{words} --study-column study --rarefy-depth 400 --threads 1 --output-dir {tmp_path}/run".split()) == 0
+    capsys.readouterr()
+    words = f"predict --model {tmp_path}/run --table {new} --new-study --threads 1 --output {tmp_path}/new.tsv"
+    assert main(words.split()) == 0
+    assert (
+        "had the ASVs of 0 % of the reads (median of samples): predicted by where reads stand"
+        in capsys.readouterr().err
+    )
+    predicted = read_predictions(tmp_path / "new.tsv").with_rows(ids, {}).probabilities["status"][:, 0]
+    assert auroc((metadata.status[ids] == "case").to_numpy(), predicted) > 0.95
