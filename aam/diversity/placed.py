@@ -5,6 +5,7 @@ Legend for shapes: N or B samples, F ASVs, E branches of the reference tree.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
@@ -25,6 +26,9 @@ PlacedDistance: TypeAlias = Literal["unifrac", "weighted-normalized", "cosine"]
 
 # A probability counts as at most this, so that its complement has a logarithm.
 SURE = 1 - 1e-6
+
+# Tiles of samples whose branches are kept while tables are compared, some 40 MB each.
+KEPT_TILES = 8
 
 # Numbers of a sample's vector.
 WIDTH = 1024
@@ -60,14 +64,28 @@ def _input(
     length = layout.length[:, None].astype(np.float32)
     rare = counts.astype(np.float64)
     if metric == "unifrac":
-        rare.data[:] = 1.0
+        rare.data[:] = np.sqrt(layout.rare_length[rare.indices])
+        common = np.ascontiguousarray(common * np.sqrt(length))
         # The Tanimoto distance: squares, so that a sample is 0 away from itself though its branches are not sure.
-        height = (length * common**2).sum(axis=0, dtype=np.float64) + rare @ layout.rare_length
+        height = (common**2).sum(axis=0, dtype=np.float64) + np.asarray(rare.power(2).sum(axis=1)).ravel()
     else:
         rare.data *= layout.rare_length[rare.indices] / np.repeat(np.maximum(total, 1), np.diff(rare.indptr))
         common = np.ascontiguousarray(common * length)
         height = common.sum(axis=0, dtype=np.float64) + np.asarray(rare.sum(axis=1)).ravel()
     return MetricInput(common, rare, height, total)
+
+
+def _between(layout: Layout, left: MetricInput, right: MetricInput, metric: PlacedMetric) -> Floats:
+    """Return the distances [I, J] between the samples of two blocks, float32.
+
+    Products for ``unifrac`` are of all branches at once: probabilities are not exact in any type.
+    """
+    if metric != "unifrac":
+        return between(layout, left, right, UnifracOptions(metric), inner).astype(np.float32)
+    shared = inner(left.common, right.common).astype(np.float64) + (left.rare @ right.rare.T).toarray()
+    union = left.height[:, None] + right.height - shared
+    distance = (union - shared) / np.maximum(union, 1e-12)
+    return np.asarray(np.maximum(distance, 0), np.float32)
 
 
 def _laid_out(probability: sparse.csr_matrix, length: Floats, own_length: Floats) -> tuple[sparse.csr_matrix, Layout]:
@@ -102,16 +120,17 @@ def placed_tiles(
     metric : str
     """
     probability, layout = _laid_out(probability, length, own_length)
-    options = UnifracOptions(metric)
+    parts = _slices(counts)
+
+    @functools.lru_cache(maxsize=KEPT_TILES)
+    def read(part: int) -> MetricInput:
+        return _input(counts[parts[part]], probability, layout, metric)
+
     for i, j in tile_pairs(counts.shape[0], TILE):
-        rows, columns = (slice(at * TILE, min((at + 1) * TILE, counts.shape[0])) for at in (i, j))
-        if i == j:
-            left = _input(counts[rows], probability, layout, metric)
-        right = left if i == j else _input(counts[columns], probability, layout, metric)
-        tile = between(layout, left, right, options, inner)
+        tile = _between(layout, read(i), read(j), metric)
         if i == j:
             mirror(tile)
-        yield rows, columns, tile.astype(np.float32)
+        yield parts[i], parts[j], tile
 
 
 def placed_between(
@@ -134,12 +153,11 @@ def placed_between(
                 yield rows, columns, 1 - left @ _composition(among[columns], probability).T
         return
     probability, layout = _laid_out(probability, length, own_length)
-    options = UnifracOptions(distance)
     for rows in _slices(counts):
         one = _input(counts[rows], probability, layout, distance)
         for columns in _slices(among):
             other = _input(among[columns], probability, layout, distance)
-            yield rows, columns, between(layout, one, other, options, inner).astype(np.float32)
+            yield rows, columns, _between(layout, one, other, distance)
 
 
 def _slices(counts: sparse.csr_matrix) -> list[slice]:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from aam.device.distributed import SINGLE, World
-from aam.device.sharding import full_tensor, local_shards
 from aam.engine.options import RunConfig
 from aam.engine.signals import Signals
 from aam.errors import InputError
@@ -57,6 +56,9 @@ def save(path: Path, state: State, world: World = SINGLE, sharded: bool = False)
     The main rank writes, or with `sharded` each rank its own shards of the tensors.
     """
     tensors = state.tensors
+    # Imported here: it takes a second, and only what trains saves.
+    from aam.device.sharding import full_tensor, local_shards
+
     tensors = local_shards(tensors, world) if sharded else {name: full_tensor(value) for name, value in tensors.items()}
     folder, failed = b"", None
     try:
