@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -43,7 +44,10 @@ def pages(folder: Path) -> dict[str, str]:
     """Return a regression, a classification and a pretraining report, and the page of an explanation."""
     _, truth = distances()
     header, row = ("", *(f"column {at}" for at in range(12))), ("model", *["0.95 (0.9 to 0.97)"] * 12)
-    tables, figures = (Table("UniFrac", header, (row,) * 40, "agreement"),), tuple(ordination_figures(truth, truth**2, "unifrac"))
+    tables, figures = (
+        (Table("UniFrac", header, (row,) * 40, "agreement"),),
+        tuple(ordination_figures(truth, truth**2, "unifrac")),
+    )
     encoder = ReportData("aam pretrain", {}, {}, {}, tables=tables, encoder_figures=figures, warnings=("a warning",))
     regression_page = report_html(ReportData("aam train", {}, {}, {}, (regression(),), explain_command="aam explain"))
     return {
@@ -91,6 +95,33 @@ def test_no_width_cuts_a_page_off(page, tmp_path):
     sizes = json.loads(re.search(r'<pre id="out">(.*?)</pre>', dom)[1])
     assert [size[0] for size in sizes] == list(WIDTHS)
     assert all(scrolled <= shown for shown, scrolled in sizes), sizes
+
+
+def test_texts_of_figures_are_whole_and_apart(page, tmp_path):
+    """No name is cut in the figures of these pages, lies outside its figure or over another text."""
+    measure = """<pre id="texts"></pre><script>addEventListener("load", () => {
+        const found = [];
+        for (const figure of document.querySelectorAll("svg.fig")) {
+            const frame = figure.getBoundingClientRect();
+            const texts = [...figure.querySelectorAll("text")].filter((one) => one.textContent.trim());
+            const boxes = texts.map((one) => one.getBoundingClientRect());
+            texts.forEach((one, at) => {
+                const box = boxes[at];
+                if (one.textContent.includes("…")) found.push("cut: " + one.textContent);
+                if (box.left < frame.left - 1 || box.right > frame.right + 1) found.push("outside: " + one.textContent);
+                for (let other = 0; other < at; other++) {
+                    const wide = Math.min(box.right, boxes[other].right) - Math.max(box.left, boxes[other].left);
+                    const high = Math.min(box.bottom, boxes[other].bottom) - Math.max(box.top, boxes[other].top);
+                    if (wide > 1 && high > 6) found.push("over: " + one.textContent + " | " + texts[other].textContent);
+                }
+            });
+        }
+        document.getElementById("texts").textContent = JSON.stringify(found);
+    });</script>"""
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    page.write_text(text.replace("</body>", f"{measure}</body>"))
+    dom = chromium(tmp_path, "--window-size=1280,900", "--dump-dom", f"file://{page}")
+    assert json.loads(html.unescape(re.search(r'<pre id="texts">(.*?)</pre>', dom)[1])) == []
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm install --no-save axe-core")
