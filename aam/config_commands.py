@@ -219,9 +219,7 @@ class ExportConfig(OutputConfig):
     model: Path | None = option(
         None, "Model folder that `aam train` or `aam pretrain` wrote, or its run.", required=True, reads=True
     )
-    output: Path | None = option(
-        None, "Folder to write: model.onnx or model.pt2, and description.json.", required=True, writes=True
-    )
+    output: Path | None = option(None, "Folder to write: model.onnx or model.pt2, and description.json.", required=True)
     format: Literal["onnx", "torch"] = option(
         "onnx", "ONNX (pip install 'attention-all-microbes[onnx]'), or a program of torch.export (.pt2)."
     )

@@ -21,12 +21,13 @@ log = logging.getLogger("aam")
 def _metadata(config: ReportConfig) -> Metadata | None:
     """Return the metadata that is given, or that the first run has read and that is still there."""
     path, record = config.metadata, config.runs[0] / RUN
-    run = read_record(record) if record.is_file() else {}
-    if path is None:
-        named = run.get("inputs", {}).get("metadata", {}).get("path")
-        path = Path(named) if named and Path(named).is_file() else None
-    decimal = run.get("config", {}).get("data", {}).get("decimal", ".")
-    return None if path is None else read_metadata(path, decimal)
+    run = read_record(record) if record.is_file() else {"inputs": {}, "config": {}}
+    read, data = run["inputs"].get("metadata"), run["config"].get("data")
+    if path is None and isinstance(read, dict):
+        named = read.get("path")
+        path = Path(named) if isinstance(named, str) and Path(named).is_file() else None
+    decimal = data.get("decimal") if isinstance(data, dict) else None
+    return None if path is None else read_metadata(path, "," if decimal == "," else ".")
 
 
 def _group_column(config: ReportConfig, first: Run, metadata: Metadata | None) -> str | None:

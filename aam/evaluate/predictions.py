@@ -305,6 +305,8 @@ COLUMNS = (
     "classes also TARGET=CLASS, a probability for each"
 )
 MOST_LINES = 8
+# Squares of larger ones overflow.
+LARGEST = 1e38
 
 
 def _cells(path: Path) -> dict[str, list[str]]:
@@ -325,6 +327,8 @@ def _cells(path: Path) -> dict[str, list[str]]:
     for what, names in {"columns": header, "samples": [row[0] for row in body if row]}.items():
         if twice := [f"{name} ({times} times)" for name, times in Counter(names).items() if times > 1]:
             problems.add(f"{path}: {what} occur more than once: {shown(twice)}; leave each in once")
+    if unnamed := [line for line, row in enumerate(body, 2) if row and not row[0].strip()]:
+        problems.add(f"{path}: line {unnamed[0]} has no sample id; name its sample, or leave it out")
     if not body:
         problems.add(f"{path}: no sample below the header; expected {COLUMNS}")
     problems.raise_if_any()
@@ -435,7 +439,9 @@ def check_predictions(path: Path, table: PredictionTable, cells: Mapping[str, Se
             values = table.probabilities[spec.name]
             wrong = _probability_problems(table, values, spec.labels, cells[spec.name])
         else:
-            wrong["an infinite prediction"] = np.isinf(table.values[spec.name])
+            sizes = np.abs(table.values[spec.name])
+            wrong["an infinite prediction"] = np.isinf(sizes)
+            wrong[f"a prediction above {LARGEST:g}"] = np.isfinite(sizes) & (sizes > LARGEST)
             limits = table.limits(spec.name)
             if limits is not None:
                 wrong["a lower limit above the upper one"] = limits[:, 0] > limits[:, 1]

@@ -114,7 +114,11 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
     # The administrator may write everywhere, but not even she into a virtual file system such as /proc.
     if not exists and not os.statvfs(parent).f_blocks and not parent.stat().st_mode & 0o222:
         raise InputError(f"{path}: {parent} is of the system and takes no files; choose another output")
-    if len(os.fsencode(_temporary(path).name)) > os.statvfs(parent).f_namemax:
+    # The folder in which the user works has no name of its own.
+    named = path if path.name else path.resolve()
+    if not named.name:
+        raise InputError(f"{path}: is the root of all folders; choose another output")
+    if len(os.fsencode(_temporary(named).name)) > os.statvfs(parent).f_namemax:
         raise InputError(f"{path}: the name is too long for a file; choose a shorter one")
 
 

@@ -59,6 +59,13 @@ def _fail(error: OSError) -> NoReturn:
     raise error
 
 
+def _is_entered(folder: Path) -> bool:
+    """Return whether this process works in a folder, or below it: who called it would be left in a removed one."""
+    with contextlib.suppress(OSError):
+        return Path.cwd().is_relative_to(folder)
+    return False
+
+
 def _entries(folder: Path) -> Iterator[PurePath]:
     """Yield the relative paths of files, links, which are not followed, and empty folders; the lock is left out."""
     for place, folders, files in os.walk(folder, onerror=_fail):
@@ -277,7 +284,7 @@ class OutputFolder:
             self._write_record(new, about)
             yield new
             removed = set(self.check())
-            if not place.exists() or removed.issuperset(_entries(place)):
+            if not place.exists() or (removed.issuperset(_entries(place)) and not _is_entered(place)):
                 put_folder(new, place)
                 return
             self._remove(removed)

@@ -53,7 +53,8 @@ class Run:
 
     def option(self, section: str, name: str) -> Any:
         """Return the value of an option of the run, None where it is not known."""
-        return self.record.get("config", {}).get(section, {}).get(name)
+        options = self.record.get("config", {}).get(section)
+        return options.get(name) if isinstance(options, dict) else None
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

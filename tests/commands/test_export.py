@@ -71,6 +71,8 @@ def test_an_exported_model_gives_what_the_network_gives(model, tmp_path, form):
     assert about["classes"] == {"site": ["gut", "skin", "soil"]}
     assert about["quantiles"] == {"age": [0.1, 0.5, 0.9]}
     assert set(about["inputs"]) == {"tokens", "asv", "counts", "category", "covariate"}
+    (tmp_path / "out" / "description.json").write_text("old")
+    assert export(model, tmp_path / "out", "--format", form, "--overwrite")["classes"] == about["classes"]
 
 
 @pytest.mark.slow

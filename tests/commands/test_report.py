@@ -92,6 +92,18 @@ def test_metrics_that_are_none_are_refused(runs, tmp_path, capsys, content):
     assert not (tmp_path / "x.html").exists()
 
 
+@pytest.mark.parametrize(
+    "changed", [{"config": {"data": 3}}, {"inputs": {"metadata": 3}}, {"inputs": {"metadata": {}}}]
+)
+def test_a_record_that_was_edited_gives_what_it_still_says(runs, tmp_path, changed):
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir()
+        for file in (runs / name).iterdir():
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+        (tmp_path / name / "run.json").write_text(json.dumps({"config": {}, "inputs": {}, **changed}))
+    assert call(tmp_path / "good", tmp_path / "bad", "--output", tmp_path / "page.html") == 0
+
+
 def test_classes_are_shown_without_predictions_and_beside_numbers(runs, tmp_path):
     classes = {"targets": {"age": {"subset": "held-out", "metrics": {"accuracy": {"value": 0.5}}}}, "tables": {}}
     (tmp_path / "metrics.json").write_text(json.dumps(classes))

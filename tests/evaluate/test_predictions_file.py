@@ -140,6 +140,7 @@ def test_what_samples_were_to_the_model_is_kept(tmp_path):
     ("header", "rows", "problem"),
     [
         ("ph", ["7", "inf", "-inf"], "2 of 3 samples ('s1', 's2') have an infinite prediction in 'ph'"),
+        ("ph", ["7", "-1e300"], "1 of 2 samples ('s1') have a prediction above 1e+38 in 'ph'; correct them"),
         ("ph\tph.low\tph.high", ["7\t6\t8", "7\t8\t6"], "1 of 2 samples ('s1') have a lower limit above the upper one"),
         (
             "site\tsite=a\tsite=b",

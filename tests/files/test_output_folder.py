@@ -153,6 +153,18 @@ def test_a_folder_is_replaced_whole_and_what_is_of_others_stays(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
+def test_the_folder_in_which_a_user_works_is_not_moved_away(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for text in ("1", "2"):
+        with again(Path()).replaced({}) as new:
+            (new / "metrics.json").write_text(text)
+        assert Path().stat().st_ino == tmp_path.stat().st_ino
+        assert Path("metrics.json").read_text() == text
+    assert files(tmp_path) == ["metrics.json", RUN]
+    with pytest.raises(InputError, match="is the root of all folders"):
+        again(Path("/")).check()
+
+
 def test_a_file_replaces_neither_an_input_nor_what_a_run_lists(tmp_path):
     run = tmp_path / "run"
     listing(run)
