@@ -38,6 +38,8 @@ def dataset(file: h5py.File, name: str, kinds: str, where: str, dimensions: int 
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise InputError(f"{where}: no dataset {name!r}")
+    if found.file.filename != file.filename or found.is_virtual or found.external:
+        raise InputError(f"{where}: {name} lies in another file; copy it into this one (h5repack, or biom convert)")
     if found.ndim != dimensions or found.dtype.kind not in kinds:
         what = "a list" if dimensions == 1 else "rows and columns"
         raise InputError(f"{where}: {name} is {found.dtype} {found.shape}, expected {what} of kind {kinds!r}")

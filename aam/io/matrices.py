@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
 import tempfile
 from collections import Counter
@@ -23,7 +24,7 @@ from aam.errors import InputError, Problems, shown
 from aam.files.atomic import atomic_file, write_text
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
 from aam.io.qza import write_artifact
-from aam.io.text import read_text, unix
+from aam.io.text import DELIMITERS, read_text, unix
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 # Two slices of samples, and the distances between them.
@@ -142,17 +143,29 @@ def _read_h5(path: Path) -> DistanceMatrix:
 
 
 def _read_text(path: Path) -> DistanceMatrix:
-    """Read a header of ids and then one line of id and distances per sample; lines with # above are skipped."""
-    text, delimiter = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"}), DELIMITER[path.suffix]
-    lines = (line for line in io.StringIO(text) if line.strip())
-    rows = csv.reader(dropwhile(lambda line: line.startswith("#"), lines), delimiter=delimiter, strict=True)
+    """Read a header of ids and then one line of id and distances per sample; lines with # above are skipped.
+
+    Cells are separated as the ending says, else as the header shows. R leaves the first cell of the header out.
+    """
+    text = read_text(path, {"DistanceMatrix": "distance-matrix.tsv"})
+    lines = dropwhile(lambda line: line.startswith("#"), (line for line in io.StringIO(text) if line.strip()))
+    header = next(lines, "")
+    delimiter = next((mark for mark in (DELIMITER[path.suffix], *DELIMITERS) if mark in header), "\t")
+    rows = csv.reader(itertools.chain([header], lines), delimiter=delimiter, strict=True)
+    number = -1
     try:
-        ids = next(rows, [""])[1:]
+        ids, first = next(rows, []), next(rows, [])
+        ids = ids if len(first) == len(ids) + 1 else ids[1:]
+        rows = itertools.chain([first] if first else [], rows)
+        if not ids:
+            raise InputError(
+                f"{path}: 0 sample ids in the first line, which is {header.strip()[:60]!r}; expected an empty cell and "
+                "then the ids"
+            )
         # A distance takes a digit and a separator at least.
-        if not ids or 2 * len(ids) ** 2 > len(text):
+        if 2 * len(ids) ** 2 > len(text):
             raise InputError(f"{path}: {len(ids)} sample ids in the first line but not as many rows below")
         values = np.empty((len(ids), len(ids)))
-        number = -1
         for number, cells in enumerate(rows):
             expected = ids[number] if number < len(ids) else "no further line"
             if not cells or cells[0] != expected or len(cells) != len(ids) + 1:
@@ -166,7 +179,7 @@ def _read_text(path: Path) -> DistanceMatrix:
     except (csv.Error, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path}: near row {rows.line_num}: {error}; expected distances") from error
+        raise InputError(f"{path}: near row {number + 2}: {error}; expected distances") from error
     return _checked(ids, values, path)
 
 

@@ -243,6 +243,35 @@ def test_broken_tables(tmp_path, text, message):
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
+@pytest.mark.parametrize("corner", [True, False])
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+def test_delimiters_and_headers_of_other_programs(tmp_path, delimiter, corner, suffix):
+    """R writes a header without its first cell, and quotes."""
+    text = '\t"s1"\t"s2"\n"s1"\t0\t1\n"s2"\t1\t0\n'.replace("\t", delimiter)
+    path = tmp_path / f"D{suffix}"
+    path.write_text(text if corner else text.removeprefix(delimiter))
+    matrix = read_distances(path)
+    assert matrix.ids == ("s1", "s2")
+    assert matrix.values.tolist() == [[0, 1], [1, 0]]
+
+
+def test_data_of_another_file_is_not_followed(tmp_path):
+    write_h5(tmp_path / "secret.h5", IDS, VALUES)
+    layout = h5py.VirtualLayout(VALUES.shape, VALUES.dtype)
+    layout[:] = h5py.VirtualSource(tmp_path / "secret.h5", "matrix", VALUES.shape)
+    path = tmp_path / "D.h5"
+    for link in (h5py.ExternalLink("secret.h5", "matrix"), None):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("order", data=list(IDS), dtype=h5py.string_dtype())
+            if link is None:
+                file.create_virtual_dataset("matrix", layout)
+            else:
+                file["matrix"] = link
+        with pytest.raises(InputError, match="matrix lies in another file; copy it into this one"):
+            read_distances(path)
+
+
 def test_broken_hdf5_files(tmp_path):
     path = tmp_path / "D.h5"
     path.write_bytes(b"nothing of the kind")
