@@ -59,12 +59,13 @@ class Vectors:
 
 @dataclass(frozen=True, eq=False)
 class PlacedSamples:
-    """Rarefied samples, CSR ``[N, F]``, whose ASVs stand on a reference tree."""
+    """Rarefied samples, CSR ``[N, F]``, whose ASVs stand on a tree, `reference`."""
 
     sample_ids: tuple[str, ...]
     sequences: tuple[str, ...]
     counts: sparse.csr_matrix
     placement: SoftPlacement
+    reference: ReferenceTree
 
     def distances(self, metric: PlacedMetric) -> Iterator[Tile]:
         """Yield the distances between samples in tiles on and above the diagonal."""
@@ -177,7 +178,7 @@ def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
     if strange.any():
         log.warning("%d of %d ASVs are no 16S and are left out of distances", strange.sum(), len(strange))
     _warn_of_regions(models[0].reference, study.tokens.numpy(), placement)
-    return PlacedSamples(study.table.sample_ids, tuple(study.table.sequences), counts, placement)
+    return PlacedSamples(study.table.sample_ids, tuple(study.table.sequences), counts, placement, models[0].reference)
 
 
 def _warn_of_regions(reference: ReferenceTree, tokens: Tokens, placement: SoftPlacement) -> None:

@@ -77,6 +77,20 @@ def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Ten
             yield [next(remaining), *itertools.chain.from_iterable(cells)]
 
 
+def _placed_taxa(on_tree: PlacedSamples) -> Iterator[list[str]]:
+    """Yield the header, then for each ASV its likeliest taxon at each rank and the probability."""
+    ranks = list(on_tree.reference.taxa(on_tree.placement))
+    yield ["asv", *(name for rank, _, _ in ranks for name in (rank, f"{rank}.probability"))]
+    for row, sequence in enumerate(on_tree.sequences):
+        cells = ((names[row], f"{probability[row]:.4f}") for _, names, probability in ranks)
+        yield [sequence, *itertools.chain.from_iterable(cells)]
+
+
+def _write_taxa(folder: Path, rows: Iterable[list[str]]) -> None:
+    with (folder / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)
+
+
 def _write_distances(folder: Path, on_tree: PlacedSamples, config: EmbedConfig, values: Colours | None) -> None:
     for metric in config.distances:
         write_distances(folder / f"{metric}.{config.format}", on_tree.sample_ids, on_tree.distances(metric))
@@ -129,6 +143,7 @@ def embed_table(config: EmbedConfig) -> None:
             _write_distances(new, on_tree, config, colours)
             if only_places:
                 _write_vectors(new, "samples", on_tree.sample_ids, on_tree.vectors(), WIDTH, config.format)
+                _write_taxa(new, _placed_taxa(on_tree))
             parts = [*["vectors"] * only_places, *config.distances]
             log.info("%s: %s of %d samples", folder, shown(parts), len(on_tree.sample_ids))
         if embedding is not None:
@@ -144,6 +159,4 @@ def _write_all_vectors(folder: Path, embedding: Embedding, form: str) -> None:
     parts = (part.cpu().numpy() for part in asvs.split(SAMPLES_OF_PART))
     _write_vectors(folder, "asvs", table.sequences, parts, embedding.width, form)
     if "taxonomy" in embedding.saved.required_network.further:
-        rows = _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART))
-        with (folder / "taxa.tsv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, dialect="excel-tab", lineterminator="\n").writerows(rows)
+        _write_taxa(folder, _taxa(embedding.saved, table.sequences, asvs.split(SAMPLES_OF_PART)))

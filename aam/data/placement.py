@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ NOT_16S, NOT_16S_SHARE, NOT_16S_WORDS = 0.2, 0.1, 1.3
 # Length of an ASV's own branch where it shares no 8-mer with the tips, in substitutions per site.
 OWN_LENGTH = 0.3
 
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
+
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
@@ -66,6 +68,8 @@ class SoftPlacement:
         Of each branch, in substitutions per site.
     nearest : int32 [F]
         The tip that holds most of an ASV's 8-mers.
+    tips : CSR float32 [F, T]
+        Probability of each ASV to stand at each tip.
     """
 
     probability: sparse.csr_matrix
@@ -74,6 +78,7 @@ class SoftPlacement:
     turned: npt.NDArray[np.bool_]
     length: Floats
     nearest: Ints
+    tips: sparse.csr_matrix
 
     @property
     def is_16s(self) -> npt.NDArray[np.bool_]:
@@ -103,11 +108,17 @@ class ReferenceTree:
         Length of the branch above each node; 0 for the root.
     tokens : uint8 [T, L]
         The sequences of the tips.
+    lineages : tuple of str
+        Different taxa of tips, from `RANKS` on, with semicolons; none where they are not known.
+    taxon : int32 [T]
+        The lineage of each tip.
     """
 
     parent: Ints
     length: Floats
     tokens: Tokens
+    lineages: tuple[str, ...] = ()
+    taxon: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @property
     def features(self) -> int:
@@ -190,7 +201,30 @@ class ReferenceTree:
         rows, columns = np.nonzero(self.ancestors >= 0)
         ones = np.ones(len(rows), np.float32)
         above = sparse.csr_matrix((ones, (rows, self.ancestors[rows, columns])), (len(self.tokens), len(self.parent)))
-        return SoftPlacement((on_tips @ above).tocsr(), similarity[:, 0], least, turned, self.length, tips[:, 0])
+        return SoftPlacement(
+            (on_tips @ above).tocsr(), similarity[:, 0], least, turned, self.length, tips[:, 0], on_tips
+        )
+
+    def taxa(self, placement: SoftPlacement) -> Iterator[tuple[str, list[str], Floats]]:
+        """Yield each rank with the likeliest taxon of every ASV, '' where none has a name, and its probability [F].
+
+        That of a taxon is the sum of its tips. Tips without a name at a rank have no taxon there.
+        """
+        cells = [[cell.strip() for cell in lineage.split(";")] for lineage in self.lineages]
+        for rank, name in enumerate(RANKS):
+            # A taxon is called by its lineage, for genera of two families may have one name.
+            paths = [";".join(row[: rank + 1]) if len(row) > rank and row[rank][3:] else "" for row in cells]
+            taxa = [*dict.fromkeys(path for path in paths if path)] or [""]
+            place = {path: at for at, path in enumerate(taxa)}
+            rows = np.array([place.get(path, -1) for path in paths])[self.taxon]
+            named = np.flatnonzero(rows >= 0)
+            ones = np.ones(len(named), np.float32)
+            shape = (len(rows), len(taxa))
+            shares = (placement.tips @ sparse.csr_matrix((ones, (named, rows[named])), shape)).tocsr()
+            probability = np.asarray(shares.max(axis=1).todense()).ravel()
+            best = np.asarray(shares.argmax(axis=1)).ravel()
+            names = [taxa[at] if share > 0 else "" for at, share in zip(best.tolist(), probability, strict=True)]
+            yield name, names, probability
 
     def first_regions(self, tokens: Tokens, placement: SoftPlacement) -> list[str]:
         """Return the variable region before which each of some ASVs ``[F, L]`` begins, '' where that is not known."""
@@ -213,15 +247,28 @@ class ReferenceTree:
         bases = {f"bases.{at:06d}" if parts else "bases": packed[at : at + starts.step] for at in starts}
         return {"parent": self.parent, "length": self.length, "nucleotides": lengths, **bases}
 
+    def taxa_to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the lineages of the tips as named arrays; none where there are none."""
+        if not self.lineages:
+            return {}
+        text = np.frombuffer("\n".join(self.lineages).encode("utf-8"), np.uint8).copy()
+        return {"taxon": self.taxon, "lineages": text}
+
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> ReferenceTree:
-        """Rebuild the tree of `to_arrays`."""
+        """Rebuild the tree of `to_arrays`, and the lineages of `taxa_to_arrays` where they are there."""
         lengths = arrays["nucleotides"]
         packed = np.concatenate([arrays[name] for name in sorted(arrays) if name.startswith("bases")])
         bases = (packed[:, :, None] >> (2 * np.arange(BASES_PER_BYTE, dtype=np.uint8))) & 3
         tokens = bases.reshape(len(packed), -1)[:, : lengths.max()] + 1
         tokens[np.arange(tokens.shape[1]) >= lengths[:, None]] = PAD
-        return cls(arrays["parent"], arrays["length"], tokens.astype(np.uint8))
+        tree = cls(arrays["parent"], arrays["length"], tokens.astype(np.uint8))
+        if "taxon" not in arrays:
+            return tree
+        lineages, taxon = tuple(arrays["lineages"].tobytes().decode("utf-8").split("\n")), arrays["taxon"]
+        if taxon.shape != lengths.shape or taxon.min() < 0 or taxon.max() >= len(lineages):
+            raise ValueError("the taxonomy of the reference is not one of its tips")
+        return replace(tree, lineages=lineages, taxon=taxon)
 
 
 @functools.cache

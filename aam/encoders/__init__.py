@@ -8,7 +8,7 @@ from aam.files.atomic import MANIFEST
 
 ENCODERS = Path(__file__).parent
 
-CARD, REFERENCE = "card.md", "reference.safetensors"
+CARD, REFERENCE, TAXONOMY = "card.md", "reference.safetensors", "taxonomy.safetensors"
 
 
 def shipped_encoders() -> dict[str, Path]:

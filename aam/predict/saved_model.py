@@ -19,7 +19,7 @@ from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Targets
 from aam.device.timing import stage
-from aam.encoders import CARD, REFERENCE, model_folder
+from aam.encoders import CARD, REFERENCE, TAXONOMY, model_folder
 from aam.errors import InputError, shown
 from aam.files.atomic import MANIFEST, atomic_folder, read_json, verify_manifest, write_manifest
 from aam.files.tensors import AllocationLimit, count_numbers, read_arrays, read_tensors, write_shards, write_tensors
@@ -141,6 +141,8 @@ def save_model(path: Path, saved: SavedModel, card: str | None = None) -> None:
             write_shards(_tensors(parts), folder / REFERENCE, SHARD_LIMIT)
         elif saved.reference is not None:
             _write_arrays(saved.reference.to_arrays(), folder / REFERENCE)
+        if saved.reference is not None and (taxa := saved.reference.taxa_to_arrays()):
+            _write_arrays(taxa, folder / TAXONOMY)
         for name, some in ((LEARNERS, arrays), (ELSEWHERE, arrays_elsewhere)):
             if some:
                 _write_arrays(some, folder / name)
@@ -226,7 +228,7 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
         heads, targets = HeadConfig(), Targets.from_json(description["targets"])
         network = None
-        arrays = read_arrays(path / REFERENCE)
+        arrays = {**read_arrays(path / REFERENCE), **read_arrays(path / TAXONOMY)}
         reference = ReferenceTree.from_arrays(arrays) if arrays else None
         if description["heads"] is not None:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))

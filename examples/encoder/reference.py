@@ -42,7 +42,15 @@ def read_greengenes(folder: Path) -> tuple[Phylogeny, dict[str, str]]:
     return replace(tree, length=np.nan_to_num(tree.length)), dict(zip(names, lines[1::2], strict=True))
 
 
-def drawn_reference(tree: Phylogeny, sequence_of: dict[str, str], number: int) -> ReferenceTree:
+def read_taxonomy(folder: Path) -> dict[str, str]:
+    """Return the lineage of each 97 % OTU."""
+    with gzip.open(folder / "taxonomy/97_otu_taxonomy.txt.gz", "rt") as file:
+        return dict(line.rstrip("\n").split("\t") for line in file)
+
+
+def drawn_reference(
+    tree: Phylogeny, sequence_of: dict[str, str], number: int, lineage_of: dict[str, str]
+) -> ReferenceTree:
     """Return the tree above `number` tips, drawn at random from those of usual length that hold only A, C, G and T."""
     usable = [
         tip
@@ -52,13 +60,17 @@ def drawn_reference(tree: Phylogeny, sequence_of: dict[str, str], number: int) -
     tips = np.sort(np.random.default_rng(SEED).choice(usable, number, replace=False))
     pruned = prune(tree, tips)
     tokens = encode([sequence_of[name] for name in pruned.tips])
-    return ReferenceTree(pruned.parent.astype(np.int32), pruned.length.astype(np.float32), tokens)
+    lineages, taxon = np.unique([lineage_of[name] for name in pruned.tips], return_inverse=True)
+    return ReferenceTree(
+        pruned.parent.astype(np.int32), pruned.length.astype(np.float32), tokens,
+        tuple(lineages.tolist()), taxon.astype(np.int32),
+    )  # fmt: skip
 
 
 def run(folder: Path, card: Path, output: Path, number: int = REFERENCES) -> int:
     """Draw the references and write them as a model without a network."""
     tree, sequence_of = read_greengenes(folder)
-    reference = drawn_reference(tree, sequence_of, number)
+    reference = drawn_reference(tree, sequence_of, number, read_taxonomy(folder))
     sequences = ["".join(".ACGT"[token] for token in row).rstrip(".") for row in reference.tokens.tolist()]
     saved = SavedModel(
         network=None,

@@ -126,7 +126,7 @@ def test_the_reference_gives_distances_of_any_region(placing, tmp_path, capsys):
     asked = ["--distances", "unifrac", "weighted-normalized", "--format", "qza"]
     assert main([*words, str(tmp_path / "v1"), *asked]) == 0
     names = sorted(path.name for path in (tmp_path / "v1").iterdir())
-    assert names == ["run.json", "samples.tsv", "unifrac.qza", "weighted-normalized.qza"]
+    assert names == ["run.json", "samples.tsv", "taxa.tsv", "unifrac.qza", "weighted-normalized.qza"]
     for metric in ("unifrac", "weighted-normalized"):
         written = read_distances(tmp_path / "v1" / f"{metric}.qza")
         np.testing.assert_allclose(placing.distances(v1, metric).filter(written.ids).data, written.values, atol=1e-6)
@@ -168,6 +168,34 @@ def test_a_vector_is_of_its_sample_alone_and_distances_of_vectors_are_those_of_u
         placing.embed(frame, asvs=True)
 
 
+def test_taxa_of_reads_are_those_of_the_references_that_they_are_of(placing, tmp_path):
+    reference = placing.models[0].reference
+    rows = np.flatnonzero(["g__;" not in lineage for lineage in reference.lineages])
+    tips = np.flatnonzero(np.isin(reference.taxon, rows))[::40]
+    reads = letters(reference.tokens[tips, 300:600])
+    table = write_reads(tmp_path / "reads.tsv", reads)
+    words = ["embed", "--model", "16s", "--table", str(table), "--device", "cpu", "--output-dir", str(tmp_path / "new")]
+    assert main(words) == 0
+    taxa = pd.read_csv(tmp_path / "new" / "taxa.tsv", sep="\t", index_col="asv")
+    assert taxa.columns.tolist()[-4:] == ["genus", "genus.probability", "species", "species.probability"]
+    found = taxa.genus[reads]
+    lineages = [reference.lineages[at].replace("; ", ";").rsplit(";s__", 1)[0] for at in reference.taxon[tips]]
+    right = np.array(found == lineages)
+    assert right.mean() > 0.95
+    assert taxa["genus.probability"][reads][right].median() > 0.8
+    assert taxa.filter(like="probability").to_numpy().max() <= 1 + 1e-4
+
+
+def test_a_taxonomy_of_other_tips_is_refused(placing, tmp_path):
+    reference = placing.models[0].reference
+    arrays = {**reference.to_arrays(), **reference.taxa_to_arrays()}
+    assert ReferenceTree.from_arrays(arrays).lineages == reference.lineages
+    for taxon in (reference.taxon[1:], reference.taxon + 5000, reference.taxon - 1):
+        with pytest.raises(ValueError, match="taxonomy of the reference is not one of its tips"):
+            ReferenceTree.from_arrays({**arrays, "taxon": taxon})
+    assert ReferenceTree.from_arrays(reference.to_arrays()).lineages == ()
+
+
 @pytest.mark.parametrize("column", ["month", "site"])
 def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tmp_path, capsys, column):
     rng, samples = np.random.default_rng(0), 40
@@ -191,7 +219,9 @@ def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tm
     ]
     assert main([*words, column, *files]) == 0
     names = {path.name for path in (tmp_path / "new").iterdir()}
-    assert names == {"run.json", "samples.tsv", "unifrac.tsv", "pcoa-unifrac.svg", "pcoa-unifrac.png"}
+    assert names == {
+        "run.json", "samples.tsv", "taxa.tsv", "unifrac.tsv", "pcoa-unifrac.svg", "pcoa-unifrac.png",
+    }  # fmt: skip
     drawn = (tmp_path / "new" / "pcoa-unifrac.svg").read_text()
     assert drawn.count('data-tip="s') == samples
     assert "s3: missing" in drawn
