@@ -156,7 +156,7 @@ def _read_text(path: Path) -> DistanceMatrix:
     try:
         ids, first = next(rows, []), next(rows, [])
         ids = ids if len(first) == len(ids) + 1 else ids[1:]
-        rows = itertools.chain([first] if first else [], rows)
+        body = itertools.chain([first] if first else [], rows)
         if not ids:
             raise InputError(
                 f"{path}: 0 sample ids in the first line, which is {header.strip()[:60]!r}; expected an empty cell and "
@@ -166,7 +166,7 @@ def _read_text(path: Path) -> DistanceMatrix:
         if 2 * len(ids) ** 2 > len(text):
             raise InputError(f"{path}: {len(ids)} sample ids in the first line but not as many rows below")
         values = np.empty((len(ids), len(ids)))
-        for number, cells in enumerate(rows):
+        for number, cells in enumerate(body):
             expected = ids[number] if number < len(ids) else "no further line"
             if not cells or cells[0] != expected or len(cells) != len(ids) + 1:
                 raise InputError(
