@@ -123,6 +123,17 @@ def check_writable(path: Path, overwrite: bool = False) -> None:
 
 
 @contextlib.contextmanager
+def _place_of_errors(path: Path) -> Iterator[None]:
+    """Name `path` in an error of the system that names no file, as those of a full disk do."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
 
@@ -132,7 +143,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
     remove_partial(path.parent, path.name)
     temporary = _temporary(path)
     try:
-        yield temporary
+        with _place_of_errors(temporary):
+            yield temporary
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
@@ -148,7 +160,8 @@ def partial_folder(path: Path) -> Iterator[Path]:
     temporary = _temporary(path)
     try:
         temporary.mkdir()
-        yield temporary
+        with _place_of_errors(temporary):
+            yield temporary
     finally:
         remove(temporary)
 

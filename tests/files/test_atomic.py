@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from aam.files.atomic import (
     atomic_folder,
     check_writable,
     file_digest,
+    final_name,
     read_json,
     remove_partial,
     seen_from_here,
@@ -80,6 +82,13 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
             stopped(atomic_file(path), "", error)
         assert names(tmp_path) == ([] if before is None else ["a.txt"])
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("writing", [atomic_file, atomic_folder])
+def test_a_full_disk_is_named_by_what_was_to_be_written(tmp_path, writing):
+    with pytest.raises(OSError, match="full") as caught, writing(tmp_path / "new"):
+        raise OSError(errno.ENOSPC, "full")
+    assert final_name(caught.value.filename) == tmp_path / "new"
 
 
 def test_a_file_that_was_never_written_is_an_error(tmp_path):
