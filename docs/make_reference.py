@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,9 +89,28 @@ def python_page() -> str:
     return "\n".join(parts)
 
 
+def _output(output: dict[str, Any]) -> str:
+    """Return an output of a cell as Markdown: a picture, a table, or text."""
+    data = output.get("data", {"text/plain": output.get("text", "")})
+    if "image/png" in data:
+        return f'<img alt="what the cell draws" src="data:image/png;base64,{data["image/png"]}">\n'
+    return data.get("text/html") or f"```text\n{data['text/plain'].strip()}\n```\n"
+
+
+def notebook_page(path: Path) -> str:
+    """Return the page of a notebook, with the outputs that it holds."""
+    parts = [MADE]
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += [_output(output) for output in cell.get("outputs", [])]
+    return "\n\n".join(parts) + "\n"
+
+
 def write_reference(folder: Path) -> None:
     """Write the pages into a folder; files that would not change are left alone."""
-    for name, text in (("options.md", options_page()), ("names.md", python_page())):
+    notebook = notebook_page(folder.parent / "notebook.ipynb")
+    for name, text in (("options.md", options_page()), ("names.md", python_page()), ("notebook.md", notebook)):
         path = folder / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

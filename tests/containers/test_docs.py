@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 # The pages of docs/reference that come from the code are made when the site is built.
 PAGES = sorted([*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md")])
-MADE = ("options.md", "names.md")
+MADE = ("options.md", "names.md", "notebook.md")
 PAGES = [page for page in PAGES if page.name not in MADE]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 

@@ -20,13 +20,29 @@ assert importance["importance"].iloc[0] > 0
 """
 
 
+def cells() -> list[dict]:
+    return json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+
+
 def code() -> str:
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code") + "\n"
+    return "\n".join("".join(cell["source"]) for cell in cells() if cell["cell_type"] == "code") + "\n"
 
 
 def test_the_notebook_is_short():
     assert len([line for line in code().splitlines() if line.strip()]) < 20
+
+
+def test_the_notebook_is_a_page_with_its_outputs(monkeypatch):
+    """`python docs/run_notebook.py` keeps them: two charts, and a table of importances."""
+    kept = [output for cell in cells() for output in cell.get("outputs", []) if "data" in output]
+    assert ["image/png" in output["data"] for output in kept] == [True, False, True]
+    monkeypatch.syspath_prepend(str(NOTEBOOK.parent))
+    from make_reference import notebook_page
+
+    page = notebook_page(NOTEBOOK)
+    assert page.count("data:image/png;base64,") == 2
+    assert "<th>importance</th>" in page
+    assert all("".join(cell["source"]) in page for cell in cells())
 
 
 @pytest.mark.slow
