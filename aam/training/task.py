@@ -81,7 +81,8 @@ class AmpliconTask(Task):
         metric = config.targets.best_metric
         self.best_metric = metric if metric == "val_loss" else f"val_{metric}"
         self.higher_is_better = metric in HIGHER_IS_BETTER
-        self.validates_first = bool(config.targets.metadata_column)
+        # What starts from an encoder ends no worse than that on the validation samples.
+        self.validates_first = bool(config.targets.metadata_column) or config.train.pretrained_encoder is not None
 
     @property
     def batches_per_epoch(self) -> int:  # type: ignore[override]

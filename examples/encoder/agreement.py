@@ -44,15 +44,28 @@ def agreement(model: aam.Model, name: str, files: list[str]) -> str:
         for metric in ("unifrac", "weighted-normalized"):
             exact = unifrac_matrix(tree.phylogeny, tree.tips, counts, UnifracOptions(metric))
             predicted = model.distances(path, metric)
-            without = jaccard(counts, features=words) if metric == "unifrac" else bray_curtis(counts)
-            cells += [f"{mantel(predicted.filter(ids).data, exact):.3f}", f"{mantel(without, exact):.3f}"]
+            if metric == "unifrac":
+                without = [jaccard(counts, features=words)]
+            else:
+                without = [bray_curtis(sparse.csr_matrix(counts @ words)), bray_curtis(counts)]
+            compared = [predicted.filter(ids).data, *without]
+            cells += [f"{mantel(distances, exact):.3f}" for distances in compared]
     return "\t".join(cells)
 
 
 def run(name: str, studies: list[str]) -> int:
     """Print a line for each study as it is measured."""
     model = aam.load(name)
-    print("study", "samples", "unweighted", "8-mers, Jaccard", "weighted", "ASVs, Bray-Curtis", sep="\t")
+    print(
+        "study",
+        "samples",
+        "unweighted",
+        "8-mers, Jaccard",
+        "weighted",
+        "8-mers, Bray-Curtis",
+        "ASVs, Bray-Curtis",
+        sep="\t",
+    )
     for word in studies:
         study, _, files = word.partition("=")
         print(agreement(model, study, files.split(",")), flush=True)

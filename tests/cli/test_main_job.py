@@ -141,6 +141,19 @@ def test_frozen_base_moves_heads_only(study: Path, encoder: Path, tmp_path: Path
     assert all(np.array_equal(before[name], after[name]) for name in shared)
 
 
+def test_pretraining_from_an_encoder_ends_no_worse_than_it(study: Path, encoder: Path, tmp_path: Path) -> None:
+    words = ["pretrain", *inputs(study, tree=True), "--pretrained-encoder", str(encoder), "--epochs", "1", "--lr", "3"]
+    assert main([*words, "--threads", "1", "--output-dir", str(tmp_path / "again")]) == 0
+    text = (tmp_path / "again" / "metrics.jsonl").read_text()
+    records = [json.loads(line) for line in text.splitlines() if '"epoch"' in line and "val_loss" in line]
+    assert [record["epoch"] for record in records] == [0, 1]
+    assert records[0]["val_loss"] < records[1]["val_loss"], "so large a rate makes it worse"
+    assert [record["best"] for record in records] == [1, 0]
+    before, after = (load_model(folder / "model", torch.device("cpu")) for folder in (encoder, tmp_path / "again"))
+    weights = after.required_network.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in before.required_network.state_dict().items())
+
+
 def test_cross_validation_pools_every_sample_once(study: Path, tmp_path: Path) -> None:
     pre, tune = tmp_path / "pre", tmp_path / "tune"
     shared = [*inputs(study, tree=True, metadata=True), "--cv", "fold", "--group-column", "subject"]

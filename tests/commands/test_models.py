@@ -12,6 +12,7 @@ import torch
 
 import aam
 import aam.encoders as shipped
+from aam.api.training import shipped_start
 from aam.cli.main import main
 from aam.config import ModelConfig
 from aam.data.placement import ReferenceTree
@@ -20,6 +21,7 @@ from aam.data.targets import Targets
 from aam.data.tokens import reverse_complement
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST
+from aam.files.tensors import read_arrays
 from aam.io.matrices import read_distances
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
@@ -100,6 +102,15 @@ def test_what_is_shipped_is_whole_and_small():
         assert (folder / MANIFEST).is_file()
         assert (folder / shipped.CARD).read_text(encoding="utf-8").startswith("# ")
         assert sum(path.stat().st_size for path in folder.iterdir()) <= 6_000_000
+
+
+def test_pretraining_from_scratch_names_the_shipped_network_of_the_region():
+    reference = ReferenceTree.from_arrays(read_arrays(shipped.shipped_encoders()["16s-v4"] / "reference.safetensors"))
+    reads = letters(reference.tokens[::200])
+    (line,) = shipped_start(reads)
+    assert "of the region of 16s-v4, of aam: --pretrained-encoder 16s-v4 --freeze-asvs" in line
+    assert shipped_start(letters(reverse_complement(reference.tokens[::200]))) == []
+    assert shipped_start([*reads, reads[0] * 3]) == []
 
 
 @pytest.fixture(scope="module")
