@@ -139,6 +139,37 @@ def model_of() -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture(scope="session")
+def simulate_study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes a folder with a simulated study, alone in a folder of its own."""
+    from aam.config_commands import SimulateConfig
+    from aam.data.simulate import simulate
+
+    def make(name: str = "study", **sizes: int) -> Path:
+        folder = tmp_path_factory.mktemp("simulated") / name
+        simulate(SimulateConfig(output_dir=folder, **{"samples": 60, "asvs": 80, "length": 50, "depth": 1500, **sizes}))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_pretraining() -> Callable[..., Any]:
+    """Makes the options of a small network that is pretrained on a simulated study, of the sizes and options given."""
+    from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+    from aam.engine.options import RunConfig
+
+    def make(study: Path, sizes: dict[str, Any], **train: Any) -> FineTuneConfig:
+        return FineTuneConfig(
+            data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
+            model=ModelConfig(embedding_dim=16, attention_heads=2, **sizes),
+            train=TrainConfig(**train),
+            runtime=RunConfig(device="cpu", threads=1),
+        )
+
+    return make
+
+
 @pytest.fixture
 def plain_python(tmp_path: Path) -> Callable[[str], str]:
     """Run source text in a fresh interpreter without the type-checking hook; returns what it printed.

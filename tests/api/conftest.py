@@ -9,9 +9,6 @@ import biom
 import pandas as pd
 import pytest
 
-from aam.config_commands import SimulateConfig
-from aam.data.simulate import simulate
-
 SMALL = {
     "rarefy_depth": 300, "embedding_dim": 16, "attention_layers": 1, "attention_heads": 2, "batch_size": 32,
     "threads": 1, "epochs": 1, "device": "cpu",
@@ -19,10 +16,8 @@ SMALL = {
 
 
 @pytest.fixture(scope="session")
-def study_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("simulated") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=60, asvs=80, length=50, depth=1500))
-    return folder
+def study_folder(simulate_study) -> Path:
+    return simulate_study()
 
 
 @pytest.fixture(scope="session")

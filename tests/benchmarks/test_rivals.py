@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
-from aam.config_commands import SimulateConfig
-from aam.data.simulate import simulate
+from aam.config import FineTuneConfig
 from aam.device.options import RuntimeConfig
-from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.training.steps import make_steps
 from benchmarks.config import RivalsConfig
@@ -25,20 +22,13 @@ from benchmarks.rivals import compare_with_rivals, describe_rival
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("bench") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=25, asvs=60, length=50, depth=4000))
-    return folder
+def study(simulate_study) -> Path:
+    return simulate_study(samples=25, asvs=60, depth=4000)
 
 
 @pytest.fixture
-def config(study) -> FineTuneConfig:
-    return FineTuneConfig(
-        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
-        model=ModelConfig(embedding_dim=16, attention_heads=2),
-        train=TrainConfig(batch_size=6, nuc_mask_asvs=1.0),
-        runtime=RunConfig(device="cpu", threads=1),
-    )
+def config(study, small_pretraining) -> FineTuneConfig:
+    return small_pretraining(study, {}, batch_size=6, nuc_mask_asvs=1.0)
 
 
 def test_the_plain_rival_computes_the_same_losses(config):
@@ -85,6 +75,7 @@ def test_two_processes_are_timed_beside_one(study):
     assert all(way["samples_per_s"]["low"] > 0 for way in timing["ways"].values())
 
 
+@pytest.mark.slow
 def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
     output, files = tmp_path / "here.json", {"table": study / "table.biom", "tree": study / "tree.nwk"}
     compare_with_rivals(RivalsConfig(**files, cases=("dense",), repeats=3, output=output, device="cpu", threads=1))

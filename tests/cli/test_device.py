@@ -29,10 +29,8 @@ DOCTOR = ["doctor", "--device", "cpu", "--threads", "1", "--no-compile-model"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("device") / "study"
-    assert main(f"simulate --output-dir {folder} --samples 20 --asvs 60 --length 50 --depth 800".split()) == 0
-    return folder
+def study(simulate_study) -> Path:
+    return simulate_study(samples=20, asvs=60, depth=800)
 
 
 @pytest.fixture(autouse=True)

@@ -7,16 +7,12 @@ import re
 import pytest
 
 from aam.cli.main import main
-from aam.config_commands import SimulateConfig
-from aam.data.simulate import simulate
 from aam.files.output_folder import LOCK, lock_folder
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dry") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=60, length=50, depth=2000))
-    return folder
+def study(simulate_study):
+    return simulate_study(samples=40, asvs=60, depth=2000)
 
 
 def words_of(study, *more: object) -> list[str]:

@@ -21,11 +21,8 @@ SMALL += ["--epochs=2", "--threads=1", "--batch-size=16"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("simulated") / "study"
-    words = f"simulate --output-dir {folder} --samples 60 --asvs 120 --length 60 --depth 2000".split()
-    assert main(words) == 0
-    return folder
+def study(simulate_study) -> Path:
+    return simulate_study(asvs=120, length=60, depth=2000)
 
 
 def inputs(study: Path, *, tree: bool = False, metadata: bool = False) -> list[str]:

@@ -25,10 +25,8 @@ SMALL = f"{SIZES} --batch-size 16 --epochs 1 --device cpu".split()
 
 
 @pytest.fixture(scope="module")
-def second(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("simulated") / "second"
-    assert main(f"simulate --output-dir {folder} --samples 40 --asvs 80 --length 50 --depth 1500 --seed 3".split()) == 0
-    return folder
+def second(simulate_study) -> Path:
+    return simulate_study("second", samples=40, seed=3)
 
 
 def pretrain(output: Path, *words: object) -> int:

@@ -9,30 +9,21 @@ import pytest
 import torch
 
 from aam.commands.bench import bench, time_prediction, time_training
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
-from aam.config_commands import BenchConfig, SimulateConfig
-from aam.data.simulate import simulate
+from aam.config import FineTuneConfig
+from aam.config_commands import BenchConfig
 from aam.device.options import RuntimeConfig
-from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.training.steps import STAGES, make_steps
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bench") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=25, asvs=60, length=50, depth=4000))
-    return folder
+def study(simulate_study):
+    return simulate_study(samples=25, asvs=60, depth=4000)
 
 
 @pytest.fixture
-def config(study) -> FineTuneConfig:
-    return FineTuneConfig(
-        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
-        model=ModelConfig(embedding_dim=16, attention_heads=2),
-        train=TrainConfig(batch_size=6, nuc_mask_asvs=1.0),
-        runtime=RunConfig(device="cpu", threads=1),
-    )
+def config(study, small_pretraining) -> FineTuneConfig:
+    return small_pretraining(study, {}, batch_size=6, nuc_mask_asvs=1.0)
 
 
 def test_stages_add_up_to_the_step_and_leave_no_hooks(config):

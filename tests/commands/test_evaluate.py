@@ -21,11 +21,8 @@ from aam.predict.saved_model import load_model
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("simulated") / "study"
-    words = f"simulate --output-dir {folder} --samples 40 --asvs 60 --length 50 --depth 900"
-    assert main(words.split()) == 0
-    return folder
+def simulated(simulate_study) -> Path:
+    return simulate_study(samples=40, asvs=60, depth=900)
 
 
 def words(folder: Path, output: Path, more: str = "") -> list[str]:
@@ -176,10 +173,9 @@ def test_point_5_samples_without_a_group_are_refused(simulated, tmp_path, capsys
     assert not (tmp_path / "e").exists()
 
 
-@pytest.mark.parametrize("pair", [("P1", "p1"), ("P 1", "P1"), ("1", "1.0")])
-def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys, pair):
+def test_two_spellings_of_a_group_are_warned_of(simulated, tmp_path, capsys):
     rows = columns(simulated / "metadata.tsv", "sample-id", "ph", "subject")
-    groups = [*pair, *(row[2] for row in rows[2:])]
+    groups = ["P1", "p1", *(row[2] for row in rows[2:])]
     lines = ["\t".join([name, ph, group]) for (name, ph, _), group in zip(rows, groups, strict=True)]
     (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tph\tsubject", *lines]) + "\n")
     predictions = predictions_of(simulated, tmp_path / "p.tsv")

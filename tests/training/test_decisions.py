@@ -14,9 +14,8 @@ from safetensors.torch import load_file
 
 from aam.cli.main import main
 from aam.commands.profile import read_rocprof
-from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
+from aam.config import DataConfig, FineTuneConfig, TrainConfig
 from aam.data.loader import Budget
-from aam.data.simulate import SimulateConfig, simulate
 from aam.device.memory import memory_limit, resident_memory
 from aam.device.rng import random_state
 from aam.engine import finders
@@ -32,21 +31,13 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("finders") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=80, length=50, depth=2000))
-    return folder
+def study(simulate_study) -> Path:
+    return simulate_study(samples=40, depth=2000)
 
 
 @pytest.fixture
-def steps(study) -> PretrainingSteps:
-    config = FineTuneConfig(
-        data=DataConfig(table=study / "table.biom", tree=study / "tree.nwk"),
-        model=ModelConfig(embedding_dim=16, attention_heads=2, attention_layers=1),
-        train=TrainConfig(batch_size=8),
-        runtime=RunConfig(device="cpu", threads=1),
-    )
-    return make_steps(config)
+def steps(study, small_pretraining) -> PretrainingSteps:
+    return make_steps(small_pretraining(study, {"attention_layers": 1}, batch_size=8))
 
 
 def snapshot(steps: PretrainingSteps) -> dict[str, torch.Tensor]:

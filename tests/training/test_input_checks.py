@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aam.cli.main import main
-from aam.config_commands import SimulateConfig
-from aam.data.simulate import simulate
 from aam.io.metadata import read_metadata
 
 
 @pytest.mark.parametrize("metric", ["auroc", "val_loss"])
-def test_names_and_validation_subsets_that_cannot_be_used(tmp_path, capsys, metric):
+def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_path, capsys, metric):
     """Two columns of predictions of one name, and a validation subset of one class, whose AUROC is not defined."""
-    study = tmp_path / "study"
-    simulate(SimulateConfig(output_dir=study, samples=40, asvs=50, length=50, depth=900))
+    study = simulate_study(samples=40, asvs=50, depth=900)
     ids = read_metadata(study / "metadata.tsv").ids
     lines = [f"{name}\t{'ab'[at % 2]}\t{at}" for at, name in enumerate(ids)]
     (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tsite\tsite=a", *lines]) + "\n")

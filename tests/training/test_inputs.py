@@ -15,10 +15,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("inputs") / "study"
-    assert main(f"simulate --output-dir {folder} --samples 120 --asvs 80 --length 50 --depth 1500".split()) == 0
-    return folder
+def study(simulate_study) -> Path:
+    return simulate_study(samples=120)
 
 
 def train(study: Path, output: Path, words: str) -> int:
