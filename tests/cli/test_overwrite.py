@@ -9,23 +9,19 @@ from pathlib import Path
 import pytest
 
 from aam.cli.main import main
-from aam.config_commands import SimulateConfig
-from aam.data.simulate import simulate
 from aam.files.output_folder import OutputFolder
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("overwrite") / "study"
-    simulate(SimulateConfig(output_dir=folder, samples=40, asvs=60, length=50, depth=2000))
-    return folder
+def study(simulate_study) -> Path:
+    return simulate_study(samples=40, asvs=60, depth=2000)
 
 
 MEMBERS = "--members deep presence"
 
 
-def train(study: Path, output: Path, more: str = "--members presence") -> int:
-    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph biome --threads 1"
+def train(study: Path, output: Path, more: str = "--members presence", columns: str = "ph biome") -> int:
+    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column {columns} --threads 1"
     words += " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 --attention-heads 2"
     return main([*words.split(), *more.split(), "--output-dir", str(output)])
 
@@ -63,25 +59,22 @@ def test_training_leaves_a_folder_of_others_alone(study, tmp_path, capsys):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    "more", ["--members presence --cv 2", "--members deep presence --cv 2 --ensemble --memory-profile"]
-)
-def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, capsys, more):
-    folder = tmp_path / "run"
-    assert train(study, folder, more) == 0
+def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, capsys):
+    folder, more = tmp_path / "run", "--members deep presence --cv 2 --ensemble --memory-profile"
+    assert train(study, folder, more, "biome") == 0
     assert unlisted(folder) == set()
     (folder / "notes.txt").write_text("mine")
     (folder / "raw").mkdir()
     (folder / "raw" / "reads.fastq").write_text("mine")
     (folder / "figures" / "old.svg").write_text("of an earlier run")
-    assert train(study, folder, f"{more} --overwrite") == 0
+    assert train(study, folder, f"{more} --overwrite", "biome") == 0
     assert unlisted(folder) == {"notes.txt", "raw/reads.fastq"}
     assert not (folder / "figures" / "old.svg").exists()
     (folder / "model" / "notes.txt").write_text("mine")
     (folder / "explanation").mkdir()
     (folder / "explanation" / "explain.html").write_text("of aam explain")
     before = contents(folder)
-    assert train(study, folder, f"{more} --overwrite") == 2
+    assert train(study, folder, f"{more} --overwrite", "biome") == 2
     error = capsys.readouterr().err
     assert "'explanation'" in error
     assert "'model/notes.txt'" in error

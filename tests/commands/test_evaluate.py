@@ -129,12 +129,7 @@ def evaluate(simulated: Path, predictions: Path, output: Path, more: str = "") -
 
 @pytest.mark.parametrize(
     ("subset", "kind", "title"),
-    [
-        ("train", "training", "Metrics of samples that training has seen"),
-        ("validation", "validation", "Validation metrics"),
-        ("test", "held-out", "Held-out metrics"),
-        ("", "unknown", "whether the samples were held out is not known"),
-    ],
+    [("validation", "validation", "Validation metrics"), ("test", "held-out", "Held-out metrics")],
 )
 def test_point_11_the_title_says_what_the_samples_were(simulated, tmp_path, subset, kind, title):
     predictions = predictions_of(simulated, tmp_path / "p.tsv", subset)
@@ -259,6 +254,10 @@ def test_what_is_left_out_of_the_metrics_is_said(simulated, tmp_path):
     assert "20 of 40 samples have no prediction and are in no metric." in targets["ph"]["verdict"]
     unknown = f"{40 - shared_biomes} of 40 samples are of classes that the model does not know"
     assert any(one.startswith(unknown) for one in targets["biome"]["verdict"])
+    page = (tmp_path / "e" / "report.html").read_text()
+    assert targets["ph"]["subset"] == "unknown"
+    assert "whether the samples were held out is not known" in page
+    assert "Held-out metrics" not in page
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +280,8 @@ def test_validation_samples_that_members_learned_from_are_samples_of_training(si
     assert result["subset"] == "training"
     assert result["tests"] == {}
     page = (tmp_path / "e" / "report.html").read_text()
+    assert "Metrics of samples that training has seen" in page
+    assert "Held-out metrics" not in page
     assert "--test-size or --cv of aam train holds samples out" in re.sub("</?span[^>]*>", "", page)
     assert "values of subject" in page, "groups are those of the model, unless another column is named"
 

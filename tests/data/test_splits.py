@@ -272,7 +272,7 @@ def test_grouped_folds_are_as_even_as_those_of_scikit_learn():
 WORD = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(WORD, st.tuples(st.sampled_from(SUBSETS), WORD), min_size=1), st.booleans())
 def test_split_files_are_read_as_written(tmp_path, rows, folded):
     rows["#train, \"'"] = ("train", "x")

@@ -107,14 +107,6 @@ def test_a_sample_does_not_depend_on_its_batch(study, model_of):
             assert not different(model(some), together, [every.sample_ids.index(name) for name in some.sample_ids])
 
 
-def test_shuffled_samples(study, model_of):
-    model, rows = model_of(EQUAL), np.random.default_rng(3).permutation(9)
-    ordered, shuffled = rarefied_batch(study, np.arange(9), 0), rarefied_batch(study, rows, 0)
-    with torch.no_grad():
-        place = [ordered.sample_ids.index(name) for name in shuffled.sample_ids]
-        assert not different(model(shuffled), model(ordered), place)
-
-
 def test_shuffled_asvs_within_samples(batch, model_of):
     """Neither the slots of a sample nor the rows of the distinct ASVs have an order."""
     model = model_of(HEADS)

@@ -131,7 +131,7 @@ def test_training_in_parts_for_want_of_memory(study, tmp_path, capsys, monkeypat
     """Batches of 8 in parts, the same steps of 8 samples; going on takes the limit over that was found."""
     words = ["train", "--table", str(study / "table.biom"), "--metadata", str(study / "metadata.tsv"), "--device=cpu"]
     words += ["--metadata-column=ph", "--epochs=2", "--threads=1", "--batch-size=8", "--lr=1e-3", "--test-size=0"]
-    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2"]
+    words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--members", "deep"]
     monkeypatch.setattr(decisions, "fit_memory_model", lambda steps, limit: Budget(0, 0, 1, 200))
 
     def weights(name: str, *more: str) -> dict[str, torch.Tensor]:
