@@ -21,7 +21,7 @@ from aam.training.inputs import load_inputs
 CPU = torch.device("cpu")
 
 SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2"
-SMALL = f"{SIZES} --batch-size 16 --epochs 1 --device cpu".split()
+SMALL = f"{SIZES} --batch-size 16 --epochs 1 --device cpu --threads 1".split()
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_pat
     assert config["data"]["hold_out_study"] == ["second"]
     words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --freeze-base"
     encoder = ["--pretrained-encoder", str(tmp_path / "distances"), "--output-dir", str(tmp_path / "tune")]
-    assert main([*words.split(), *SMALL[-4:], *encoder]) == 0
+    assert main([*words.split(), *SMALL[-6:], "--members", "deep", *encoder]) == 0
     capsys.readouterr()
     again = ("--pretrained-encoder", tmp_path / "distances", "--reference-tree", study / "tree.nwk")
     assert pretrain(tmp_path / "again", *tables, *again) == 2
     assert "contradicts --pretrained-encoder, which has a reference tree of its own" in capsys.readouterr().err
     samples = {}
     for run in ("distances", "tune"):
-        embed = ["embed", "--model", str(tmp_path / run), "--table", f"{study}/table.biom", "--device", "cpu"]
+        embed = ["embed", "--model", str(tmp_path / run), "--table", f"{study}/table.biom", *SMALL[-4:]]
         assert main([*embed, "--output-dir", str(tmp_path / f"{run}-vectors")]) == 0
         samples[run] = (tmp_path / f"{run}-vectors" / "samples.tsv").read_text()
     assert samples["distances"] == samples["tune"], "a frozen base reads the samples as its encoder does"

@@ -79,11 +79,11 @@ def test_models_lists_and_shows_cards(encoders, capsys):
 def test_a_name_stands_for_its_folder(encoders, tmp_path, capsys):
     study = tmp_path / "study"
     assert main(f"simulate --output-dir {study} --samples 40 --asvs 60 --length 50 --depth 4000".split()) == 0
-    table = ["--table", str(study / "table.biom"), "--device", "cpu"]
+    table = ["--table", str(study / "table.biom"), "--device", "cpu", "--threads", "1"]
     assert main(["embed", "--model", "tiny", *table, "--output-dir", str(tmp_path / "vectors")]) == 0
     assert len((tmp_path / "vectors" / "samples.tsv").read_text().splitlines()) > 35
     words = ["--metadata", str(study / "metadata.tsv"), "--metadata-column", "ph", "--freeze-base", "--epochs", "1"]
-    encoder = ["--pretrained-encoder", "tiny", "--output-dir", str(tmp_path / "tune")]
+    encoder = ["--members", "deep", "--pretrained-encoder", "tiny", "--output-dir", str(tmp_path / "tune")]
     capsys.readouterr()
     assert main(["train", *table, *words, *encoder]) == 0
     assert "--pretrained-encoder: the ASVs have another length" in capsys.readouterr().err
