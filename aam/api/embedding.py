@@ -224,6 +224,8 @@ def nearest_samples(
     Without a collection these are other samples of the same table.
     """
     collection = among or samples
+    if among is None and len(samples.sample_ids) < 2:
+        raise InputError("--among: the table itself, which has one sample, and that does not find itself; name another")
     column_of = {sequence: column for column, sequence in enumerate(samples.sequences)}
     new = [at for at, sequence in enumerate(collection.sequences) if sequence not in column_of]
     column_of |= {collection.sequences[at]: len(column_of) + place for place, at in enumerate(new)}

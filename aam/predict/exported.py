@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import warnings
@@ -262,7 +263,10 @@ def _write_onnx(module: torch.nn.Module, saved: SavedModel, part: str, folder: P
 
 def _write_torch(module: torch.nn.Module, saved: SavedModel, part: str, folder: Path) -> Run:
     path = folder / FILES["torch"]
-    torch.export.save(_program(module, example_inputs(saved, part, ODD_BATCHES[0], 0)), path)
+    content = io.BytesIO()
+    torch.export.save(_program(module, example_inputs(saved, part, ODD_BATCHES[0], 0)), content)
+    # On a full disk torch's own writer ends the process.
+    path.write_bytes(content.getbuffer())
     loaded = torch.export.load(path).module()
     return lambda values: list(loaded(**values))
 

@@ -34,6 +34,8 @@ from slurm.jobs.site import Site
 GIB = 2**30
 # Commands that write one file, and its name where the caller names a folder.
 FILES = {"predict": "predictions.tsv", "unifrac": "unifrac.h5", "doctor": "ranks.json"}
+# Jobs of one run, each of which waits for the one before: more are a mistake in typing.
+LONGEST_CHAIN = 1000
 # The network where no option says otherwise, as in aam/config.py.
 DEFAULT_WIDTH = 96
 DEFAULT_LAYERS = 2
@@ -233,8 +235,8 @@ def array_problems(kind: Kind, options: Options, request: Request) -> list[str]:
     problems = []
     if (request.array or request.chain != 1) and not kind.resumes:
         problems.append(f"--seeds, --chain: {request.job} has one job; only those that pretrain or train can have more")
-    if request.chain < 1:
-        problems.append(f"--chain {request.chain}: expected 1 or more jobs")
+    if not 1 <= request.chain <= LONGEST_CHAIN:
+        problems.append(f"--chain {request.chain}: expected 1 to {LONGEST_CHAIN:,} jobs")
     if request.array and request.array.name == "seed":
         seeds = request.array.values
         wrong = [seed for seed in seeds if not re.fullmatch("[0-9]{1,10}", seed) or int(seed) >= 2**32]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,18 @@ def test_an_exported_model_gives_what_the_network_gives(model, tmp_path, form):
     assert set(about["inputs"]) == {"tokens", "asv", "counts", "category", "covariate"}
     (tmp_path / "out" / "description.json").write_text("old")
     assert export(model, tmp_path / "out", "--format", form, "--overwrite")["classes"] == about["classes"]
+
+
+@pytest.mark.slow
+def test_a_disk_that_takes_no_more_ends_an_export_with_a_message(model, tmp_path):
+    """The writer of torch ended the process by a signal."""
+    command = [sys.executable, "-m", "aam", "export", "--model", str(model), "--output", str(tmp_path / "out")]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # noqa: E731
+    done = subprocess.run([*command, "--format", "torch"], capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 1, done.stderr
+    assert f"{tmp_path / 'out'}" in done.stderr.splitlines()[-1]
+    assert "nothing was written half" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

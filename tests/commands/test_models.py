@@ -272,6 +272,8 @@ def test_the_nearest_samples_are_found_among_another_region_and_in_one_table(pla
     np.testing.assert_allclose(itself.distance, expected, atol=2e-6)
     pd.testing.assert_frame_equal(placing.search(v1, distance="unifrac", nearest=2), itself)
     assert len(placing.search(v1, nearest=50)) == 6 * 5
+    with pytest.raises(InputError, match="which has one sample, and that does not find itself; name another"):
+        placing.search(aam.read_table(v1)[:1])
     with pytest.raises(InputError, match="metric is 'jaccard', expected unifrac or weighted-normalized or cosine"):
         placing.search(v1, distance="jaccard")
     assert main([*words, str(tmp_path / "itself.tsv"), "--among", str(v1)]) == 2

@@ -563,8 +563,10 @@ def test_seeds_are_an_array(login, tmp_path, shared):
     assert "cost        at most 1 x 12.0 h = 12.0 x 2 elements = 24.0 node-hours" in done.stderr
     wrong = ("pretrain_single", "--data", tmp_path, "--seeds", "3", "3", "x", "--chain", "0")
     message = login(*wrong, "--", "--table", "table.biom", "--seed", "1", status=2).stderr
-    for part in ("--seeds 3 3 x: expected different", "--chain 0: expected 1 or more", "--seed: each run of --seeds"):
+    for part in ("--seeds 3 3 x: expected different", "--chain 0: expected 1 to 1,000", "--seed: each run of --seeds"):
         assert part in message
+    message = login("train", "--data", tmp_path, "--chain", "100000", "--", "--table", "table.biom", status=2).stderr
+    assert "--chain 100000: expected 1 to 1,000 jobs" in message
     assert (
         "--seeds, --chain: stage has one job" in login("stage", *words, "--", "--table", "table.biom", status=2).stderr
     )
