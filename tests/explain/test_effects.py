@@ -15,7 +15,7 @@ from aam.device.options import RuntimeConfig
 from aam.errors import InputError
 from aam.explain.effects import BLEND, explain_samples, make_variants
 from aam.model.heads import HeadConfig
-from aam.predict.blend import LEARNERS, NETWORK, fit_blend
+from aam.predict.blend import ELSEWHERE, LEARNERS, NETWORK, fit_blend
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel
 from tests.data.labels import labelled
@@ -31,6 +31,9 @@ TARGETS = Targets(
 HEADS = HeadConfig(n_targets=1, n_classes=(3, 2))
 ROWS = np.arange(0, SAMPLES, 2)
 RUNTIME = RuntimeConfig()
+
+
+MEMBERS = tuple(name for name in LEARNERS if name not in ELSEWHERE)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +54,8 @@ def study(study_of):
 def saved(study, model_of):
     """A network and all other learners, each with the same share in the blend."""
     network = model_of(HEADS, depth=DEPTH, noise=0.1)
-    blend = fit_blend(study, TARGETS, np.arange(SAMPLES), None, 0, tuple(LEARNERS))
-    names = (NETWORK, *LEARNERS)
+    blend = fit_blend(study, TARGETS, np.arange(SAMPLES), None, 0, MEMBERS)
+    names = (NETWORK, *MEMBERS)
     equal = [dataclasses.replace(one, weights=dict.fromkeys(names, 0.25)) for one in blend.fitted]
     blend = dataclasses.replace(blend, fitted=tuple(equal))
     notes = {"seen_samples": []}
