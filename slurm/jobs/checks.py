@@ -68,9 +68,15 @@ def check_free_space(site: Site, user: str, needed: int, problems: list[str]) ->
     """Check that shared storage exists and has so many bytes free."""
     shared = Path(site.path("shared", user))
     if not shared.is_dir():
-        problems.append(f"shared: {shared} is not a folder here; is this a login node of {site.title}?")
+        problems.append(
+            f"shared: {shared} is not a folder here; is this a login node of {site.title}? AAM_SITE_SHARED=FOLDER names"
+            " another"
+        )
     elif (free := shutil.disk_usage(shared).free) < needed:
-        problems.append(f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed")
+        problems.append(
+            f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed; free some, or name another"
+            " folder that all nodes see with AAM_SITE_SHARED=FOLDER"
+        )
 
 
 def add_placeholders(kind: Kind, options: Options, absences: list[str]) -> None:
