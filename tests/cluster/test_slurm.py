@@ -24,8 +24,9 @@ from tests.cluster.conftest import HERE, ROOT, environment
 pytestmark = pytest.mark.cluster
 SMALL = ["--rarefy-depth", "300", "--embedding-dim", "16", "--attention-layers", "1", "--attention-heads", "2"]
 SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
-# Ten seconds or more of training, so that there is something to interrupt.
-LONG = [*SMALL, "--epochs", "100", "--patience", "0", "--checkpoint-minutes", "0.02"]
+# Seconds of training, so that there is something to interrupt; the first checkpoint comes after 1.2 s.
+EPOCHS = 60
+LONG = [*SMALL, "--epochs", str(EPOCHS), "--patience", "0", "--checkpoint-minutes", "0.02"]
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 
 
@@ -183,16 +184,24 @@ def steps(folder: Path) -> list[Path]:
     return list(folder.glob("checkpoints/step-*"))
 
 
-def start_long(site: Site, out: str, **variables: str) -> str:
-    """Submit LONG, and return when one of its checkpoints is on shared storage; the run is stopped meanwhile."""
+def start_long(site: Site, out: str, disk: str = "local", resume: bool = True, **variables: str) -> str:
+    """Submit LONG, and return when one of its checkpoints is on shared storage; the run is stopped meanwhile.
+
+    Parameters
+    ----------
+    disk
+        Where the nodes' local disks are in the folder of the cluster: local (/scratch), or tmp (/tmp/USER).
+    resume
+        False leaves the run stopped: what follows ends it.
+    """
     words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
     job = site.submit("pretrain_single", *words, **variables)
-    disk = f"local/*/{site.user}/job_{job}/aam/run"
+    disk = f"{disk}/*/**/job_{job}/aam/run"
     site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out))
     for process in tasks_of(out):
         os.kill(process, signal.SIGSTOP)
     site.until(lambda: steps(site.shared / out), message=lambda: site.log(out))
-    for process in tasks_of(out):
+    for process in tasks_of(out) if resume else ():
         os.kill(process, signal.SIGCONT)
     return job
 
@@ -213,19 +222,72 @@ def test_the_warning_before_the_time_limit(site, uninterrupted):
     site.assert_clean("warned")
 
 
-def test_a_node_that_crashes(site, uninterrupted):
-    job = start_long(site, "crashed")
-    node = site.facts(job)["NodeList"]
-    site.cluster.crash(node)
+# What the user of each profile sets, and where the disks of its nodes are. `none`: no image is needed for this.
+PROFILES = {
+    "cosmos": ("local", {}),
+    "lumi-g": ("tmp", {"ACCOUNT": "project_1"}),
+    "perlmutter": ("tmp", {"ACCOUNT": "m1"}),
+    "generic": (
+        "local",
+        {"ACCOUNT": "none", "PARTITION": "cluster", "GRES": "gpu:4", "LOCAL": "/scratch/{user}/job_{job}"}
+        | {"MAX_HOURS": "24", "MAX_NODES": "4"},
+    ),
+}
+
+
+def profile(site: Site, name: str) -> tuple[str, dict[str, str]]:
+    """Return where a profile has its local disks, and what its user sets; `module` only says what it loads."""
+    disk, values = PROFILES[name]
+    (site.folder / ".bash_profile").write_text('module() { echo "module $*"; }\n')
+    values = {"ENGINE": "none", "COPY_MINUTES": "0.1", **values}
+    return disk, {"AAM_SITE": name, **{f"AAM_SITE_{key}": value for key, value in values.items()}}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_scripts_of_a_public_profile_pass_shellcheck_and_sbatch(site, name):
+    generate = ("python3", ROOT / "slurm" / "generate")
+    words = ("--data", site.study, "--", "--table", "table.biom", "--output-dir", "other")
+    for kind in ("pretrain_node", "pretrain_multi"):
+        script = site.login(*generate, kind, *words, **profile(site, name)[1]).stdout
+        checked = subprocess.run(["shellcheck", "-"], input=script, capture_output=True, text=True)
+        assert checked.stdout == ""
+        site.login(*generate, kind, "--test-only", *words, **profile(site, name)[1])
+
+
+@pytest.mark.parametrize("names", [("cosmos", "lumi-g"), ("perlmutter", "generic")], ids="-".join)
+def test_nodes_that_crash(site, uninterrupted, names):
+    """Two jobs by public profiles; both nodes lose their power, and both runs go on to the same bits."""
+    jobs = {}
+    for name in names:
+        disk, variables = profile(site, name)
+        jobs[f"crashed-{name}"] = start_long(site, f"crashed-{name}", disk, resume=False, **variables)
+    nodes = [site.facts(job)["NodeList"] for job in jobs.values()]
+    assert sorted(nodes) == ["node1", "node2"]
+    for node in nodes:
+        site.cluster.crash(node)
     try:
-        site.until(lambda: site.facts(job)["Restarts"] == "1", message=lambda: str(site.facts(job)))
+        site.until(lambda: all(site.facts(job)["Restarts"] == "1" for job in jobs.values()), message=lambda: str(jobs))
     finally:
-        site.cluster.boot(node)
-    site.finish(job, "crashed")
-    assert site.weights("crashed") == uninterrupted
-    assert "goes on after step" in site.log("crashed")
-    site.assert_clean("crashed")
+        for node in nodes:
+            site.cluster.boot(node)
+    for out, job in jobs.items():
+        site.finish(job, out)
+        assert site.weights(out) == uninterrupted
+        assert "goes on after step" in site.log(out)
+        assert ("module load singularitypro" in site.log(out)) == (out == "crashed-cosmos")
+        site.assert_clean(out)
     site.cluster.wait_for_nodes()
+
+
+def test_a_partition_and_gpus_that_do_not_exist(site):
+    words = ("--table", "table.biom", "--output-dir", "refused")
+    generate = ("python3", ROOT / "slurm" / "generate", "pretrain_node", "--data", site.study, "--submit", "--", *words)
+    done = site.login(*generate, status=1, AAM_SITE_PARTITION="nowhere")
+    assert "partition 'nowhere': this cluster has none of that name" in done.stderr
+    done = site.login(*generate, status=1, AAM_SITE_GRES="gpu:h100:4")
+    assert "gres 'gpu:h100:4'" in done.stderr
+    assert "no node has them" in done.stderr
+    assert not list((site.shared / "refused").glob("*.json"))
 
 
 def test_a_task_that_is_killed(site, uninterrupted):
@@ -241,12 +303,48 @@ def test_requeues_are_bounded(site):
     job = site.submit("pretrain_single", "--table", "table.biom", *LONG, "--output-dir", "bounded",
                       AAM_SITE_MOST_REQUEUES="1")  # fmt: skip
     for start in ("start 1", "start 2"):
-        site.until_logged("bounded", f"{start} of at most 2", "epoch 1/100" if start == "start 1" else "goes on after")
+        site.until_logged(
+            "bounded", f"{start} of at most 2", f"epoch 1/{EPOCHS}" if start == "start 1" else "goes on after"
+        )
         site.cluster.call("scancel", "--batch", "--signal=USR2", job)
         site.until_logged("bounded", f"summary: status 85, {start}")
     assert site.wait(job, "bounded") == ("FAILED", 85)
     assert "not requeued again after 1 times" in site.log("bounded")
     assert list((site.shared / "bounded" / "checkpoints").glob("step-*"))
+
+
+def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
+    """A link is not requeued: the next one, which is in the queue, does the rest, and the last is cancelled."""
+    words = ["pretrain_single", "--data", site.study, "--chain", "3", "--submit", "--", "--table", "table.biom"]
+    words += ["--tree", "tree.nwk", *LONG, "--output-dir", "chain"]
+    first, second, third = site.login("python3", ROOT / "slurm" / "generate", *words).stdout.split()
+    assert site.facts(third)["Dependency"].startswith(f"afternotok:{second}")
+    site.until_logged("chain", "start 1 of at most 1", f"epoch 1/{EPOCHS}")
+    site.cluster.call("scancel", "--batch", "--signal=USR2", first)
+    assert site.wait(first, "chain") == ("FAILED", 85)
+    site.finish(second, "chain")
+    assert "goes on after step" in site.log("chain")
+    assert site.weights("chain") == uninterrupted
+    assert site.wait(third, "chain")[0] == "CANCELLED"
+    site.assert_clean("chain")
+
+
+def test_an_array_of_seeds_of_which_one_is_warned(site):
+    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL, "--epochs", "25"]
+    words += ["--patience", "0"]
+    job = site.submit("pretrain_single", *words, "--output-dir", "seeds", before=("--seeds", "3", "4"))
+    site.until(lambda: (site.shared / "seeds" / "slurm" / f"pretrain_single-{job}_1.log").exists())
+    warned = lambda: (site.shared / "seeds" / "slurm" / f"pretrain_single-{job}_1.log").read_text()  # noqa: E731
+    site.until(lambda: "epoch 2/25" in warned(), message=warned)
+    site.cluster.call("scancel", "--batch", "--signal=USR2", f"{job}_1")
+    for element in ("0", "1"):
+        assert site.wait(f"{job}_{element}", "seeds") == ("COMPLETED", 0), site.log("seeds")
+    assert site.facts(f"{job}_0")["Restarts"] == "0"
+    assert site.facts(f"{job}_1")["Restarts"] == "1", "the other element is left alone"
+    for seed in ("3", "4"):
+        aam("pretrain", *words, "--seed", seed, "--output-dir", site.shared / f"seed{seed}", cwd=site.folder)
+        assert site.weights(f"seeds/seed-{seed}") == site.weights(f"seed{seed}")
+    assert site.weights("seed3") != site.weights("seed4")
 
 
 def test_a_cancelled_job_keeps_what_it_saved_and_stays_cancelled(site):
