@@ -74,8 +74,8 @@ def check_free_space(site: Site, user: str, needed: int, problems: list[str]) ->
         )
     elif (free := shutil.disk_usage(shared).free) < needed:
         problems.append(
-            f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed; free some, or name another"
-            " folder that all nodes see with AAM_SITE_SHARED=FOLDER"
+            f"shared: {shared} has {free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB are needed; free some, or name a"
+            " folder with more with AAM_SITE_SHARED=FOLDER"
         )
 
 

@@ -330,12 +330,12 @@ def test_the_next_link_of_a_chain_goes_on(site, uninterrupted):
 
 
 def test_an_array_of_seeds_of_which_one_is_warned(site):
-    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL, "--epochs", "25"]
+    words = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *SMALL, "--epochs", "15"]
     words += ["--patience", "0"]
     job = site.submit("pretrain_single", *words, "--output-dir", "seeds", before=("--seeds", "3", "4"))
     site.until(lambda: (site.shared / "seeds" / "slurm" / f"pretrain_single-{job}_1.log").exists())
     warned = lambda: (site.shared / "seeds" / "slurm" / f"pretrain_single-{job}_1.log").read_text()  # noqa: E731
-    site.until(lambda: "epoch 2/25" in warned(), message=warned)
+    site.until(lambda: "epoch 2/15" in warned(), message=warned)
     site.cluster.call("scancel", "--batch", "--signal=USR2", f"{job}_1")
     for element in ("0", "1"):
         assert site.wait(f"{job}_{element}", "seeds") == ("COMPLETED", 0), site.log("seeds")
