@@ -194,7 +194,7 @@ def test_a_search_that_was_killed_goes_on(study, search, tmp_path):
     _, message = resumed.communicate()
     assert resumed.returncode == 0, message
     assert "trial 4 was interrupted; its options are tried again" in message
-    assert re.findall(r"trial (\d+ of \d+) complete", message) == ["5 of 6", "6 of 6"]
+    assert re.findall(r"trial (\d+ of \d+) (?:complete|pruned)", message) == ["5 of 6", "6 of 6"]
     rows, uninterrupted = trials(tmp_path / "out"), trials(search)
     assert [row.pop("trial") for row in rows] == ["1", "2", "3", "5", "6"]
     assert rows[:4] == [{name: value for name, value in row.items() if name != "trial"} for row in uninterrupted[:4]]
