@@ -88,7 +88,8 @@ def test_a_cross_validation_says_how_far_it_is(study: Path, tmp_path: Path, capf
 def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_path: Path) -> None:
     table = other_table(study, tmp_path / "new.biom")
     output = tmp_path / "p.tsv"
-    assert main(["predict", "--model", str(tuned / "model"), "--table", str(table), "--output", str(output)]) == 0
+    words = ["predict", "--model", str(tuned / "model"), "--table", str(table), "--threads", "1"]
+    assert main([*words, "--output", str(output)]) == 0
     rows = list(csv.reader(output.read_text().splitlines(), dialect="excel-tab"))
     biomes = ["biome=gill", "biome=gut", "biome=mouth", "biome=skin"]
     assert rows[0] == [
@@ -117,7 +118,7 @@ def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_p
 def test_held_out_predictions_are_repeated_by_predict(study: Path, tuned: Path, tmp_path: Path) -> None:
     held_out = read_predictions(tuned / "predictions.tsv")
     output = tmp_path / "p.tsv"
-    words = ["predict", "--model", str(tuned / "model"), "--table", str(study / "table.biom")]
+    words = ["predict", "--model", str(tuned / "model"), "--table", str(study / "table.biom"), "--threads", "1"]
     assert main([*words, "--output", str(output)]) == 0
     again = read_predictions(output)
     rows = [again.sample_ids.index(name) for name in held_out.sample_ids]
@@ -174,7 +175,7 @@ def test_encoder_that_saw_the_test_samples_is_called_transductive(study: Path, e
 
 
 def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path) -> None:
-    words = ["embed", "--model", str(tuned / "model"), "--table", str(study / "table.biom")]
+    words = ["embed", "--model", str(tuned / "model"), "--table", str(study / "table.biom"), "--threads", "1"]
     assert main([*words, "--output-dir", str(tmp_path / "tsv")]) == 0
     assert main([*words, "--output-dir", str(tmp_path / "npy"), "--format", "npy"]) == 0
     table = read_table(study / "table.biom")
@@ -187,7 +188,7 @@ def test_embed_writes_vectors_with_ids(study: Path, tuned: Path, tmp_path: Path)
 
 def test_evaluate_model_and_predictions_agree(study: Path, tuned: Path, tmp_path: Path) -> None:
     metadata = ["--metadata", str(study / "metadata.tsv"), "--group-column", "subject"]
-    words = ["--model", str(tuned / "model"), "--table", str(study / "table.biom")]
+    words = ["--model", str(tuned / "model"), "--table", str(study / "table.biom"), "--threads", "1"]
     split = ["--split", str(tuned / "split.tsv")]
     assert main(["evaluate", *words, *metadata, *split, "--output-dir", str(tmp_path / "a")]) == 0
     words = ["--predictions", str(tuned / "predictions.tsv")]
@@ -236,7 +237,7 @@ def test_bad_input_is_one_message_and_status_2(
 
 def test_evaluating_training_samples_is_said(study: Path, tuned: Path, tmp_path: Path) -> None:
     words = ["evaluate", "--model", str(tuned / "model"), "--table", str(study / "table.biom")]
-    words += ["--metadata", str(study / "metadata.tsv")]
+    words += ["--metadata", str(study / "metadata.tsv"), "--threads", "1"]
     assert main([*words, "--output-dir", str(tmp_path / "all")]) == 0
     assert "samples were seen in training" in (tmp_path / "all" / "report.html").read_text()
 
