@@ -26,6 +26,7 @@ STATED = {
     "containers/aam-cuda.def": r"(?:WHEEL=dist/attention_all_microbes-|VERSION=)([\d.]+)",
     "containers/aam-rocm.def": r"(?:WHEEL=dist/attention_all_microbes-|VERSION=)([\d.]+)",
     "containers/conda/recipe.yaml": r'(?m)^  version: "(.+)"$',
+    "plugins/q2-aam/pyproject.toml": r'(?m)(?:^version = "|"attention-all-microbes==)([\d.]+)',
 }
 BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 
@@ -102,7 +103,8 @@ def release(draft: bool) -> None:
         folder = Path(name)
         sdist = make_sdist(folder)
         wheel = build_wheel(sdist, folder)
-        run("twine", [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], folder)
+        plugin = build_wheel(folder / "sources" / "plugins" / "q2-aam", folder / "plugin")
+        run("twine", [sys.executable, "-m", "twine", "check", "--strict", *map(str, (wheel, sdist, plugin))], folder)
         pages = make_pages(folder)
         environment = folder / "environment"
         make = [sys.executable, str(CONTAINERS / "inside" / "environment.py"), str(environment)]
@@ -116,6 +118,6 @@ def release(draft: bool) -> None:
         sizes = {"wheel": wheel, "sdist": sdist, "pages": pages, "environment": environment, "torch in it": torch}
         print(*(f"{what}: {megabytes(path)}" for what, path in sizes.items()), sep="\n")
         print(f"aam --help: {seconds:.2f} s of processor time")
-        for path in (sdist, wheel, pages):
+        for path in (sdist, wheel, plugin, pages):
             with atomic_file(wheel_path().with_name(path.name)) as temporary:
                 shutil.copyfile(path, temporary)
