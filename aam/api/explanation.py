@@ -231,6 +231,7 @@ def _summary(explanation: Explanation) -> list[str]:
         *(
             f"  {explanation.asvs.label(column)}: {with_limits(interval_in(features, column, 'importance'))}, q "
             f"{number(features.loc[column, 'q'])}, raises {raises or 'nothing'}"
+            f"{'; stands out' if explanation.stands_out[column] else ''}"
             for column, raises in raised
         ),
     ]

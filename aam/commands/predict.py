@@ -27,3 +27,8 @@ def predict_table(config: PredictConfig) -> None:
     table = predict_samples(models, study, config.prediction_passes, config.runtime, config.new_study, labels)
     write_predictions(output, table)
     log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.selection.dropped))
+    if learned := table.subsets.count("train"):
+        log.info(
+            "the model has learned from %d of them (subset train): how good it is the predictions of its run say, "
+            "not these", learned,
+        )  # fmt: skip

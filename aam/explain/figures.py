@@ -213,13 +213,22 @@ def tree_figure(explanation: Explanation) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _binned(values: Floats, order: Ints) -> Floats:
-    """Return rows ``[N, C]`` in an order, as means of neighbours where there are more than `MOST_ROWS`."""
-    parts = np.array_split(order, min(MOST_ROWS, len(order)))
-    return np.array([values[part].mean(axis=0) for part in parts])
+def _rows(order: Ints) -> list[Ints]:
+    """Return the samples of each row of a heatmap: neighbours in an order, where there are more than `MOST_ROWS`."""
+    return np.array_split(order, min(MOST_ROWS, len(order)))
 
 
-def _heatmap(values: Floats, names: Sequence[str], row_labels: Sequence[str], title: str) -> Chart:
+def _named_rows(row_labels: Sequence[str], classes: bool) -> list[int]:
+    """Return the rows that are named: the middle of the rows of each class or, of numbers, some at equal distances."""
+    if not classes:
+        return list(range(0, len(row_labels), max(1, len(row_labels) // 8)))
+    places = {label: [row for row, other in enumerate(row_labels) if other == label] for label in row_labels}
+    return [rows[len(rows) // 2] for rows in places.values()]
+
+
+def _heatmap(
+    values: Floats, names: Sequence[str], row_labels: Sequence[str], named: Sequence[int], title: str
+) -> Chart:
     """Return a heatmap ``[R, C]``: blue below 0, red above, the deeper the larger; names stand on top."""
     largest = np.quantile(np.abs(values[values != 0]), 0.98) if values.any() else 1.0
     shade = np.ceil(np.clip(np.abs(values) / largest, 0, 1) * SHADES) / SHADES
@@ -229,8 +238,8 @@ def _heatmap(values: Floats, names: Sequence[str], row_labels: Sequence[str], ti
          "tip": f"{names[column]}, {row_labels[row]}: {number(float(values[row, column]))}"}
         for row, column in np.argwhere(shade > 0).tolist()
     ]  # fmt: skip
-    every = list(range(0, len(values), max(1, len(values) // 8)))
-    y_axis = alt.Axis(values=every, labelExpr=f"{json.dumps(row_labels)}[datum.value]", domain=False)
+    label_of_row = f"{json.dumps(row_labels)}[datum.value]"
+    y_axis = alt.Axis(values=list(named), labelOverlap=False, labelExpr=label_of_row, domain=False)
     top = alt.Axis(orient="top", labelAngle=-90, labelAlign="left", labelLimit=LABEL_LIMIT, domain=False, ticks=False)
     colour = alt.condition("datum.value > 0", alt.value(LIGHT[RED]), alt.value(LIGHT[BLUE]))
     size: dict[str, Any] = {"width": max(COLUMN_WIDTH * len(names), WIDTH - 60), "height": ROW_HEIGHT * len(values)}
@@ -248,15 +257,18 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     by = effects.prediction[:, 1 if len(labels) == 2 else 0]
     by = by if len(labels) <= 2 else effects.prediction.argmax(axis=1).astype(float)
     order = np.argsort(by, kind="stable")
-    means = _binned(by[:, None], order)[:, 0]
-    texts = [labels[round(float(value))] if len(labels) > 2 else f"{value:.3g}" for value in means]
+    rows = _rows(order)
+    middle = [float(by[row[len(row) // 2]]) for row in rows]
+    texts = [labels[int(value)] if len(labels) > 2 else f"{value:.3g}" for value in middle]
     what = "predicted class" if len(labels) > 2 else f"predicted {labels[1] if labels else effects.spec.name}"
-    binned = f" Each row is the mean of about {len(order) / len(means):.0f} samples." if len(means) < len(order) else ""
+    binned = f" Each row is the mean of about {len(order) / len(rows):.0f} samples." if len(rows) < len(order) else ""
 
     def heatmap(matrices: Sequence[Matrix], asvs: Sequence[int]) -> Chart:
         parts = [matrix[:, [column]].toarray()[:, 0] for matrix, column in zip(matrices, asvs, strict=True)]
         names = [explanation.asvs.label(column, LONGEST_LABEL) for column in asvs]
-        return _heatmap(_binned(np.array(parts).T, order), names, texts, what)
+        values = np.array(parts).T
+        means = np.array([values[row].mean(axis=0) for row in rows])
+        return _heatmap(means, names, texts, _named_rows(texts, len(labels) > 2), what)
 
     raised = explanation.features["raises"]
     matrices = [

@@ -60,14 +60,14 @@ def one_sided_p(sums: Floats, sizes: Floats) -> Floats:
     return np.asarray(stdtr(len(sizes) - 1, -t))
 
 
-def _tests(raised: Matrix, sizes: Floats, carriers: Matrix, kinds: Sequence[str]) -> dict[str, Floats]:
-    """Return p, q and corrected limits of each ASV that `LEAST_GROUPS` of the groups ``[G, F]`` have, NaN of others.
+def _tests(raised: Matrix, sizes: Floats, tested: npt.NDArray[np.int64], kinds: Sequence[str]) -> dict[str, Floats]:
+    """Return p, q and corrected limits of the `tested` columns of the sums of groups ``[G, F]``, NaN of others.
 
     The limits have the rate of false coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and
     Yekutieli 2005), each end at the level of the test: they hold 0 wherever the test shows nothing.
     """
     p, reach = np.full(raised.shape[1], np.nan), np.full(raised.shape[1], np.nan)
-    mean, tested = _sum(raised) / sizes.sum(), np.flatnonzero(_sum(carriers > 0) >= LEAST_GROUPS)
+    mean = _sum(raised) / sizes.sum()
     if len(tested):
         dense = raised[:, tested].toarray()
         p[tested], reach[tested] = one_sided_p(dense, sizes), standard_errors(dense, sizes)
@@ -143,7 +143,7 @@ def importance_of(
     groups: npt.NDArray[np.object_] | None,
     seed: int = 0,
     kinds: Sequence[str] = (),
-    tested: bool = True,
+    tested: npt.NDArray[np.bool_] | None = None,
 ) -> pd.DataFrame:
     """Return the importance of every ASV, or set of ASVs, that a sample has, the most important one first.
 
@@ -158,8 +158,8 @@ def importance_of(
         Of the resampling.
     kinds : sequence of str [F], optional
         Kinds of sets, each of which is corrected for on its own.
-    tested : bool
-        Whether importances have a p. A model that has learned from the samples uses their noise too.
+    tested : bool [F], optional
+        Which importances have a p, all by default. A model that has learned from the samples uses their noise too.
 
     Returns
     -------
@@ -180,8 +180,9 @@ def importance_of(
     known = len(judged) > 0
     limits = _intervals(raised, sizes[judged], seed) if known else [Interval(np.nan)] * len(nothing)
     tests = dict.fromkeys(("p", "q", "corrected.low", "corrected.high"), nothing)
-    if tested and known:
-        tests = _tests(raised, sizes[judged], carriers[judged], kinds)
+    if known:
+        enough = (_sum(carriers[judged] > 0) >= LEAST_GROUPS) & (True if tested is None else tested)
+        tests = _tests(raised, sizes[judged], np.flatnonzero(enough), kinds)
     table = pd.DataFrame({
         "samples": _sum(effects.carriers),
         "groups": _sum(carriers > 0),

@@ -44,8 +44,8 @@ def opening(explanation: Explanation) -> str:
     spec = explanation.effects.spec
     words = {"held-out": "samples from which its models have not learned", "training": "samples of the training"}
     what = f"What drives the predictions of {spec.name}, in {words.get(explanation.subset, explanation.subset)}: "
-    first_five = explanation.stands_out[:5]
-    leaders = ", ".join(explanation.asvs.label(column) for column in first_five.index[first_five])
+    out = explanation.stands_out
+    leaders = ", ".join(explanation.asvs.label(column) for column in out.index[out][:5])
     text = f"{what}{explanation.verdict()}." + (f" The most important are {leaders}." if leaders else "")
     of_taxa = explanation.taxa_verdict()
     return f"{text} {of_taxa}." if of_taxa else text

@@ -73,6 +73,11 @@ class AsvSet:
     columns: tuple[int, ...]
 
     @property
+    def is_tested(self) -> bool:
+        """Whether it may stand out: one ASV was tested as such already, and ASVs without any taxon are no finding."""
+        return len(self.columns) > 1 and (self.kind == CLADE or bool(self.lineage))
+
+    @property
     def label(self) -> str:
         """What a figure calls a taxon: its name, or, of ASVs without one at its rank, the lowest that they have."""
         if not self.lineage or self.name == "; ".join(self.lineage):
@@ -227,14 +232,15 @@ def explanation_of(
     seed : int
         Of the resampling.
     """
-    tested = subset != TRAINING
-    features = importance_of(effects, groups, seed, tested=tested)
+    every = np.full(effects.carriers.shape[1], subset != TRAINING)
+    features = importance_of(effects, groups, seed, tested=every)
     carried = np.sort(features.index.to_numpy())
     sets = [*taxa(asvs.lineages, carried), *(clades(*tree, carried, asvs) if tree is not None else ())]
     of_taxa = of_clades = None
     if sets:
         kinds = [one.kind for one in sets]
         summed = effects.summed(membership(sets, effects.carriers.shape[1]))
+        tested = np.array([one.is_tested for one in sets]) & (subset != TRAINING)
         of_sets = _named_sets(importance_of(summed, groups, seed, kinds, tested), sets, asvs)
         is_clade = of_sets["rank"] == CLADE
         if CLADE in kinds:

@@ -12,7 +12,7 @@ import numpy as np
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import Outcome, headline, outcome
-from aam.evaluate.error_analysis import LEAST_IN_LEVEL, errors_by_level
+from aam.evaluate.error_analysis import LEAST_IN_LEVEL, errors_by_level, errors_of
 from aam.evaluate.intervals import number, tenths, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
@@ -353,7 +353,7 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
         errors = {} if values is None else errors_by_level(complete, values)
         if values is None or len(errors) < 2:
             continue
-        overall = float(np.average([v.value for _, v in errors.values()], weights=[n for n, _ in errors.values()]))
+        overall = float(np.mean(errors_of(complete)))
         rows = [
             IntervalRow(name or "(none)", value, 0, f"{number(value.value)}, n = {count}")
             for name, (count, value) in errors.items()
@@ -366,7 +366,7 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
                 f"errors-by-{file}", f"Errors by {column}",
                 f"Mean {kind}: {'; '.join(f'{row.name} {row.text}' for row in rows)}.",
                 interval_chart(rows, f"mean {kind}", overall, zero=True),
-                f"Mean error and number of samples; bars are one standard error, the line is their mean.{few}",
+                f"Mean error and number of samples; bars are one standard error, the line is the mean of all.{few}",
             )
         )  # fmt: skip
     return plots

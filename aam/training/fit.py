@@ -280,7 +280,10 @@ def _log_fold(prepared: Prepared, split: Split) -> None:
     if prepared.config.data.cv is not None:
         at, tested = prepared.splits.index(split) + 1, len(split.ids("test"))
         rest = len(split.ids("train")) + len(split.ids("validation"))
-        log.info("fold %d of %d: learns from %d samples, predicts %d others", at, len(prepared.splits), rest, tested)
+        log.info(
+            "fold %s (%d of %d): learns from %d samples, predicts %d others", split.test_fold, at, len(prepared.splits),
+            rest, tested,
+        )  # fmt: skip
 
 
 def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:

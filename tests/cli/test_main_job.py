@@ -80,8 +80,8 @@ def test_a_cross_validation_says_how_far_it_is(study: Path, tmp_path: Path, capf
     words = ["train", *inputs(study, metadata=True), "--metadata-column", "ph", "--group-column", "subject"]
     assert main([*words, "--cv", "2", "--members", "presence", "--output-dir", str(tmp_path / "cv")]) == 0
     printed = " ".join(capfd.readouterr().err.split())
-    for fold in (1, 2):
-        assert f"fold {fold} of 2: learns from " in printed
+    for fold in (0, 1):
+        assert f"fold {fold} ({fold + 1} of 2): learns from " in printed
     assert "ph: shares of the models that predict together: presence 1.00" in printed
 
 

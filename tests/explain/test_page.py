@@ -110,7 +110,11 @@ def test_bars_hold_0_exactly_where_the_words_say_that_nothing_stands_out():
     q = explanation.features["q"].iloc[0]
     assert rows[0]["text"].endswith(f"q {number(q)}")
     assert "corrected for the 6 ASVs" in _figure(explanation, "importance").caption
-    assert "corrected for the 5 taxa" in _figure(explanation, "taxa").caption
+    assert "corrected for the 1 taxa" in _figure(explanation, "taxa").caption
+    # A genus of one ASV was tested as that ASV, among more of them.
+    taxa = explanation.taxa
+    assert taxa is not None
+    assert (taxa["q"].notna() == (taxa["ASVs"] > 1)).all()
 
 
 def test_importances_that_are_not_tested_have_95_percent_intervals():
@@ -124,9 +128,9 @@ def test_taxa_that_stand_out_are_named_in_words():
     explanation = explained(lineages=(LONG, LONG, *LINEAGES[2:]))
     assert (
         explanation.taxa_verdict()
-        == "1 of 5 tested taxa (family), sums over ASVs, stand out: Peptostreptococcaceae (family)"
+        == "1 of 1 tested taxa (family), sums over ASVs, stand out: Peptostreptococcaceae (family)"
     )
-    assert "1 of 5 tested taxa (family)" in explanation_html([explanation], [], 4)
+    assert "1 of 1 tested taxa (family)" in explanation_html([explanation], [], 4)
     labels = {row["name"] for row in _drawn(explained(), "taxa")}
     assert labels == {"X", "F, no genus", "A, no genus", "G, no genus", "unassigned"}
 
