@@ -71,9 +71,12 @@ def asv_table(explanation: Explanation, top: int) -> Table:
     table = explanation.features.head(top)
     lineages = [explanation.asvs.lineage(column) for column in table.index]
     table = table.assign(taxon=[display_name(lineage) if lineage else "" for lineage in lineages])
+    # Models of presence alone have nothing to divide.
+    parts = {"presence-effect": "by presence", "abundance-effect": "by reads"}
     columns = {
-        "short-id": "ASV", "taxon": "taxon", "samples": "samples", "importance": "importance, 95 % interval", "q": "q",
-        "raises": "raises", "effect": "mean effect", "presence-effect": "by presence", "abundance-effect": "by reads",
+        "short-id": "ASV", "taxon": "taxon", "samples": "samples",
+        "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "raises", "effect": "mean effect",
+        **(parts if explanation.features["abundance-effect"].any() else {}),
         **{f"importance.{name}": f"importance to {name} alone" for name in explanation.effects.learners},
     }  # fmt: skip
     return replace(_cells(table, columns), title="The most important ASVs", name="importance")
@@ -82,7 +85,7 @@ def asv_table(explanation: Explanation, top: int) -> Table:
 def set_tables(explanation: Explanation) -> list[Table]:
     """Return the most important taxa of each rank, and clades."""
     titles = {
-        "ASVs": "ASVs", "importance": "importance, 95 % interval", "q": "q", "raises": "raises",
+        "ASVs": "ASVs", "importance": "importance, 95 % interval of it alone", "q": "q", "raises": "raises",
         "first": "one of its ASVs",
     }  # fmt: skip
     parts: dict[str, pd.DataFrame] = {}
