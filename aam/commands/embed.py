@@ -21,7 +21,7 @@ from aam.engine.run import describe
 from aam.errors import shown
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
-from aam.io.matrices import fill_tiles, write_distances
+from aam.io.matrices import fill_tiles, write_distances, write_lines
 from aam.io.metadata import read_metadata
 from aam.model.heads import TaxaHead
 from aam.options import files_read, given, to_dict
@@ -51,12 +51,9 @@ def _write_vectors(folder: Path, name: str, ids: Sequence[str], parts: Parts, wi
         _write_npy(folder, name, ids, parts, width)
         return
     rows = (row for vectors in parts for row in vectors)
+    header = ["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))]
     with atomic_file(folder / f"{name}.tsv") as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, dialect="excel-tab", lineterminator="\n")
-        writer.writerow(["sample-id" if name == "samples" else "asv", *(f"d{i}" for i in range(width))])
-        writer.writerows(
-            [identifier, *(f"{value:.6g}" for value in row)] for identifier, row in zip(ids, rows, strict=True)
-        )
+        write_lines(file, header, ids, rows, ".6g")
 
 
 def _taxa(saved: SavedModel, sequences: Iterable[str], parts: Iterable[torch.Tensor]) -> Iterator[list[str]]:

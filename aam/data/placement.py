@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,8 @@ NOT_16S, NOT_16S_SHARE, NOT_16S_WORDS = 0.2, 0.1, 1.3
 OWN_LENGTH = 0.3
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
+
+Result = TypeVar("Result")
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -159,22 +162,22 @@ class ReferenceTree:
     @functools.cached_property
     def _tip_words(self) -> sparse.csr_matrix:
         """Return which words tips hold, [4^8, T]."""
-        starts = range(0, len(self.tokens), ASVS_AT_ONCE)
-        return sparse.vstack([_words(self.tokens[s : s + ASVS_AT_ONCE])[1] for s in starts]).T.tocsr()
+        return sparse.vstack(_in_threads(lambda some: _words(some)[1], self.tokens)).T.tocsr()
 
     def _nearest(self, tokens: Tokens) -> tuple[Ints, Floats]:
         """Return the `TIPS` tips that hold most words of each ASV, int32 [F, K], and the share of its words."""
-        nearest, similarity = [], []
-        kept = min(TIPS, len(self.tokens))
-        for start in range(0, len(tokens), ASVS_AT_ONCE):
-            _, present = _words(tokens[start : start + ASVS_AT_ONCE])
-            shared = (present @ self._tip_words).toarray() / np.maximum(np.diff(present.indptr), 1)[:, None]
+        kept, tip_words = min(TIPS, len(self.tokens)), self._tip_words
+
+        def nearest(some: Tokens) -> tuple[Ints, Floats]:
+            _, present = _words(some)
+            shared = (present @ tip_words).toarray() / np.maximum(np.diff(present.indptr), 1)[:, None]
             best = np.sort(np.argpartition(-shared, kept - 1, axis=1)[:, :kept], axis=1)
             order = np.argsort(-np.take_along_axis(shared, best, axis=1), axis=1, kind="stable")
             best = np.take_along_axis(best, order, axis=1)
-            nearest.append(best.astype(np.int32))
-            similarity.append(np.take_along_axis(shared, best, axis=1).astype(np.float32))
-        return np.concatenate(nearest), np.concatenate(similarity)
+            return best.astype(np.int32), np.take_along_axis(shared, best, axis=1).astype(np.float32)
+
+        tips, similarity = zip(*_in_threads(nearest, tokens), strict=True)
+        return np.concatenate(tips), np.concatenate(similarity)
 
     def place_softly(self, tokens: Tokens) -> SoftPlacement:
         """Return the probability of each branch to lie above each ASV ``[F, L]``; nothing of it is learned.
@@ -275,6 +278,13 @@ class ReferenceTree:
 def shipped_reference() -> ReferenceTree:
     """Return the reference tree of the encoder 16s, which reads any region of 16S."""
     return ReferenceTree.from_arrays(read_arrays(shipped_encoders()["16s"] / REFERENCE))
+
+
+def _in_threads(read: Callable[[Tokens], Result], tokens: Tokens) -> list[Result]:
+    """Return what `read` gives of some hundred sequences each, in as many threads as torch has (``--threads``)."""
+    parts = [tokens[start : start + ASVS_AT_ONCE] for start in range(0, len(tokens), ASVS_AT_ONCE)]
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return list(pool.map(read, parts))
 
 
 def least_share(tokens: Tokens, references: int) -> Floats:

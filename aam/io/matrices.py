@@ -245,12 +245,24 @@ def _write_h5(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.
         fill_tiles(file.create_dataset("matrix", (len(ids), len(ids)), dtype), tiles)
 
 
-def _write_lines(file: io.TextIOBase, ids: Sequence[str], values: Matrix, delimiter: str) -> None:
-    form = ".9g" if values.dtype == np.float32 else ".17g"
-    writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(["", *ids])
-    for name, row in zip(ids, values, strict=True):
-        writer.writerow([name, *(format(value, form) for value in row.tolist())])
+def write_lines(
+    file: IO[str], header: Sequence[str], ids: Sequence[str], rows: Iterable[Matrix], form: str, delimiter: str = "\t"
+) -> None:
+    """Write a header and the numbers of each of the `ids`, in a format such as ``.6g``, a row at a time.
+
+    One format of a whole row takes half the time of one for each number.
+    """
+    writer = csv.writer(file, delimiter=delimiter, lineterminator="")
+    writer.writerow(header)
+    numbers = f"{delimiter}%{form}" * (len(header) - 1) + "\n"
+    file.write("\n")
+    for name, row in zip(ids, rows, strict=True):
+        writer.writerow([name])
+        file.write(numbers % tuple(row.tolist()))
+
+
+def _write_lines(file: IO[str], ids: Sequence[str], values: Matrix, delimiter: str) -> None:
+    write_lines(file, ["", *ids], ids, values, ".9g" if values.dtype == np.float32 else ".17g", delimiter)
 
 
 def _write_rows(path: Path, ids: Sequence[str], tiles: Iterable[Tile], dtype: npt.DTypeLike) -> None:
