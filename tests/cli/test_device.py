@@ -265,16 +265,17 @@ def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(study
     assert "--attn-implementation was auto and is math" in capsys.readouterr().err
 
 
-def test_damaged_decisions_of_a_run_are_made_again(study, tmp_path):
+@pytest.mark.parametrize(
+    "damage", [3, {"attention": 3}, {"attention": {"float32, masked": "best"}}, {"batch": {"a": 1}}, {"batch": [2]}]
+)
+def test_damaged_decisions_of_a_run_are_made_again(study, tmp_path, damage):
     run = tmp_path / "run"
     assert pretrain(study, run) == 0
-    attention = ({"attention": 3}, {"attention": {"float32, masked": "best"}})
-    for damage in (3, *attention, {"batch": {"a": 1}}, {"batch": [2]}):
-        about = json.loads((run / "run.json").read_text())
-        about["decisions"] = {**about["decisions"], **damage} if isinstance(damage, dict) else damage
-        (run / "run.json").write_text(json.dumps(about))
-        (run / "metrics.json").unlink()
-        assert pretrain(study, run, "--resume-from", "auto") == 0
+    about = json.loads((run / "run.json").read_text())
+    about["decisions"] = {**about["decisions"], **damage} if isinstance(damage, dict) else damage
+    (run / "run.json").write_text(json.dumps(about))
+    (run / "metrics.json").unlink()
+    assert pretrain(study, run, "--resume-from", "auto") == 0
 
 
 def test_training_says_what_a_recorded_machine_would_take(study, tmp_path, monkeypatch, capsys):

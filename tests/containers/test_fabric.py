@@ -12,6 +12,7 @@ import hashlib
 import http.server
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -67,6 +68,9 @@ def archive(path: Path, files: dict[str, str]) -> Source:
     return Source(f"http://localhost/{path.name}", hashlib.sha256(path.read_bytes()).hexdigest(), "MIT")
 
 
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make is installed, as in an image")
+
+
 @pytest.fixture
 def sources(tmp_path):
     """The two archives in a folder, and pins that name them."""
@@ -102,6 +106,7 @@ def build(folder: Path, prefix: Path, environment: Path) -> subprocess.Completed
     return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 
 
+@needs_make
 def test_it_is_built_against_what_the_wheels_bring_and_loads(sources, environment, tmp_path):
     folder, pins = sources
     fill_fabric(tmp_path / "fabric", choose_fabric(str(folder), pins))
@@ -121,6 +126,7 @@ def test_it_is_built_against_what_the_wheels_bring_and_loads(sources, environmen
         assert hasattr(plugin, "ncclNetPlugin_v8")
 
 
+@needs_make
 def test_without_a_gpu_runtime_only_libfabric_is_built(sources, tmp_path):
     folder, pins = sources
     (tmp_path / "venv/lib/python3.12/site-packages").mkdir(parents=True)
@@ -137,6 +143,7 @@ def test_without_archives_nothing_is_built(tmp_path):
     assert [path.name for path in (tmp_path / "opt").iterdir()] == ["host"]
 
 
+@needs_make
 @pytest.mark.parametrize(
     ("damage", "part"),
     [
