@@ -143,8 +143,10 @@ def _bridged(model: SavedModel, study: Study) -> SavedModel:
 
     These say nothing of how far they err: no intervals were fitted to them.
     """
+    if not model.elsewhere.fitted:
+        return model
     known = float(np.median(1 - model.profile.shares_of_samples(study.table)["unseen"]))
-    if not model.elsewhere.fitted or known >= LEAST_KNOWN:
+    if known >= LEAST_KNOWN:
         return model
     log.warning(
         "warning: training had the ASVs of %.0f %% of the reads (median of samples): predicted by where reads stand on "

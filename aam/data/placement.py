@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from scipy import sparse
 
 from aam.data.primers import first_regions
 from aam.data.tokens import PAD, N, Tokens, encode, kmer_words, reverse_complement
+from aam.device.threads import in_threads
 from aam.encoders import REFERENCE, shipped_encoders
 from aam.errors import InputError
 from aam.files.tensors import read_arrays
@@ -46,8 +46,6 @@ NOT_16S, NOT_16S_SHARE, NOT_16S_WORDS = 0.2, 0.1, 1.3
 OWN_LENGTH = 0.3
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
-
-Result = TypeVar("Result")
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -162,7 +160,7 @@ class ReferenceTree:
     @functools.cached_property
     def _tip_words(self) -> sparse.csr_matrix:
         """Return which words tips hold, [4^8, T]."""
-        return sparse.vstack(_in_threads(lambda some: _words(some)[1], self.tokens)).T.tocsr()
+        return sparse.vstack(in_threads(lambda some: _words(some)[1], _parts(self.tokens))).T.tocsr()
 
     def _nearest(self, tokens: Tokens) -> tuple[Ints, Floats]:
         """Return the `TIPS` tips that hold most words of each ASV, int32 [F, K], and the share of its words."""
@@ -176,7 +174,7 @@ class ReferenceTree:
             best = np.take_along_axis(best, order, axis=1)
             return best.astype(np.int32), np.take_along_axis(shared, best, axis=1).astype(np.float32)
 
-        tips, similarity = zip(*_in_threads(nearest, tokens), strict=True)
+        tips, similarity = zip(*in_threads(nearest, _parts(tokens)), strict=True)
         return np.concatenate(tips), np.concatenate(similarity)
 
     def place_softly(self, tokens: Tokens) -> SoftPlacement:
@@ -280,11 +278,9 @@ def shipped_reference() -> ReferenceTree:
     return ReferenceTree.from_arrays(read_arrays(shipped_encoders()["16s"] / REFERENCE))
 
 
-def _in_threads(read: Callable[[Tokens], Result], tokens: Tokens) -> list[Result]:
-    """Return what `read` gives of some hundred sequences each, in as many threads as torch has (``--threads``)."""
-    parts = [tokens[start : start + ASVS_AT_ONCE] for start in range(0, len(tokens), ASVS_AT_ONCE)]
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return list(pool.map(read, parts))
+def _parts(tokens: Tokens) -> list[Tokens]:
+    """Return some hundred of the sequences each."""
+    return [tokens[start : start + ASVS_AT_ONCE] for start in range(0, max(len(tokens), 1), ASVS_AT_ONCE)]
 
 
 def least_share(tokens: Tokens, references: int) -> Floats:

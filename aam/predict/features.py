@@ -146,6 +146,17 @@ class Feature:
     What is learned stands in attributes whose names end with an underscore; arrays and lists of numbers are saved.
     """
 
+    # The ASVs of the last samples and what was read of them: parts and variants of these samples have no others.
+    last: tuple[torch.Tensor, Rows, sparse.csr_matrix] | None = None
+
+    def of_asvs(self, samples: Samples, read: Callable[[Bytes], sparse.csr_matrix]) -> sparse.csr_matrix:
+        """Return what `read` says of the ASVs of samples, as `Samples.of_asvs` does, and read each ASV once."""
+        tokens, columns = samples.study.tokens, samples.columns
+        if self.last is None or self.last[0] is not tokens or not np.isin(columns, self.last[1]).all():
+            self.last = tokens, columns, samples.of_asvs(read)
+        _, known, values = self.last
+        return values[np.searchsorted(known, columns)]
+
     def fit(self, samples: Samples) -> Feature:
         """Learn what the feature needs to know of training samples: nothing, unless a class says so."""
         return self
@@ -234,16 +245,9 @@ class LogCounts(Presence):
 class Kmers(Feature):
     """Presence of ASVs, known or not, smoothed over sequences: sums of their sketches of 8-mers, ``[n, BUCKETS]``."""
 
-    # The ASVs of the last samples and their sketches: parts and variants of these samples have no others.
-    last: tuple[torch.Tensor, Rows, sparse.csr_matrix] | None = None
-
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return products of presence and sketches, one for each rarefaction."""
-        tokens, columns = samples.study.tokens, samples.columns
-        if self.last is None or self.last[0] is not tokens or not np.isin(columns, self.last[1]).all():
-            self.last = tokens, columns, samples.of_asvs(kmer_sketch)
-        _, known, sketch = self.last
-        sketch = sketch[np.searchsorted(known, columns)]
+        sketch = self.of_asvs(samples, kmer_sketch)
         return tuple(Product(counts.sign(), sketch) for counts in samples.counts)
 
     def checked_width(self) -> int:
@@ -276,7 +280,7 @@ class Branches(Feature):
 
     def _above(self, samples: Samples) -> sparse.csr_matrix:
         """Return the probability of each branch to lie above each ASV, ``[F, E]``."""
-        return shipped_reference().place_softly(samples.study.tokens.numpy()[samples.columns]).probability
+        return self.of_asvs(samples, lambda tokens: shipped_reference().place_softly(tokens).probability)
 
     def checked_width(self) -> int:
         """Return the number of branches; `ValueError` where they are not those of the tree."""

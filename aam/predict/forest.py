@@ -12,8 +12,9 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
+from aam.device.threads import in_threads
 from aam.predict.features import Inputs, Matrix
-from aam.predict.learner import Learner, check_shape, in_threads
+from aam.predict.learner import Learner, check_shape
 from aam.predict.truth import Floats, Folds, Truth, error_of, subsample
 
 # Share of the ASVs that a split of a tree of numbers looks at: a third (Geurts et al. 2006) errs more and takes longer.

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from threadpoolctl import threadpool_limits
 
 from aam.predict.features import Inputs
 from aam.predict.truth import Floats, Folds, Truth, inner_folds, make_truth
 
 Arrays = dict[str, npt.NDArray[Any]]
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Return what `function` gives of each item, in as many threads as torch has (``--threads``).
-
-    Each has one thread of BLAS: the bits do not depend on how many there are.
-    """
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return list(pool.map(function, items))
 
 
 @dataclass(eq=False)
