@@ -59,18 +59,18 @@ class Vectors:
 
 @dataclass(frozen=True, eq=False)
 class PlacedSamples:
-    """Rarefied samples, CSR ``[N, F]``, whose ASVs stand on a tree, `reference`."""
+    """All reads and rarefied ones, `counts`, of samples whose ASVs stand on a tree, `reference`: CSR ``[N, F]``."""
 
     sample_ids: tuple[str, ...]
     sequences: tuple[str, ...]
+    reads: sparse.csr_matrix
     counts: sparse.csr_matrix
     placement: SoftPlacement
     reference: ReferenceTree
 
     def distances(self, metric: PlacedMetric) -> Iterator[Tile]:
         """Yield the distances between samples in tiles on and above the diagonal."""
-        placement = self.placement
-        return placed_tiles(self.counts, placement.probability, placement.length, placement.own_length, metric)
+        return placed_tiles(self.counts, *self.placement.with_words, self.placement.own_length, metric)
 
     def branches(self, metric: PlacedMetric) -> npt.NDArray[np.float32]:
         """Return what samples have of each branch of the reference, float32 ``[N, E]`` (`sample_branches`)."""
@@ -81,7 +81,7 @@ class PlacedSamples:
         placement = self.placement
         strands = zip(self.sequences, placement.turned.tolist(), strict=True)
         read = [sequence.translate(COMPLEMENT)[::-1] if turned else sequence for sequence, turned in strands]
-        yield from sample_vectors(self.counts, placement.probability, placement.length, placement.own_length, read)
+        yield from sample_vectors(self.counts, *placement.with_words, placement.own_length, read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +178,8 @@ def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
     if strange.any():
         log.warning("%d of %d ASVs are no 16S and are left out of distances", strange.sum(), len(strange))
     _warn_of_regions(models[0].reference, study.tokens.numpy(), placement)
-    return PlacedSamples(study.table.sample_ids, tuple(study.table.sequences), counts, placement, models[0].reference)
+    sequences, reads = tuple(study.table.sequences), sparse.csr_matrix(study.table.counts)
+    return PlacedSamples(study.table.sample_ids, sequences, reads, counts, placement, models[0].reference)
 
 
 def _warn_of_regions(reference: ReferenceTree, tokens: Tokens, placement: SoftPlacement) -> None:
@@ -216,6 +217,30 @@ class Neighbours:
                 yield name, rank, self.collection[place], round(distance, 6)
 
 
+def distances_between(samples: PlacedSamples, collection: PlacedSamples, distance: PlacedDistance) -> Iterator[Tile]:
+    """Yield the distances of samples to those of a collection in tiles, row after row of them (`placed_between`).
+
+    The cosine is of all reads of a sample, so that it is as sure as they allow; UniFrac is of rarefied ones.
+    """
+    column_of = {sequence: column for column, sequence in enumerate(samples.sequences)}
+    new = [at for at, sequence in enumerate(collection.sequences) if sequence not in column_of]
+    column_of |= {collection.sequences[at]: len(column_of) + place for place, at in enumerate(new)}
+    one, other = samples.placement, collection.placement
+    # An ASV of both tables has one branch of its own.
+    columns = np.array([column_of[sequence] for sequence in collection.sequences])
+    width = len(column_of)
+    left, right = (each.reads if distance == "cosine" else each.counts for each in (samples, collection))
+    left, right = left.copy(), right.copy()
+    right.indices = columns[right.indices].astype(right.indices.dtype)
+    left.resize(len(samples.sample_ids), width)
+    right.resize(len(collection.sample_ids), width)
+    # 8-mers of two regions are others, so that they have no part where regions are compared.
+    both = [(each.probability, each.length) if distance == "cosine" else each.with_words for each in (one, other)]
+    probability = sparse.vstack([both[0][0], both[1][0][new]]).tocsr()
+    own_length = np.concatenate([one.own_length, other.own_length[new]])
+    return placed_between(left, right, probability, both[0][1], own_length, distance)
+
+
 def nearest_samples(
     samples: PlacedSamples, among: PlacedSamples | None, distance: PlacedDistance, k: int
 ) -> Neighbours:
@@ -226,21 +251,8 @@ def nearest_samples(
     collection = among or samples
     if among is None and len(samples.sample_ids) < 2:
         raise InputError("--among: the table itself, which has one sample, and that does not find itself; name another")
-    column_of = {sequence: column for column, sequence in enumerate(samples.sequences)}
-    new = [at for at, sequence in enumerate(collection.sequences) if sequence not in column_of]
-    column_of |= {collection.sequences[at]: len(column_of) + place for place, at in enumerate(new)}
-    one, other = samples.placement, collection.placement
-    # An ASV of both tables has one branch of its own.
-    columns = np.array([column_of[sequence] for sequence in collection.sequences])
-    width = len(column_of)
-    left, right = samples.counts.copy(), collection.counts.copy()
-    right.indices = columns[right.indices].astype(right.indices.dtype)
-    left.resize(len(samples.sample_ids), width)
-    right.resize(len(collection.sample_ids), width)
-    probability = sparse.vstack([one.probability, other.probability[new]]).tocsr()
-    own_length = np.concatenate([one.own_length, other.own_length[new]])
     k = min(k, len(collection.sample_ids) - (among is None))
-    tiles = placed_between(left, right, probability, one.length, own_length, distance)
+    tiles = distances_between(samples, collection, distance)
     parts = [_nearest(at, some, k, among is None) for at, some in itertools.groupby(tiles, key=lambda tile: tile[0])]
     rows, distances = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Neighbours(samples.sample_ids, collection.sample_ids, rows, distances)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from aam.api.apply import load_table, predict_samples, prepare_models
-from aam.api.embedding import PlacedSamples, embed_samples, nearest_samples, placed_samples
+from aam.api.embedding import PlacedSamples, distances_between, embed_samples, nearest_samples, placed_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
@@ -154,13 +154,17 @@ class Model:
     def similarity(self, table: Any, other: Any, **options: Any) -> pd.DataFrame:
         """Return how alike the samples of two tables are, between 0 and 1, whatever region of 16S each is of.
 
-        It is the cosine between the cube roots of what samples have of the branches of the reference tree
-        (``weighted-normalized``): nothing of one sample depends on the others of its table. Parameters are those of
-        `predict`; rows are the samples of `table`, columns those of `other`.
+        It is the cosine between the cube roots of the expected shares of reads below each branch of the reference
+        tree, times fourth roots of its length: nothing of one sample depends on the others of its table. Parameters
+        are those of `predict`; rows are the samples of `table`, columns those of `other`.
         """
-        first, second = (np.cbrt(self.branches(one, "weighted-normalized", **options)) for one in (table, other))
-        first, second = (one.div(np.maximum(np.linalg.norm(one, axis=1), 1e-12), axis=0) for one in (first, second))
-        return first @ second.T
+        import pandas as pd
+
+        first, second = (self._on_reference(one, "unifrac", options) for one in (table, other))
+        values = np.zeros((len(first.sample_ids), len(second.sample_ids)), np.float32)
+        for rows, columns, tile in distances_between(first, second, "cosine"):
+            values[rows, columns] = 1 - tile
+        return pd.DataFrame(values, first.sample_ids, second.sample_ids)
 
     def search(
         self, table: Any, among: Any = None, *, distance: PlacedDistance = "cosine", nearest: int = 10, **options: Any

@@ -33,7 +33,7 @@ BASES_PER_BYTE = 4
 TIPS_OF_PART = 1000
 
 # Tips on which an ASV may stand, and how fast their probability falls with their similarity (docs/decisions.md).
-TIPS, SHARPNESS, LEAST_WEIGHT = 50, 50.0, 1e-3
+TIPS, SHARPNESS, LEAST_WEIGHT = 50, 30.0, 1e-3
 
 # Share of its 8-mers below which an ASV is tried the other way round.
 TURNED = 0.5
@@ -43,7 +43,11 @@ TURNED = 0.5
 NOT_16S, NOT_16S_SHARE, NOT_16S_WORDS = 0.2, 0.1, 1.3
 
 # Length of an ASV's own branch where it shares no 8-mer with the tips, in substitutions per site.
-OWN_LENGTH = 0.3
+OWN_LENGTH = 0.15
+
+# One 8-mer of so many is a branch above the ASVs that hold it: those whose number times an odd one is low, modulo 4^8.
+# Its length in substitutions per site.
+ONE_WORD_OF, MIXED, WORD_LENGTH = 4, 40503, 0.004
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
 
@@ -71,6 +75,8 @@ class SoftPlacement:
         The tip that holds most of an ASV's 8-mers.
     tips : CSR float32 [F, T]
         Probability of each ASV to stand at each tip.
+    words : CSR float32 [F, 4^8]
+        1 where an ASV, as it was read, holds an 8-mer; none where it is no 16S.
     """
 
     probability: sparse.csr_matrix
@@ -80,6 +86,17 @@ class SoftPlacement:
     length: Floats
     nearest: Ints
     tips: sparse.csr_matrix
+    words: sparse.csr_matrix
+
+    @property
+    def with_words(self) -> tuple[sparse.csr_matrix, Floats]:
+        """Return which branches lie above each ASV, 8-mers among them, CSR float32 [F, E + W], and their lengths.
+
+        An 8-mer is above the ASVs that hold it: what a tree of references does not tell apart, 8-mers may.
+        """
+        some = np.flatnonzero(np.arange(WORDS) * MIXED % WORDS < WORDS // ONE_WORD_OF)
+        columns = sparse.hstack([self.probability, self.words[:, some]]).tocsr()
+        return columns, np.concatenate([self.length, np.full(len(some), WORD_LENGTH, np.float32)])
 
     @property
     def is_16s(self) -> npt.NDArray[np.bool_]:
@@ -202,8 +219,17 @@ class ReferenceTree:
         rows, columns = np.nonzero(self.ancestors >= 0)
         ones = np.ones(len(rows), np.float32)
         above = sparse.csr_matrix((ones, (rows, self.ancestors[rows, columns])), (len(self.tokens), len(self.parent)))
+        known = sparse.diags((similarity[:, 0] >= least).astype(np.float32))
+        _, words = _words(np.where(turned[:, None], reverse_complement(tokens), tokens))
         return SoftPlacement(
-            (on_tips @ above).tocsr(), similarity[:, 0], least, turned, self.length, tips[:, 0], on_tips
+            (on_tips @ above).tocsr(),
+            similarity[:, 0],
+            least,
+            turned,
+            self.length,
+            tips[:, 0],
+            on_tips,
+            (known @ words).tocsr(),
         )
 
     def taxa(self, placement: SoftPlacement) -> Iterator[tuple[str, list[str], Floats]]:

@@ -89,11 +89,16 @@ def _between(layout: Layout, left: MetricInput, right: MetricInput, metric: Plac
 
 
 def _laid_out(probability: sparse.csr_matrix, length: Floats, own_length: Floats) -> tuple[sparse.csr_matrix, Layout]:
-    """Return the branches that some ASV may have, [F, C], and their layout."""
+    """Return the different branches that some ASV may have, [F, C], and their layout: those above the same are one."""
     none = np.zeros(0, np.int64)
-    some = np.unique(probability.indices)
-    lengths, own = length[some].astype(np.float64), own_length.astype(np.float64)
-    return probability[:, some], Layout(lengths, none, none, none, own, sparse.csc_matrix((0, len(own))), True)
+    # Two branches that the same ASVs have, with the same probabilities, have the same of two sums with random weights.
+    weights = np.random.default_rng(0).random((2, probability.shape[0]))
+    held = np.unique(probability.indices)
+    sums = (probability.tocsc()[:, held].T.astype(np.float64) @ weights.T).view(np.complex128).ravel()
+    _, some, group = np.unique(sums, return_index=True, return_inverse=True)
+    lengths = np.bincount(group, length[held]).astype(np.float64)
+    own = own_length.astype(np.float64)
+    return probability[:, held[some]], Layout(lengths, none, none, none, own, sparse.csc_matrix((0, len(own))), True)
 
 
 def placed_tiles(
@@ -144,13 +149,14 @@ def placed_between(
     """Yield the distances of samples `counts` [N, F] to other samples `among` [M, F] in tiles, row after row of them.
 
     Parameters are those of `placed_tiles`. The distance may also be ``cosine``: that between the cube roots of the
-    expected shares of reads below each branch, in which own branches have no part, so that regions can be compared.
+    expected shares of reads below each branch, times fourth roots of its length. Own branches have no part in it, so
+    that regions can be compared.
     """
     if distance == "cosine":
         for rows in _slices(counts):
-            left = _composition(counts[rows], probability)
+            left = _composition(counts[rows], probability, length)
             for columns in _slices(among):
-                yield rows, columns, 1 - left @ _composition(among[columns], probability).T
+                yield rows, columns, 1 - left @ _composition(among[columns], probability, length).T
         return
     probability, layout = _laid_out(probability, length, own_length)
     for rows in _slices(counts):
@@ -195,7 +201,10 @@ def _sketch(names: Sequence[str], weight: Floats) -> sparse.csr_matrix:
     return sparse.csr_matrix((signed, columns.astype(np.int32), np.arange(len(names) + 1)), (len(names), WIDTH))
 
 
-def _composition(counts: sparse.csr_matrix, probability: sparse.csr_matrix) -> Floats:
-    """Return the cube roots of the expected share of reads below each branch, float32 [N, E], of length 1."""
-    roots = np.cbrt(sample_branches(counts, probability, "weighted-normalized"))
-    return np.asarray(roots / np.maximum(np.linalg.norm(roots, axis=1, keepdims=True), 1e-12))
+def _composition(counts: sparse.csr_matrix, probability: sparse.csr_matrix, length: Floats) -> Floats:
+    """Return cube roots of the expected share of reads below each branch, times fourth roots of its length, [N, E].
+
+    Float32, each row of length 1.
+    """
+    roots = np.cbrt(sample_branches(counts, probability, "weighted-normalized")) * np.power(length, 0.25)
+    return np.asarray(roots / np.maximum(np.linalg.norm(roots, axis=1, keepdims=True), 1e-12), np.float32)

@@ -104,7 +104,7 @@ def test_soft_placement_is_as_sure_as_the_8_mers_are_unlike(tree):
     np.testing.assert_allclose(found.probability[:2, -1].toarray(), 1, rtol=1e-6)
     np.testing.assert_array_equal(found.is_16s, [True, True, False])
     assert found.probability[2].nnz == 0
-    np.testing.assert_allclose(found.own_length, [0, 0.3 * (1 - found.similarity[1]), 0], rtol=1e-5)
+    np.testing.assert_allclose(found.own_length, [0, 0.15 * (1 - found.similarity[1]), 0], rtol=1e-5)
 
 
 def test_the_other_strand_is_placed_as_its_reverse_complement(tree):
@@ -113,6 +113,23 @@ def test_the_other_strand_is_placed_as_its_reverse_complement(tree):
     assert turned.turned.all()
     assert not tree.place_softly(tokens).turned.any()
     np.testing.assert_allclose(turned.probability.toarray(), tree.place_softly(tokens).probability.toarray())
+
+
+def test_one_8_mer_of_four_is_a_branch_above_the_asvs_that_hold_it_as_they_were_read(tree):
+    random = "".join("ACGT"[base] for base in np.random.default_rng(5).integers(0, 4, 40))
+    found = tree.place_softly(np.concatenate([reverse_complement(encode([TIPS[0]])), encode([TIPS[1], random])]))
+    columns, length = found.with_words
+    branches = len(tree.parent)
+    np.testing.assert_array_equal(columns[:, :branches].toarray(), found.probability.toarray())
+    held = columns[:, branches:].toarray()
+    assert set(np.unique(held)) == {0, 1}
+    assert not held[2].any()
+    every = [len(words(tip)) for tip in TIPS[:2]]
+    assert 0 < held[0].sum() < every[0]
+    assert 0 < held[1].sum() < every[1]
+    # All together a quarter of all 8-mers, each four times as long.
+    assert held.shape[1] == 4**8 // 4
+    np.testing.assert_allclose(length[branches:], 0.004)
 
 
 def test_bases_in_parts_bring_the_tree_back(tree, monkeypatch):

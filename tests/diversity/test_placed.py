@@ -59,6 +59,15 @@ def test_branches_in_doubt_and_own_ones_are_summed_as_written(metric):
     np.testing.assert_allclose(matrix(COUNTS, probability, length, own, metric), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_branch_counts_as_much_in_pieces(metric):
+    probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
+    length, own = TREE.length.astype(np.float32), np.zeros(6, np.float32)
+    pieces = np.concatenate([probability, probability[:, ::-1]], axis=1), np.r_[length * 0.25, length[::-1] * 0.75]
+    whole = matrix(COUNTS, probability, length, own, metric)
+    np.testing.assert_allclose(matrix(COUNTS, *pieces, own, metric), whole, atol=1e-6)
+
+
 def test_a_sample_without_reads_on_the_tree_has_no_branches():
     counts = sparse.csr_matrix(np.array([[0, 3], [0, 0]]))
     probability = sparse.csr_matrix(np.array([[1, 0.5], [0, 0.25]], np.float32))
@@ -80,12 +89,13 @@ def test_distances_to_other_samples_are_those_of_one_table(metric, monkeypatch):
     np.testing.assert_allclose(found, whole[:5, 5:], atol=1e-6)
 
 
-def test_the_cosine_is_that_of_cube_roots_of_shares():
+def test_the_cosine_is_that_of_cube_roots_of_shares_and_fourth_roots_of_lengths():
     probability = sure_places() * RNG.random((6, len(TREE.parent))).astype(np.float32)
     own = np.zeros(6, np.float32)
     arguments = sparse.csr_matrix(probability), TREE.length.astype(np.float32), own
     ((_, _, tile),) = placed_between(COUNTS[:5], COUNTS[5:], *arguments, "cosine")
     reads = COUNTS.toarray()
     one, other = (np.cbrt(part @ probability / part.sum(axis=1, keepdims=True)) for part in (reads[:5], reads[5:]))
+    one, other = (part * TREE.length**0.25 for part in (one, other))
     norms = np.outer(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
     np.testing.assert_allclose(tile, 1 - one @ other.T / norms, atol=1e-6)
