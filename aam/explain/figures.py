@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -297,8 +298,9 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     return [*plots, attention]
 
 
+@lru_cache(maxsize=32)
 def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
-    """Return all figures of one target, of its `top` most important ASVs."""
+    """Return all figures of one target, of its `top` most important ASVs, made once for the page and for the files."""
     columns = explanation.features.index[:top].tolist()
     return [
         *importance_figures(explanation, columns), *taxa_figure(explanation, top), *tree_figure(explanation),

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import sparse
@@ -177,8 +178,9 @@ def _colourings(result: TargetResult, complete: TargetPredictions) -> list[tuple
     return colourings
 
 
+@lru_cache(maxsize=32)
 def sample_figures(result: TargetResult, around: Surroundings | None) -> list[Figure]:
-    """Return the ordination of the samples in the colours of their truth, error, and batch or group."""
+    """Return the ordination of the samples in the colours of their truth, error, and batch or group, made once."""
     if around is None:
         return []
     complete = result.predictions.complete()
