@@ -115,12 +115,12 @@ def test_a_run_is_no_earlier_result_of_other_commands(study, run, capsys):
         assert contents(run) == before, words
 
 
-def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study, run, tmp_path, capsys):
-    applied = f"--model {run} --table {study}/table.biom --threads 1"
-    assert train(study, tmp_path / "deep", "--members deep") == 0
+def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study, tmp_path, capsys):
+    assert train(study, tmp_path / "deep", "--members deep --test-size 0", "biome") == 0
+    applied = f"--model {tmp_path}/deep --table {study}/table.biom --threads 1"
     commands = {
         "evaluate": f"evaluate {applied} --metadata {study}/metadata.tsv",
-        "embed": f"embed --model {tmp_path}/deep --table {study}/table.biom --threads 1",
+        "embed": f"embed {applied}",
         "explain": f"explain {applied} --prediction-passes 1",
         "simulate": "simulate --samples 20 --asvs 60 --length 50 --depth 900",
     }

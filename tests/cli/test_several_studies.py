@@ -47,8 +47,8 @@ def test_bases_first_then_distances_with_a_study_held_out(study, second, tmp_pat
     config = read_json(tmp_path / "distances" / "run.json")["config"]
     assert config["data"]["hold_out_study"] == ["second"]
     words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --freeze-base"
-    encoder = ["--pretrained-encoder", str(tmp_path / "distances"), "--output-dir", str(tmp_path / "tune")]
-    assert main([*words.split(), *SMALL[-6:], "--members", "deep", *encoder]) == 0
+    words += f" --test-size 0 --members deep --pretrained-encoder {tmp_path}/distances --output-dir {tmp_path}/tune"
+    assert main([*words.split(), *SMALL[-6:]]) == 0
     capsys.readouterr()
     again = ("--pretrained-encoder", tmp_path / "distances", "--reference-tree", study / "tree.nwk")
     assert pretrain(tmp_path / "again", *tables, *again) == 2
@@ -78,7 +78,7 @@ def test_a_new_study_is_read_by_its_own_principal_components(study, second, tmp_
                 data=DataConfig(table=folder / "table.biom", metadata=folder / "metadata.tsv"),
                 targets=TargetConfig(metadata_column=("ph",), freeze_base=frozen),
                 train=TrainConfig(pretrained_encoder=tmp_path / "encoder"),
-                runtime=RunConfig(output_dir=tmp_path / "run", device="cpu"),
+                runtime=RunConfig(output_dir=tmp_path / "run", device="cpu", threads=1),
             )
             prepared = load_inputs(config)
             built = build(prepared, prepared.splits[0], None, None)

@@ -76,8 +76,8 @@ def test_studies_have_targets_without_trees_and_unseen_asvs_are_named(study, sec
     assert heads["ranks"] == ["phylum", "class"]
     assert heads["names"] == ["jaccard", "taxonomy"]
 
-    embed = f"embed --model {tmp_path}/run --table {second}/table.biom --output-dir {tmp_path}/vectors --device cpu"
-    assert main(embed.split()) == 0
+    embed = f"embed --model {tmp_path}/run --table {second}/table.biom --output-dir {tmp_path}/vectors"
+    assert main([*embed.split(), *SMALL[-4:]]) == 0
     with (tmp_path / "vectors" / "taxa.tsv").open(encoding="utf-8") as file:
         named = list(csv.DictReader(file, dialect="excel-tab"))
     assert list(named[0]) == ["asv", "phylum", "phylum.probability", "class", "class.probability"]
@@ -89,8 +89,8 @@ def test_studies_have_targets_without_trees_and_unseen_asvs_are_named(study, sec
     assert pretrain(tmp_path / "other", f"{other} --pretrained-encoder {tmp_path}/run") == 0
     assert "further" in capsys.readouterr().err
     train = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column ph --epochs 1"
-    words = [*train.split(), "--members", "deep", "--pretrained-encoder", str(tmp_path / "other")]
-    assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "tune")]) == 0
+    train += f" --test-size 0 --members deep --pretrained-encoder {tmp_path}/other --output-dir {tmp_path}/tune"
+    assert main([*train.split(), *SMALL[-4:]]) == 0
     assert not read_json(tmp_path / "tune" / "model" / "model.json")["heads"]["further"]["names"]
 
 

@@ -26,12 +26,13 @@ def simulated(simulate_study) -> Path:
 
 
 def words(folder: Path, output: Path, more: str = "") -> list[str]:
-    text = f"rf-baseline --table {folder}/table.biom --metadata {folder}/metadata.tsv --metadata-column ph biome "
+    text = f"rf-baseline --table {folder}/table.biom --metadata {folder}/metadata.tsv --metadata-column ph "
     return f"{text} --rarefy-depth 200 --n-estimators 5 --n-jobs 1 --output {output} {more}".split()
 
 
 def test_its_file_is_compared_with_a_model_of_the_same_folds(simulated, tmp_path, capsys):
     more = f"--tree {simulated}/tree.nwk --cv 2 --group-column subject --random-seed 3 --max-features sqrt"
+    more += " --metadata-column ph biome"
     assert main(words(simulated, tmp_path / "rf.tsv", more)) == 0
     table = read_predictions(tmp_path / "rf.tsv")
     names = {spec.name for spec in table.specs}

@@ -284,28 +284,26 @@ def test_make_asks_for_the_engine_before_it_builds_a_wheel():
 # --- verify ------------------------------------------------------------------------------------------------------
 
 
-def test_an_untouched_image_is_verified(make, tmp_path):
+CHANGES = [
+    ("out.sif", lambda old: old + "x", "out.sif: SHA-256"),
+    ("out.sif", lambda old: None, "is missing, the sidecar has"),
+    ("out.sif.log", lambda old: old + "x", "out.sif.log: SHA-256"),
+    ("out.sif.cdx.json", lambda old: None, "out.sif.cdx.json: SHA-256: is missing"),
+    ("out.sif.json", lambda old: None, "nothing proves what is in out.sif"),
+    ("out.sif.json", lambda old: old[:40], "is not a sidecar"),
+    ("out.sif.json", lambda old: old.replace('"sha256": "', '"sha256": "0', 2), "cpu.txt: SHA-256"),
+    ("out.sif.json", lambda old: old.replace('"pinned": false', '"pinned": true'), "base digest in pins.toml"),
+]
+
+
+def test_an_untouched_image_is_verified_and_a_changed_one_or_its_papers_refused(make, tmp_path):
     assert make().returncode == 0
+    for name, change, problem in CHANGES:
+        path = tmp_path / name
+        right = path.read_text()
+        text = change(right)
+        path.unlink() if text is None else path.write_text(text)
+        with pytest.raises(InputError, match=problem):
+            verify(read_pins("cpu"), tmp_path / "out.sif", None)
+        path.write_text(right)
     assert any("not the pinned" in remark for remark in verify(read_pins("cpu"), tmp_path / "out.sif", None))
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "problem"),
-    [
-        ("out.sif", lambda old: old + "x", "out.sif: SHA-256"),
-        ("out.sif", lambda old: None, "is missing, the sidecar has"),
-        ("out.sif.log", lambda old: old + "x", "out.sif.log: SHA-256"),
-        ("out.sif.cdx.json", lambda old: None, "out.sif.cdx.json: SHA-256: is missing"),
-        ("out.sif.json", lambda old: None, "nothing proves what is in out.sif"),
-        ("out.sif.json", lambda old: old[:40], "is not a sidecar"),
-        ("out.sif.json", lambda old: old.replace('"sha256": "', '"sha256": "0', 2), "cpu.txt: SHA-256"),
-        ("out.sif.json", lambda old: old.replace('"pinned": false', '"pinned": true'), "base digest in pins.toml"),
-    ],
-)
-def test_a_changed_image_or_sidecar_is_refused(make, tmp_path, name, change, problem):
-    assert make().returncode == 0
-    path = tmp_path / name
-    text = change(path.read_text())
-    path.unlink() if text is None else path.write_text(text)
-    with pytest.raises(InputError, match=problem):
-        verify(read_pins("cpu"), tmp_path / "out.sif", None)

@@ -89,7 +89,7 @@ def test_placement_names_primers_and_several_regions(tmp_path, caplog):
         model.distances(path, trim_primers=path == primed) for path in (primed, table_of(v4, tmp_path, "v4.tsv"))
     )
     np.testing.assert_allclose(cut.data, plain.data, atol=1e-6)
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     turned = letters(reverse_complement(encode([read[20:170] for read in found[:15]])))
     model.distances(table_of([*v4, *turned], tmp_path, "mixed.tsv"))
     (message,) = [record.message for record in caplog.records if "several regions" in record.message]
@@ -107,8 +107,7 @@ YEAST_ITS = (
 )
 
 
-@pytest.mark.parametrize("length", [100, 150])
-@pytest.mark.parametrize("gene", [YEAST_18S, YEAST_ITS], ids=["18S", "ITS"])
+@pytest.mark.parametrize(("gene", "length"), [(YEAST_18S, 100), (YEAST_ITS, 150)], ids=["18S", "ITS"])
 def test_tables_of_18s_and_its_are_refused(tmp_path, gene, length):
     reads = sorted({gene[at : at + length] for at in range(0, 60, 3)})
     with pytest.raises(InputError, match=r"of their 8-mers with any sequence of the reference"):

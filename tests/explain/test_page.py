@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 import xml.etree.ElementTree as ElementTree
@@ -23,9 +24,10 @@ from tests.report.test_figures import classes
 HOSTILE = "<script>alert(1)</script>"
 
 
-def explained(outputs: int = 1, truth: bool = True, groups=GROUPS, lineages=LINEAGES) -> Explanation:
-    tree = (parse_newick(NEWICK), np.arange(ASVS))
-    return explanation_of(make_effects(outputs, truth=truth), make_asvs(lineages), tree, groups, "child", "held-out")
+@functools.cache
+def explained(outputs: int = 1, truth: bool = True, groups=tuple(GROUPS), lineages=LINEAGES) -> Explanation:
+    tree, subjects = (parse_newick(NEWICK), np.arange(ASVS)), np.array(groups, object)
+    return explanation_of(make_effects(outputs, truth=truth), make_asvs(lineages), tree, subjects, "child", "held-out")
 
 
 def _figure(explanation: Explanation, name: str) -> Figure:
@@ -55,7 +57,7 @@ def test_figures_are_well_formed_and_described(tmp_path, outputs, truth):
 
 
 def test_attention_is_called_what_it_is():
-    (figure,) = [one for one in explanation_figures(explained(), 4) if one.name == "attention"]
+    (figure,) = [one for one in explanation_figures(explained(1), 4) if one.name == "attention"]
     assert "not importance" in figure.title
 
 
@@ -71,7 +73,7 @@ def test_the_page_needs_nothing_else_and_obeys_no_name():
 
 
 def test_the_words_say_when_nothing_can_be_said():
-    few = explained(groups=np.array(["g0", "g1", "g2"] * 20, object))
+    few = explained(groups=("g0", "g1", "g2") * 20)
     assert "too few" in few.verdict()
     assert "no importance" in explained(truth=False).verdict()
 
@@ -102,7 +104,7 @@ LONG = ("k__B", "p__F", "f__Peptostreptococcaceae")
 
 
 def test_bars_hold_0_exactly_where_the_words_say_that_nothing_stands_out():
-    explanation = explained()
+    explanation = explained(1)
     rows = _drawn(explanation, "importance")
     assert {row["name"]: row["low"] > 0 for row in rows} == {
         explanation.asvs.label(column): out for column, out in explanation.stands_out.items()
@@ -131,7 +133,7 @@ def test_taxa_that_stand_out_are_named_in_words():
         == "1 of 1 tested taxa (family), sums over ASVs, stand out: Peptostreptococcaceae (family)"
     )
     assert "1 of 1 tested taxa (family)" in explanation_html([explanation], [], 4)
-    labels = {row["name"] for row in _drawn(explained(), "taxa")}
+    labels = {row["name"] for row in _drawn(explained(1), "taxa")}
     assert labels == {"X", "F, no genus", "A, no genus", "G, no genus", "unassigned"}
 
 

@@ -38,12 +38,17 @@ def class_task(samples: int = 60, number: int = 3, seed: int = 0) -> Task:
     return replace(task, truth=draw.integers(number, size=samples), labels=tuple("abcdef"[:number]))
 
 
+def flat(task: Task) -> Task:
+    """A task whose samples have one depth and richness, of which no forest is made."""
+    return replace(task, depth=np.full(60, 1000), richness=np.full(60, 50))
+
+
 def named(all_baselines: tuple[Baseline, ...]) -> dict[str, np.ndarray]:
     return {one.name: one.predicted for one in all_baselines}
 
 
 def test_the_median_is_that_of_the_training_side():
-    task = numeric_task()
+    task = flat(numeric_task())
     predictions = named(baselines.trivial_baselines(task))
     for fold in task.folds:
         assert set(predictions[baselines.MEDIAN][fold.test]) == {np.median(task.truth[fold.train])}
@@ -83,7 +88,7 @@ def test_no_baseline_sees_the_truth_of_what_it_predicts(task: Task):
 
 
 def test_a_level_never_trained_on_has_no_baseline():
-    task = numeric_task()
+    task = flat(numeric_task())
     site = task.levels["site"].copy()
     site[0] = "only here"
     predictions = named(baselines.trivial_baselines(replace(task, levels={"site": site})))
@@ -93,7 +98,7 @@ def test_a_level_never_trained_on_has_no_baseline():
 
 
 def test_missing_truth_is_not_learned_from():
-    task = numeric_task()
+    task = flat(numeric_task())
     holes = task.truth.copy()
     holes[::2] = np.nan
     predictions = named(baselines.trivial_baselines(replace(task, truth=holes)))
@@ -141,7 +146,7 @@ def test_point_2_covariates_alone_are_a_baseline():
     block = (quintile[:, None] == np.arange(5)) / 2
     predictions = named(baselines.trivial_baselines(replace(task, covariates=block)))
     assert sklearn.metrics.r2_score(task.truth, predictions[baselines.COVARIATES]) > 0.75
-    assert baselines.COVARIATES not in named(baselines.trivial_baselines(task))
+    assert baselines.COVARIATES not in named(baselines.trivial_baselines(flat(numeric_task())))
 
 
 # --- real studies ------------------------------------------------------------------------------------------

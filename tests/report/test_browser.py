@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import re
@@ -40,7 +41,8 @@ FLAGS = (
 )
 
 
-def pages(folder: Path) -> dict[str, str]:
+@functools.cache
+def pages() -> dict[str, str]:
     """Return a regression, a classification and a pretraining report, and the page of an explanation."""
     _, truth = distances()
     header, row = ("", *(f"column {at}" for at in range(12))), ("model", *["0.95 (0.9 to 0.97)"] * 12)
@@ -71,7 +73,7 @@ def chromium(folder: Path, *words: str) -> str:
 @pytest.fixture(params=["regression", "classification", "pretraining", "explanation"])
 def page(request, tmp_path) -> Path:
     path = tmp_path / "page.html"
-    path.write_text(pages(tmp_path / "search")[request.param])
+    path.write_text(pages()[request.param])
     return path
 
 

@@ -395,8 +395,8 @@ def test_the_docs_say_of_figures_and_tables_what_the_page_says():
 
 
 @pytest.mark.parametrize("name", ["regression", "classification", "pretraining", "explanation"])
-def test_every_figure_and_table_has_a_link_to_how_to_read_it(name, tmp_path):
-    page = pages(tmp_path)[name]
+def test_every_figure_and_table_has_a_link_to_how_to_read_it(name):
+    page = pages()[name]
     linked = re.findall(r'<div class="titled"><h3>.*?</h3>(.*?)</div>', page)
     assert len(linked) == page.count("<figure>") + page.count('<div class="wide"')
     targets = [re.search(r'href="#(how-[a-z-]+)"', link)[1] for link in linked]
