@@ -343,6 +343,12 @@ class TrainConfig(TrainingOptions):
         reads=True,
         shipped=shipped_encoders,
     )
+    from_scratch: bool = rare(
+        False,
+        "Start with random weights also where most ASVs are of the region of 16s-v4, the network that comes with aam, "
+        "from which pretraining then starts unless an option of the network is given.",
+        of="pretraining",
+    )
     freeze_asvs: bool = rare(
         False,
         "Do not train the ASV encoder: the vectors of all ASVs are computed once, at the start.",

@@ -464,7 +464,9 @@ class ProfileConfig:
     rocprof: Path | None = rare(None, "kernel_stats.csv that rocprofv3 wrote, to be read.", reads=True)
     data: DataConfig = section(DataConfig(), required=("table",), omitted=names(DataConfig, of="studies"))
     model: ModelConfig = section(ModelConfig())
-    train: TrainConfig = section(TrainConfig(), omitted=("pretrained_encoder", "freeze_asvs", "targets_penalty"))
+    train: TrainConfig = section(
+        TrainConfig(), omitted=("pretrained_encoder", "from_scratch", "freeze_asvs", "targets_penalty")
+    )
     runtime: RuntimeConfig = section(RuntimeConfig(), required=("output_dir",))
 
 

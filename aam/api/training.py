@@ -7,28 +7,25 @@ import dataclasses
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.data.loader import Loader
-from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
 from aam.data.study import Inputs
 from aam.device.distributed import World
 from aam.device.environment import is_rank
 from aam.device.platform import device_name
-from aam.encoders import model_folder, shipped_encoders
+from aam.encoders import model_folder
 from aam.engine.fit import RunPlan, run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.errors import CallAgain, InputError
 from aam.files.atomic import MANIFEST
 from aam.files.output_folder import FIGURES
-from aam.files.tensors import read_arrays
 from aam.options import IN_MEMORY, check, configured, to_dict
-from aam.predict.saved_model import PROFILE
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
 from aam.training.fit import VALIDATION, split_folder, train_on_all, train_split
@@ -38,9 +35,6 @@ if TYPE_CHECKING:
     from aam.api.models import Model
 
 log = logging.getLogger("aam")
-
-# The network that comes with aam, and the share of ASVs of its region from which it is advised.
-SHIPPED, LEAST_FITTING = "16s-v4", 0.75
 
 
 def run(given: PretrainConfig | FineTuneConfig, report: bool = True, inputs: Inputs | None = None) -> int:
@@ -159,8 +153,6 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
     if not prepared.config.trains_network:
         return [inputs]
     lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}"]
-    if command == "pretrain" and prepared.config.train.pretrained_encoder is None:
-        lines += shipped_start(study.table.sequences)
     if study.metric is None and command == "pretrain":
         lines.append(
             "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
@@ -169,21 +161,6 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
     elif study.metric is None and not prepared.config.targets.freeze_base:
         lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")
     return lines
-
-
-def shipped_start(sequences: Sequence[str]) -> list[str]:
-    """Return a line on the shipped network, where most ASVs are of its region and no longer than it reads."""
-    folder = shipped_encoders().get(SHIPPED)
-    if folder is None:
-        return []
-    profile = RegionProfile.from_arrays(read_arrays(folder / PROFILE))
-    fitting = float(profile.fitting(sequences).mean())
-    if fitting < LEAST_FITTING or max(map(len, sequences)) > profile.length_quantiles[-1]:
-        return []
-    return [
-        f"{fitting:.0%} of the ASVs are of the region of {SHIPPED}, of aam: --pretrained-encoder {SHIPPED} "
-        "--freeze-asvs starts from it, takes less time, and ends no worse than it on the validation samples"
-    ]
 
 
 def dry_run_message(prepared: Prepared) -> Iterator[str]:

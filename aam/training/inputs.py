@@ -12,22 +12,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import DataConfig, FineTuneConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig
 from aam.data.collate import Collation, InputDropout
 from aam.data.loader import Budget, Loader
 from aam.data.placement import ReferenceTree, read_reference
+from aam.data.region import RegionProfile
 from aam.data.splits import Split, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.data.targets import Covariates, Targets, fit_labels, optional_columns
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import prepare_device
-from aam.encoders import model_folder
+from aam.encoders import model_folder, shipped_encoders
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.predictions import name_problems
 from aam.files.atomic import MANIFEST
+from aam.files.tensors import read_arrays
 from aam.model.aam import Aam
 from aam.predict.network import AsvVectors, EncodedAsvs
-from aam.predict.saved_model import RETRAIN, SavedModel, load_model, samples_with_labels
+from aam.predict.saved_model import PROFILE, RETRAIN, SavedModel, load_model, samples_with_labels
 from aam.training.losses import class_weights
 
 log = logging.getLogger("aam")
@@ -38,6 +40,9 @@ SubsetRows = dict[str, npt.NDArray[np.int64]]
 # says it, docs/decisions.md with what it takes.
 DEFAULT_FOLDS, LEAST_GROUPS_FOR_FOLDS = 5, 10
 MOST_ROWS, MOST_CELLS, MOST_CLASSES = 1_500, 20_000_000, 100
+
+# The network that comes with aam, and the share of ASVs of its region from which pretraining starts from it.
+SHIPPED, LEAST_FITTING = "16s-v4", 0.75
 
 # Share of the covariates that training hides, so that the category unknown is learned.
 HIDDEN_COVARIATES = 0.1
@@ -123,12 +128,12 @@ def load_inputs(
     config = resolved(config)
     if asked and not chosen and config.targets.metadata_column and len(config.targets.members) > 1 and world.is_main:
         log.info("a network is trained too: %s asked for it; --members leaves it out", asked)
-    encoder, pretrained = encoder_folder(config, "*"), None
-    if encoder is not None:
-        pretrained = load_model(encoder, device)
-        config = _with_encoder(config, pretrained, encoder)
-    data, columns = config.data, metadata_columns(config)
-    inputs = inputs or read_inputs(data, columns)
+    config, pretrained = _with_encoder(config, device)
+    columns = metadata_columns(config)
+    inputs = inputs or read_inputs(config.data, columns)
+    if folds and pretrained is None and not config.targets.metadata_column:
+        config, pretrained = _with_encoder(_with_shipped(config, inputs, world), device)
+    data = config.data
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
@@ -201,14 +206,48 @@ def _reference(data: DataConfig, encoder: SavedModel | None) -> ReferenceTree | 
     return None if encoder is None else encoder.reference
 
 
-def _with_encoder(config: FineTuneConfig, encoder: SavedModel, folder: Path) -> FineTuneConfig:
-    """Return the options with the sizes of a pretrained encoder; `InputError` for sizes that contradict them."""
-    has_reference = encoder.required_network.reference is not None
-    problems = config.encoder_problems(encoder.model, has_reference)
+def _with_encoder(config: FineTuneConfig, device: torch.device) -> tuple[FineTuneConfig, SavedModel | None]:
+    """Return the options with the sizes of the pretrained encoder, and the encoder; None where there is none.
+
+    `InputError` for sizes that contradict it.
+    """
+    folder = encoder_folder(config, "*")
+    if folder is None:
+        return config, None
+    encoder = load_model(folder, device)
+    problems = config.encoder_problems(encoder.model, encoder.required_network.reference is not None)
     if problems:
         raise InputError(*problems)
     data = dataclasses.replace(config.data, rarefy_depth=config.data.rarefy_depth or encoder.depth)
-    return dataclasses.replace(config, model=encoder.model, data=data)
+    return dataclasses.replace(config, model=encoder.model, data=data), encoder
+
+
+def _with_shipped(config: FineTuneConfig, inputs: Inputs, world: World) -> FineTuneConfig:
+    """Return the options of a pretraining from the network that comes with aam, where most ASVs are like its own.
+
+    They are those given where an option of the network, or ``--from-scratch``, asks for another one.
+    """
+    train, data, folder = config.train, config.data, shipped_encoders().get(SHIPPED)
+    another = train.from_scratch or config.model != ModelConfig() or data.reference_tree is not None
+    # Without masked bases something else must be there to learn from.
+    learns = train.count_penalty > 0 or data.has_tree or data.unifrac_matrix is not None
+    if another or folder is None or not learns:
+        return config
+    profile = RegionProfile.from_arrays(read_arrays(folder / PROFILE))
+    sequences = [sequence for table in inputs.tables for sequence in table.sequences]
+    if not sequences or max(map(len, sequences)) > profile.length_quantiles[-1]:
+        return config
+    fitting = float(profile.fitting(sequences).mean())
+    if fitting < LEAST_FITTING:
+        return config
+    if world.is_main:
+        log.info(
+            "%.0f%% of the ASVs are of the region of %s, which comes with aam: training starts from it, keeps its ASV "
+            "vectors, and ends no worse than it on the validation samples; --from-scratch starts with random weights",
+            100 * fitting, SHIPPED,
+        )  # fmt: skip
+    train = dataclasses.replace(train, pretrained_encoder=Path(SHIPPED), freeze_asvs=True, nuc_penalty=0.0)
+    return dataclasses.replace(config, train=train)
 
 
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:

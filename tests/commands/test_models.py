@@ -9,22 +9,25 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import sparse
 
 import aam
 import aam.encoders as shipped
-from aam.api.training import shipped_start
 from aam.cli.main import main
-from aam.config import ModelConfig
+from aam.config import DataConfig, FineTuneConfig, ModelConfig, TrainConfig
 from aam.data.placement import ReferenceTree
 from aam.data.region import RegionProfile
+from aam.data.table import make_table, write_biom
 from aam.data.targets import Targets
 from aam.data.tokens import reverse_complement
+from aam.engine.options import RunConfig
 from aam.errors import InputError
 from aam.files.atomic import MANIFEST
 from aam.files.tensors import read_arrays
 from aam.io.matrices import read_distances
 from aam.model.heads import HeadConfig
 from aam.predict.saved_model import SavedModel, load_model, load_models, save_model
+from aam.training.inputs import load_inputs
 
 CPU = torch.device("cpu")
 SIZES = ModelConfig(embedding_dim=16, attention_heads=2, attention_layers=1, max_bp=60)
@@ -104,13 +107,30 @@ def test_what_is_shipped_is_whole_and_small():
         assert sum(path.stat().st_size for path in folder.iterdir()) <= 6_000_000
 
 
-def test_pretraining_from_scratch_names_the_shipped_network_of_the_region():
+def test_pretraining_starts_from_the_shipped_network_of_the_region(tmp_path, caplog):
     reference = ReferenceTree.from_arrays(read_arrays(shipped.shipped_encoders()["16s-v4"] / "reference.safetensors"))
+
+    def start(sequences, **options):
+        counts = sparse.csr_array(np.full((10, len(sequences)), 200))
+        write_biom(make_table(counts, [f"s{row}" for row in range(10)], sequences), tmp_path / "table.biom")
+        model = ModelConfig(**{name: options.pop(name) for name in ("embedding_dim", "max_bp") if name in options})
+        data, train = DataConfig(table=tmp_path / "table.biom", rarefy_depth=1000), TrainConfig(**options)
+        runtime = RunConfig(output_dir=tmp_path / "run", device="cpu")
+        return load_inputs(FineTuneConfig(data=data, model=model, train=train, runtime=runtime), folds=True).config
+
     reads = letters(reference.tokens[::200])
-    (line,) = shipped_start(reads)
-    assert "of the region of 16s-v4, of aam: --pretrained-encoder 16s-v4 --freeze-asvs" in line
-    assert shipped_start(letters(reverse_complement(reference.tokens[::200]))) == []
-    assert shipped_start([*reads, reads[0] * 3]) == []
+    with caplog.at_level("INFO", "aam"):
+        config = start(reads)
+    assert config.train.pretrained_encoder == Path("16s-v4")
+    assert config.train.freeze_asvs
+    assert config.model.embedding_dim == 96
+    assert "100% of the ASVs are of the region of 16s-v4, which comes with aam: training starts from it" in caplog.text
+    # Resumed from its own run.json, it is the same.
+    assert start(reads, pretrained_encoder=Path("16s-v4"), freeze_asvs=True, nuc_penalty=0.0) == config
+    for others in ({"from_scratch": True}, {"embedding_dim": 64}, {"max_bp": 200}):
+        assert start(reads, **others).train.pretrained_encoder is None
+    assert start(letters(reverse_complement(reference.tokens[::200]))).train.pretrained_encoder is None
+    assert start([*reads, reads[0] * 3]).train.pretrained_encoder is None
 
 
 @pytest.fixture(scope="module")
