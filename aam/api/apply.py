@@ -1,4 +1,4 @@
-"""What predict, embed and evaluate share: models, the table, and the predictions."""
+"""`aam predict`, and what embed and evaluate share with it: models, the table, and the predictions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aam.device.attention import decide_execution
 from aam.device.options import RuntimeConfig
 from aam.device.platform import prepare_device
 from aam.errors import InputError, shown
-from aam.evaluate.predictions import PredictionTable, combined
-from aam.io.metadata import Metadata
+from aam.evaluate.predictions import PredictionTable, combined, write_predictions
+from aam.io.metadata import Metadata, read_metadata
 from aam.options import given
 from aam.predict.adaptation import adapt_table, checked_labels
 from aam.predict.linear import LEAST_TO_CENTRE
@@ -192,3 +192,24 @@ def predict_samples(
     subsets |= {name: "train" for classes in few.values() for name in classes}
     table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
     return table.with_rows(study.selection.of_file, notes)
+
+
+def predict_table(config: PredictConfig) -> None:
+    """Predict every sample of a table and write the predictions.
+
+    Raises
+    ------
+    InputError
+        Missing options, a damaged model, a bad table, an output that exists.
+    """
+    output = given(config.output)
+    models, study, _ = load_models_and_table(config)
+    labels = None if config.labels is None else read_metadata(config.labels, config.decimal)
+    table = predict_samples(models, study, config.prediction_passes, config.runtime, config.new_study, labels)
+    write_predictions(output, table)
+    log.info("%s: %d samples, %d of them below the depth", output, len(table.sample_ids), len(study.selection.dropped))
+    if learned := table.subsets.count("train"):
+        log.info(
+            "the model has learned from %d of them (subset train): how good it is the predictions of its run say, "
+            "not these", learned,
+        )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import logging
 from collections import Counter
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from aam.api.apply import load_table
+from aam.api.apply import load_table, prepare_models
 from aam.config_commands import EmbedConfig, NearestConfig
 from aam.data.collate import rarefied_table
 from aam.data.placement import ReferenceTree, SoftPlacement
@@ -30,6 +31,7 @@ from aam.diversity.placed import (
 )
 from aam.encoders import shipped_encoders
 from aam.errors import InputError, shown
+from aam.files.atomic import atomic_file
 from aam.io.matrices import Tile
 from aam.options import given
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
@@ -275,21 +277,26 @@ def _nearest(
     return places, distances
 
 
-def found_samples(
-    models: Sequence[SavedModel], config: NearestConfig, inputs: Inputs | None = None, among: Inputs | None = None
-) -> Neighbours:
-    """Return the nearest samples of a collection for each of a table: `inputs` and `among`, or files of `config`.
+def search(config: NearestConfig) -> None:
+    """Write the nearest samples of a collection, a row for each, nearest first.
 
     Raises
     ------
     InputError
-        As `placed_samples`.
+        A model without a reference tree, bad tables, or an output that exists.
     """
-    table, collection = given(config.table), given(config.among)
+    output, table, collection = given(config.output), given(config.table), given(config.among)
     shared = {
         name: getattr(config, name) for name in ("model", "sequences", "trim", "trim_primers", "transpose", "runtime")
     }
-    samples = placed_samples(models, EmbedConfig(table=table, **shared), inputs)
-    itself = inputs is None and table.samefile(collection)
-    others = None if itself else placed_samples(models, EmbedConfig(table=collection, **shared), among)
-    return nearest_samples(samples, others, config.distance, config.nearest)
+    models = prepare_models(config.model, config.runtime)
+    samples = placed_samples(models, EmbedConfig(table=table, **shared))
+    itself = table.samefile(collection)
+    others = None if itself else placed_samples(models, EmbedConfig(table=collection, **shared))
+    found = nearest_samples(samples, others, config.distance, config.nearest)
+    with atomic_file(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, dialect="excel-tab", lineterminator="\n")
+        writer.writerow(["sample-id", "rank", "neighbour", "distance"])
+        writer.writerows(found.lines())
+    number, nearest = found.rows.shape
+    log.info("%s: the nearest %d of %d samples for each of %d", output, nearest, len(found.collection), number)

@@ -17,12 +17,12 @@ from aam.data.splits import Split, read_split
 from aam.data.study import Inputs
 from aam.data.table import SampleTable
 from aam.data.targets import TargetSpec
-from aam.engine.run import describe
+from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.intervals import number, with_limits
 from aam.explain.effects import Floats, explain_samples
 from aam.explain.figures import interval_in, write_figures
-from aam.explain.page import explanation_html
+from aam.explain.page import explanation_html, features_html, importances_html
 from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation, explanation_of, folder_names, write_explanation
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
@@ -30,10 +30,11 @@ from aam.io.metadata import Metadata, read_metadata
 from aam.io.newick import matched_tree, read_tree
 from aam.io.phylogeny import Phylogeny
 from aam.io.taxonomy import Taxonomy, read_taxonomy
-from aam.options import files_read, to_dict
+from aam.options import files_read, given, to_dict
 from aam.predict.baselines import truth_of
 from aam.predict.blend import specs_in_order
 from aam.predict.saved_model import SavedModel, samples_with_labels
+from aam.report.report_html import IMPORTANCES, with_importances
 
 log = logging.getLogger("aam")
 
@@ -235,3 +236,47 @@ def _summary(explanation: Explanation) -> list[str]:
             for column, raises in raised
         ),
     ]
+
+
+def _report_of_run(models: Sequence[Path]) -> Path:
+    """Return the report of the run that is explained; the explanation goes beside it where --output-dir is not given.
+
+    Raises
+    ------
+    InputError
+        Several models, or a folder without a report that has a place for importances.
+    """
+    report = models[0] / "report.html"
+    if len(models) > 1 or not report.is_file() or IMPORTANCES[0] not in report.read_text(encoding="utf-8"):
+        raise InputError(
+            f"--output-dir: not given, and --model is {shown([str(path) for path in models])}, expected one run of "
+            "`aam train`, whose report.html takes the importances; name another folder with --output-dir"
+        )
+    return report
+
+
+def _model_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the model folders; of a cross-validation those of its folds, each of which has not seen some samples."""
+    return tuple(folder for path in paths for folder in sorted(path.glob("fold-*/model")) or [path])
+
+
+def explain_model(config: ExplainConfig) -> None:
+    """Explain the predictions of models and write tables, an artifact, figures and a page for each target.
+
+    Raises
+    ------
+    InputError
+        Bad options or inputs, or models that predict nothing.
+    """
+    report = _report_of_run(config.model) if config.runtime.output_dir is None else None
+    folder = given(config.runtime.output_dir) if report is None else report.with_name(EXPLANATION)
+    output = explanation_folder(folder, config)
+    output.check()
+    config = replace(config, model=_model_folders(config.model))
+    result = explained(config)
+    write_explained(output, result)
+    if report is not None:
+        importances = importances_html(result.explanations, result.notes, config.top)
+        features = {one.effects.spec.name: features_html(one, config.top) for one in result.explanations}
+        write_text(report, with_importances(report.read_text(encoding="utf-8"), importances, features))
+        log.info("%s shows the importances now", report)

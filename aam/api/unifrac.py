@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,20 @@ from scipy import sparse
 from aam.config import Metric
 from aam.config_commands import UnifracConfig
 from aam.data.rarefaction import rarefied_row
-from aam.data.table import SampleTable, deep_enough, make_table, select_samples
+from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
 from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
 from aam.diversity.batch import faith_pd, inner, samples_without_tips
-from aam.diversity.tables import unifrac_tiles
+from aam.diversity.tables import parse_stripe, read_stripes, stripe_tiles, unifrac_tiles, write_stripe
 from aam.diversity.unifrac import Multiply, UnifracOptions
+from aam.engine.terminal import ProgressBar
 from aam.errors import InputError, import_extra, shown
-from aam.io.matrices import Tile, fill_tiles
-from aam.io.newick import matched_tree
+from aam.files.atomic import file_digest
+from aam.files.output_folder import check_output_file
+from aam.io.matrices import Tile, fill_tiles, ids_beside, write_distances, write_faith_pd
+from aam.io.newick import matched_tree, read_tree
 from aam.io.phylogeny import Floats, Ints, Phylogeny
-from aam.options import configured, option_problems
+from aam.options import configured, files_read, given, option_problems, to_dict
 
 log = logging.getLogger("aam")
 
@@ -165,3 +168,72 @@ def unifrac(table: Any, tree: Any, metric: Metric = "unifrac", **options: Any) -
     distances = np.zeros((len(ids), len(ids)), np.float32)
     fill_tiles(distances, samples.tiles())
     return skbio.DistanceMatrix(distances, ids)
+
+
+# --- `aam unifrac` ---------------------------------------------------------------------------------------------------
+
+
+def _identity(config: UnifracConfig) -> dict[str, Any]:
+    """Return what parts of one matrix have in common: checksums of table and tree, and the options of the distance."""
+    names = ("unifrac_metric", "alpha", "root_length", "variance_adjusted", "missing_tips", "midpoint_root")
+    options = to_dict(config)
+    identity = {name: options[name] for name in (*names, "rarefy_depth", "seed", "empty_samples")}
+    return identity | {"table": file_digest(given(config.table)), "tree": file_digest(given(config.tree))}
+
+
+def _check_merged(config: UnifracConfig, identity: Mapping[str, Any]) -> None:
+    """Raise `InputError` for each option that is given and is not that of the parts of a matrix."""
+    options, usual = to_dict(config), to_dict(UnifracConfig())
+    problems = [
+        f"--{name.replace('_', '-')} is {options[name]}, and the parts were computed with {value}; leave it out, or "
+        "compute them again"
+        for name, value in identity.items()
+        if options[name] not in (usual[name], value)
+    ]
+    if problems:
+        raise InputError(*problems)
+
+
+def _shown(tiles: Iterable[Tile], samples: int) -> Iterator[Tile]:
+    """Yield the tiles, and show how many pairs of samples are done."""
+    done = 0
+    with ProgressBar("UniFrac", samples**2, "pairs of samples") as bar:
+        for rows, columns, tile in tiles:
+            yield rows, columns, tile
+            done += tile.size if rows == columns else 2 * tile.size
+            bar.update(done)
+
+
+def write_unifrac(config: UnifracConfig) -> None:
+    """Compute the distances or diversities that `config` asks for and write them in one step.
+
+    Raises
+    ------
+    InputError
+        Problems of options, table or tree; features without a tip unless ``--missing-tips drop``.
+    """
+    output = given(config.output)
+    stripe = parse_stripe(config.stripe) if config.stripe else None
+    if output.suffix == ".npy":
+        check_output_file(ids_beside(output), config.overwrite, files_read(config).values())
+    if config.merge:
+        stripes = read_stripes(config.merge)
+        _check_merged(config, stripes[0].identity)
+        ids = stripes[0].sample_ids
+        write_distances(output, ids, _shown(stripe_tiles(stripes), len(ids)))
+        log.info("%s: %d samples from %d parts", output, len(ids), len(stripes))
+        return
+    table = read_table(given(config.table), need_sequences=False, transpose=config.transpose)
+    samples = samples_on_tree(config, table, read_tree(given(config.tree), config.midpoint_root))
+    ids = samples.table.sample_ids
+    if config.unifrac_metric == "faith_pd":
+        write_faith_pd(output, ids, samples.faith_pd())
+        log.info("%s: faith_pd of %d samples", output, len(ids))
+        return
+    tiles = samples.tiles(stripe or (1, 1))
+    if stripe is not None:
+        write_stripe(output, stripe, _identity(config), ids, tiles)
+        log.info("%s: part %d of %d of %s of %d samples", output, *stripe, config.unifrac_metric, len(ids))
+        return
+    write_distances(output, ids, _shown(tiles, len(ids)))
+    log.info("%s: %s of %d samples", output, config.unifrac_metric, len(ids))

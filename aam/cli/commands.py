@@ -58,15 +58,15 @@ COMMANDS = {
     "simulate": Command(
         "SimulateConfig", "commands.simulate:simulate_study", "write a synthetic study with known signal"
     ),
-    "unifrac": Command("UnifracConfig", "commands.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
+    "unifrac": Command("UnifracConfig", "api.unifrac:write_unifrac", "UniFrac matrix or Faith PD of a table"),
     "pretrain": Command("PretrainConfig", "api.training:run", "pretrain an encoder on a table and a tree"),
     "train": Command("FineTuneConfig", "api.training:run", "learn to predict metadata columns, and report how well"),
     "tune": Command("TuneConfig", "commands.tune:tune", "search for the options that predict best"),
-    "predict": Command("PredictConfig", "commands.predict:predict_table", "predict new samples"),
+    "predict": Command("PredictConfig", "api.apply:predict_table", "predict new samples"),
     "embed": Command("EmbedConfig", "commands.embed:embed_table", "vectors of samples and ASVs"),
-    "search": Command("NearestConfig", "commands.search:search", "the nearest samples of a collection"),
+    "search": Command("NearestConfig", "api.embedding:search", "the nearest samples of a collection"),
     "explain": Command(
-        "ExplainConfig", "commands.explain:explain_model", "which ASVs, taxa and clades drive predictions"
+        "ExplainConfig", "api.explanation:explain_model", "which ASVs, taxa and clades drive predictions"
     ),
     "evaluate": Command("EvaluateConfig", "commands.evaluate:evaluate_table", "compare predictions with the truth"),
     "baselines": Command(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from aam.commands.unifrac import write_unifrac
+from aam.api.unifrac import write_unifrac
 from aam.config_commands import UnifracConfig
 from aam.data.table import make_table, write_biom
 from aam.diversity import tables as unifrac_tiles

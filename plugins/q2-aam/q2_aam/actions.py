@@ -13,12 +13,12 @@ from typing import Any
 import skbio
 from qiime2 import Metadata
 
+from aam.api.apply import predict_table
+from aam.api.explanation import explain_model
 from aam.api.models import load
 from aam.api.training import interrupts_as_in_python, run
 from aam.api.unifrac import unifrac
 from aam.commands.evaluate import evaluate_table
-from aam.commands.explain import explain_model
-from aam.commands.predict import predict_table
 from aam.config import FineTuneConfig, PretrainConfig
 from aam.config_commands import EvaluateConfig, ExplainConfig, PredictConfig, UnifracConfig
 from aam.options import configured
