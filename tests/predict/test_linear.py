@@ -14,7 +14,7 @@ from aam.data.tokens import encode
 from aam.evaluate.metrics import auroc
 from aam.predict import linear
 from aam.predict.features import Inputs, Product, kmer_sketch
-from aam.predict.linear import PENALTIES, Linear, fit_dual, inner_products, scale_of
+from aam.predict.linear import PENALTIES, Linear, fit_dual, inner_products, scale_of, solve_shifted
 from aam.predict.truth import subsample
 from tests.predict.samples import features_of, inputs_of
 
@@ -57,6 +57,15 @@ def test_the_dual_is_ridge_regression():
         np.testing.assert_allclose(one_of_several, expected, atol=1e-9)
         alone = fit_dual(x @ x.T, y, weights, np.array([penalty])).predict(x @ x.T, new @ x.T)[0]
         np.testing.assert_allclose(alone, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 40])
+def test_shifted_systems_are_solved_as_one_by_one(n):
+    rng = np.random.default_rng(0)
+    features = rng.random((n, max(n - 3, 1)))
+    matrix, target, shifts = features @ features.T, rng.random((n, 3)), np.array([0.03, 1.0, 300.0])
+    expected = [np.linalg.solve(matrix + shift * np.eye(n), target) for shift in shifts]
+    np.testing.assert_allclose(solve_shifted(matrix, target, shifts), expected, rtol=1e-9)
 
 
 def test_each_term_of_the_kernel_has_its_share_and_constant_features_have_none():
