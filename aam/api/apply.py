@@ -11,6 +11,7 @@ import numpy as np
 
 from aam.config import DataConfig
 from aam.config_commands import ApplyConfig, EmbedConfig, PredictConfig
+from aam.data.placement import shipped_reference
 from aam.data.primers import without_primers
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
 from aam.device.attention import decide_execution
@@ -141,7 +142,7 @@ def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool
 def _bridged(model: SavedModel, study: Study) -> SavedModel:
     """Return what predicts a table: the model, or its learners of reference branches where it knows few of the reads.
 
-    These say nothing of how far they err: no intervals were fitted to them.
+    These say nothing of how far they err: no intervals were fitted to them. `InputError` where the reads are no 16S.
     """
     if not model.elsewhere.fitted:
         return model
@@ -152,6 +153,7 @@ def _bridged(model: SavedModel, study: Study) -> SavedModel:
         "warning: training had the ASVs of %.0f %% of the reads (median of samples): predicted by where reads stand on "
         "a reference tree, which holds across regions of 16S, less exactly and without intervals", 100 * known,
     )  # fmt: skip
+    shipped_reference().place_softly(study.tokens.numpy()).check_16s(study.table.counts, "--table")
     notes = {name: value for name, value in model.notes.items() if name != "intervals"}
     return replace(model, network=None, blend=model.elsewhere, notes=notes)
 

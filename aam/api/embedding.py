@@ -39,10 +39,6 @@ from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
 
-# Share of 8-mers that the median ASV of a table of 16S has in common with a reference: .78 to .90 in six studies, at
-# most .4 in reads of 100 nucleotides of 18S.
-MEDIAN_16S = 0.4
-
 # Of how many ASVs the region is looked up, and the share of them from which a region is named.
 ASVS_OF_REGIONS, LEAST_SHARE = 300, 0.05
 
@@ -163,20 +159,9 @@ def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
     placement = models[0].reference.place_softly(study.tokens.numpy())
     counts = rarefied_table(study)
     strange, turned = ~placement.is_16s, placement.turned & placement.is_16s
-    best = float(np.median(placement.similarity))
     if turned.any():
         log.warning("%d of %d ASVs are reverse complements and were turned", turned.sum(), len(turned))
-    if counts[:, strange].sum() > counts.sum() / 2:
-        raise InputError(
-            f"{config.table}: {strange.mean():.0%} of the ASVs are no 16S of bacteria or archaea: they share less than "
-            f"{np.median(placement.least):.0%} of their 8-mers with any sequence of the reference (median of all ASVs "
-            f"{best:.0%}), as all but 1 in 500 random sequences of their length do; expected 16S reads without primers"
-        )
-    if best < MEDIAN_16S:
-        raise InputError(
-            f"{config.table}: half of the ASVs share less than {best:.0%} of their 8-mers with any sequence of the "
-            f"reference; ASVs of 16S share some 80%, those of 18S less than {MEDIAN_16S:.0%}; expected 16S reads"
-        )
+    placement.check_16s(counts, str(config.table))
     if strange.any():
         log.warning("%d of %d ASVs are no 16S and are left out of distances", strange.sum(), len(strange))
     _warn_of_regions(models[0].reference, study.tokens.numpy(), placement)

@@ -42,6 +42,10 @@ TURNED = 0.5
 # 8-mers for each natural logarithm of the number of references. Random sequences share less (docs/decisions.md).
 NOT_16S, NOT_16S_SHARE, NOT_16S_WORDS = 0.2, 0.1, 1.3
 
+# Share of 8-mers that the median ASV of a table of 16S has in common with a reference: .78 to .90 in six studies, at
+# most .4 in reads of 100 nucleotides of 18S.
+MEDIAN_16S = 0.4
+
 # Length of an ASV's own branch where it shares no 8-mer with the tips, in substitutions per site.
 OWN_LENGTH = 0.15
 
@@ -102,6 +106,22 @@ class SoftPlacement:
     def is_16s(self) -> npt.NDArray[np.bool_]:
         """Which ASVs share enough with a tip to be 16S at all, bool [F]."""
         return np.asarray(self.similarity >= self.least)
+
+    def check_16s(self, counts: sparse.csr_matrix, table: str) -> None:
+        """Raise `InputError` where most reads [N, F] of a table, or half of its ASVs, are not of 16S."""
+        strange, best = ~self.is_16s, float(np.median(self.similarity))
+        if counts[:, np.flatnonzero(strange)].sum() > counts.sum() / 2:
+            raise InputError(
+                f"{table}: {strange.mean():.0%} of the ASVs are no 16S of bacteria or archaea: they share less than "
+                f"{np.median(self.least):.0%} of their 8-mers with any sequence of the reference (median of all ASVs "
+                f"{best:.0%}), as all but 1 in 500 random sequences of their length do; expected 16S reads without "
+                "primers"
+            )
+        if best < MEDIAN_16S:
+            raise InputError(
+                f"{table}: half of the ASVs share less than {best:.0%} of their 8-mers with any sequence of the "
+                f"reference; ASVs of 16S share some 80%, those of 18S less than {MEDIAN_16S:.0%}; expected 16S reads"
+            )
 
     def at(self, rows: npt.NDArray[np.int64]) -> SoftPlacement:
         """Return where the ASVs at `rows` may stand."""

@@ -237,3 +237,10 @@ def test_a_table_of_another_region_is_predicted_through_the_reference_tree(tmp_p
     )
     predicted = read_predictions(tmp_path / "new.tsv").with_rows(ids, {}).probabilities["status"][:, 0]
     assert auroc((metadata.status[ids] == "case").to_numpy(), predicted) > 0.95
+    # What is no 16S stands nowhere on the tree.
+    clades = tuple(["".join(rng.choice([*"ACGT"], 1300)) for _ in range(20)] for _ in range(2))
+    strange = written("strange.biom", slice(700, 820), ids)
+    words = f"predict --model {tmp_path}/run --table {strange} --new-study --threads 1 --output {tmp_path}/strange.tsv"
+    assert main(words.split()) == 2
+    assert "--table: 100% of the ASVs are no 16S of bacteria or archaea" in capsys.readouterr().err
+    assert not (tmp_path / "strange.tsv").exists()
