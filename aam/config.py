@@ -845,9 +845,6 @@ class TuneConfig(FineTuneConfig):
 
 # --- a file of options ----------------------------------------------------------------------------------------------
 
-# What a [[studies]] section may hold, and the lists of ``[data]`` that say it for all studies.
-STUDY = {"table": "tables", "tree": "trees", "name": "study_names", "taxonomy": "taxonomy"}
-
 # The section that only `aam tune` has.
 SEARCH = "search"
 
@@ -873,8 +870,6 @@ def read_config(path: Path, default: Config) -> Config:
         command does not take.
     """
     sections, problems, where = read_toml(path), Problems(), str(path)
-    if isinstance(default, PretrainConfig):
-        sections = _with_studies(sections, where, problems)
     sections, left_out = without_removed(sections, {each.name for each in options_of(default)})
     if SEARCH in sections and not hasattr(default, SEARCH):
         # A run.json of `aam tune`, whose other options are those of `aam train`.
@@ -927,56 +922,3 @@ def _without_omitted(config: Config, default: Config, where: str, problems: Prob
             section = dataclasses.replace(section, **{name: getattr(usual, name)})
         config = dataclasses.replace(config, **{part.name: section})  # type: ignore[type-var]
     return config, omitted
-
-
-def _with_studies(options: dict[str, Any], where: str, problems: Problems) -> dict[str, Any]:
-    """Return the sections of a file of options, with those of its studies as options of ``[data]``.
-
-    Everything that is wrong with the studies is added to `problems`; `where` begins the messages.
-    """
-    others = {key: value for key, value in options.items() if key not in ("studies", "study")}
-    if "study" in options:
-        problems.add(f"{where}: unknown key 'study'; did you mean [[studies]]?")
-    if "studies" not in options:
-        return others
-    studies, data = options["studies"], others.get("data", {})
-    if not (isinstance(studies, list) and studies and all(isinstance(study, dict) for study in studies)):
-        problems.add(f"{where}: 'studies' is {shown([studies])}, expected a [[studies]] section for each study")
-        return others
-    found = [*_study_problems(studies, where), *_list_problems(studies, data, where)]
-    problems.messages += found
-    if found or not isinstance(data, dict):
-        return others
-    lists = {STUDY[key]: [study[key] for study in studies if key in study] for key in STUDY}
-    if lists["trees"]:
-        lists["trees"] = [study.get("tree", NO_TREE) for study in studies]
-    return {**others, "data": {**data, **{key: values for key, values in lists.items() if values}}}
-
-
-def _study_problems(studies: list[dict[str, Any]], where: str) -> list[str]:
-    """Return what is wrong with the keys and values of the studies."""
-    problems = [
-        f"{where}, [[studies]] {number}: {key!r} is {value!r}, expected text"
-        if key in STUDY
-        else f"{where}, [[studies]] {number}: unknown key {key!r}; expected {shown(STUDY)}"
-        for number, study in enumerate(studies, 1)
-        for key, value in study.items()
-        if key not in STUDY or not isinstance(value, str) or not value
-    ]
-    return problems + [
-        f"{where}, [[studies]] {number}: no 'table'; name its feature table"
-        for number, study in enumerate(studies, 1)
-        if "table" not in study
-    ]
-
-
-def _list_problems(studies: list[dict[str, Any]], data: Any, where: str) -> list[str]:
-    """Return what only some studies have that all must have, and what ``[data]`` names a second time."""
-    problems, named = [], sum("name" in study for study in studies)
-    if named not in (0, len(studies)):
-        problems.append(f"{where}: {named} of {len(studies)} [[studies]] have a name; name all or none")
-    keys = {key.replace("-", "_") for key, value in data.items() if value != []} if isinstance(data, dict) else set()
-    taken = {"table", "tree", *(STUDY[key] for study in studies for key in study if key in STUDY)}
-    if twice := sorted(keys & taken):
-        problems.append(f"{where}: [[studies]] and [data] {shown(twice)}: both name files; keep one of them")
-    return problems

@@ -1,4 +1,4 @@
-"""[[studies]] in a file of options says what lists of tables and trees say."""
+"""What a file of options says of several studies, of options that are no more, and of a search."""
 
 from __future__ import annotations
 
@@ -8,27 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from aam.cli.command_line import parse
 from aam.config import FineTuneConfig, PretrainConfig, TuneConfig, read_config
 from aam.errors import InputError
 from aam.options import to_dict
-
-TEXT = """
-[[studies]]
-table = "a.biom"
-tree = "a.nwk"
-name = "gut"
-taxonomy = "a.qza"
-
-[[studies]]
-table = "b.biom"
-name = "soil"
-
-[data]
-trim = true
-
-[train]
-epochs = 3
-"""
 
 
 def read(path: Path, text: str) -> PretrainConfig:
@@ -36,20 +19,25 @@ def read(path: Path, text: str) -> PretrainConfig:
     return read_config(path, PretrainConfig())
 
 
-def test_sections_are_the_lists(tmp_path):
-    config = read(tmp_path / "studies.toml", TEXT)
-    lists = (
-        'tables = ["a.biom", "b.biom"]\ntrees = ["a.nwk", "none"]\nstudy_names = ["gut", "soil"]\ntaxonomy = ["a.qza"]'
-    )
-    other = read(tmp_path / "lists.toml", f"[data]\n{lists}\ntrim = true\n[train]\nepochs = 3\n")
-    assert config == other
-    assert config.data.trees == ("a.nwk", "none")
-    plain = read(tmp_path / "plain.toml", '[[studies]]\ntable = "a.biom"\n[[studies]]\ntable = "b.biom"\n')
-    assert plain.data == replace(PretrainConfig().data, tables=(Path("a.biom"), Path("b.biom")))
+LISTS = """[data]
+tables = ["a.biom", "b.biom"]
+trees = ["a.nwk", "none"]
+study_names = ["gut", "soil"]
+taxonomy = ["all.qza"]
+trim = true
+[train]
+epochs = 3
+"""
 
 
-def test_one_section_is_one_table(tmp_path):
-    config = read(tmp_path / "one.toml", '[[studies]]\ntable = "a.biom"\ntree = "a.nwk"\nname = "gut"\n')
+def test_lists_say_what_the_options_of_several_studies_say(tmp_path):
+    config = read(tmp_path / "studies.toml", LISTS)
+    words = "--table a.biom b.biom --tree a.nwk none --study-names gut soil --taxonomy all.qza --trim --epochs 3"
+    assert config == parse("pretrain", PretrainConfig(), words.split())
+
+
+def test_a_list_of_one_is_one_table(tmp_path):
+    config = read(tmp_path / "one.toml", '[data]\ntables = ["a.biom"]\ntrees = ["a.nwk"]\nstudy_names = ["gut"]\n')
     data = config.training().data
     assert (data.table, data.tree, data.tables, data.study_names) == (Path("a.biom"), Path("a.nwk"), (), ())
 
@@ -57,36 +45,18 @@ def test_one_section_is_one_table(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[[studies]]\ntabel = "a"\n', "unknown key 'tabel'; expected 'table', 'tree', 'name', 'taxonomy'"),
-        ('[[studies]]\ntree = "a"\n', "[[studies]] 1: no 'table'"),
-        ("[[studies]]\ntable = 3\n", "[[studies]] 1: 'table' is 3, expected text"),
-        ('[[studies]]\ntable = "a"\nname = "x"\n[[studies]]\ntable = "b"\n', "1 of 2 [[studies]] have a name"),
-        ('[[studies]]\ntable = "a"\n[data]\ntables = ["b"]\n', "[[studies]] and [data] 'tables': both name files"),
-        ('studies = ["a.biom"]\n', "expected a [[studies]] section for each study"),
-        ("[studies]\ntable = 3\n", "expected a [[studies]] section for each study"),
-        ('[[study]]\ntable = "a"\n', "unknown key 'study'; did you mean [[studies]]?"),
-        ('[[studies]]\ntable = ""\n', "[[studies]] 1: 'table' is '', expected text"),
-        ('data = 3\n[[studies]]\ntable = "a"\n', "'data' is 3, expected a section"),
-        ('[[studies]]\ntable = "a"\n[data]\ntargets = ["x"]\n', "expected a list, of one of 'bray-curtis'"),
+        ('[[studies]]\ntable = "a"\n', "unknown key 'studies'"),
+        ("[data]\ntables = 3\n", "'tables' is 3, expected a list, of Path each"),
+        ("[data]\ntabels = []\n", "unknown key 'tabels'; did you mean 'tables'?"),
+        ("data = 3\n", "'data' is 3, expected a section"),
+        ('[data]\ntargets = ["x"]\n', "expected a list, of one of 'bray-curtis'"),
     ],
 )
 def test_every_fault_is_named(tmp_path, text, message):
     with pytest.raises(InputError) as caught:
-        read(tmp_path / "studies.toml", text)
+        read(tmp_path / "studies.toml", text + "\n[train]\nz = 3\n")
     assert any(message in problem for problem in caught.value.problems), caught.value.problems
-
-
-def test_all_faults_come_in_one_message(tmp_path):
-    with pytest.raises(InputError) as caught:
-        read(tmp_path / "studies.toml", '[[studies]]\nx = 1\n[[studies]]\ntable = "b"\ny = 2\n[train]\nz = 3\n')
-    assert len(caught.value.problems) == 4
-
-
-def test_lists_may_say_what_no_study_says(tmp_path):
-    tables = '[[studies]]\ntable = "a.biom"\n[[studies]]\ntable = "b.biom"\n'
-    lists = '[data]\ntrees = ["a.nwk", "none"]\nstudy_names = ["gut", "soil"]\ntaxonomy = ["all.qza"]\n'
-    data = read(tmp_path / "studies.toml", tables + lists).data
-    assert (data.trees, data.study_names, data.taxonomy) == (("a.nwk", "none"), ("gut", "soil"), (Path("all.qza"),))
+    assert len(caught.value.problems) == 2
 
 
 def test_options_that_no_command_has_any_more_are_left_out_and_named(tmp_path, caplog):

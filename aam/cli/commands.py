@@ -41,17 +41,13 @@ class Bundled(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program: its name, its commands, their other names, those that save their state at a signal, and programs.
-
-    `retired` says of commands that there were what to do instead.
-    """
+    """A program: its name, its commands, their other names, those that save their state at a signal, and programs."""
 
     name: str
     commands: Mapping[str, Command]
     aliases: Mapping[str, str] = {}
     resumable: tuple[str, ...] = ()
     bundled: Mapping[str, Bundled] = {}
-    retired: Mapping[str, str] = {}
 
 
 COMMANDS = {
@@ -92,6 +88,4 @@ BUNDLED = {
     "image": Bundled("containers/build", "build, check and enter container images", {"run": "containers/run"}),
 }
 
-RETIRED = {"prepare": "no longer needed: pass the table itself (.biom) to --table, large ones too"}
-
-AAM = Program("aam", COMMANDS, COMMAND_ALIASES, ("pretrain", "train", "tune"), BUNDLED, RETIRED)
+AAM = Program("aam", COMMANDS, COMMAND_ALIASES, ("pretrain", "train", "tune"), BUNDLED)

@@ -49,8 +49,6 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
     name = program.aliases.get(words[0], words[0])
     if name in program.bundled:
         return run_bundled(program.bundled[name], words[1:])
-    if name in program.retired:
-        return _report(f"{program.name} {name}", InputError(program.retired[name]))
     if name not in program.commands:
         near = difflib.get_close_matches(name, [*program.commands, *program.aliases, *program.bundled], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from aam.device.doctor import TESTED, Finding, collect_findings
+from aam.commands.doctor import TESTED, Finding, collect_findings
 from aam.device.platform import Platform, platform_of, read_facts
 
 
