@@ -59,6 +59,7 @@ STUDY_MEMBERS: tuple[Member, ...] = ("presence", "forest")
 NO_TREE = "none"
 
 # Options of targets and of covariates that serve the network alone.
+NETWORK_SECTIONS = ("model", "train", "regressor")
 NETWORK_TARGETS = (
     "loss_type", "loss_config", "quantiles", "over_penalty", "under_penalty", "target_penalty", "out_dim",
     "count_prediction", "freeze_base", "best_metric",
@@ -734,24 +735,22 @@ class FineTuneConfig:
         return not self.targets.metadata_column or "deep" in (self.targets.members or self.default_members)
 
     @property
+    def of_network(self) -> dict[str, tuple[str, ...]]:
+        """By section the options that serve the network alone."""
+        whole = {part: [item.name for item in dataclasses.fields(getattr(self, part))] for part in NETWORK_SECTIONS}
+        # Learners read sequences too, up to --max-bp.
+        served = {part: tuple(name for name in names if name != "max_bp") for part, names in whole.items()}
+        return {**served, "targets": NETWORK_TARGETS, "covariates": NETWORK_COVARIATES}
+
+    @property
     def network_options(self) -> list[str]:
         """The options that are given and that serve the network alone; one that stands at its default is not given."""
         usual = FineTuneConfig()
-        served: list[tuple[Any, Any, tuple[str, ...]]] = [
-            (getattr(self, name), getattr(usual, name), ()) for name in ("model", "train", "regressor")
-        ]
-        served += [
-            (self.targets, usual.targets, NETWORK_TARGETS),
-            (self.covariates, usual.covariates, NETWORK_COVARIATES),
-        ]
         return [
-            spelled(item.name)
-            for section, default, of_network in served
-            for item in dataclasses.fields(section)
-            # Learners read sequences too, up to --max-bp.
-            if item.name != "max_bp"
-            and (not of_network or item.name in of_network)
-            and getattr(section, item.name) != getattr(default, item.name)
+            spelled(name)
+            for part, names in self.of_network.items()
+            for name in names
+            if getattr(getattr(self, part), name) != getattr(getattr(usual, part), name)
         ]
 
     @property

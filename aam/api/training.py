@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.data.loader import Loader
-from aam.data.splits import SUBSETS, Split, duplicates_across_subsets
+from aam.data.splits import Split, duplicates_across_subsets
 from aam.data.study import Inputs
 from aam.device.distributed import World
 from aam.device.environment import is_rank
@@ -26,9 +26,10 @@ from aam.errors import CallAgain, InputError
 from aam.files.atomic import MANIFEST
 from aam.files.output_folder import FIGURES
 from aam.options import IN_MEMORY, check, configured, to_dict
+from aam.predict.blend import in_words
 from aam.report.training import TrainingReport
 from aam.training.decisions import decide
-from aam.training.fit import VALIDATION, split_folder, train_on_all, train_split
+from aam.training.fit import VALIDATION, split_folder, split_name, split_sizes, train_on_all, train_split
 from aam.training.inputs import Prepared, check_targets, load_inputs
 
 if TYPE_CHECKING:
@@ -143,16 +144,18 @@ def loss_names(prepared: Prepared) -> list[str]:
 
 
 def start_message(prepared: Prepared, command: str) -> list[str]:
-    """Return one line on device, samples, ASVs, depth and losses, and another where no UniFrac term is learned."""
+    """Return a line on device, samples, ASVs, depth and losses, on what predicts, and where no UniFrac is learned."""
     study, data = prepared.study, prepared.config.data
     ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
     inputs = (
         f"{command}: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
         f"{len(study.table.sequences)} ASVs, rarefied to {study.depth} reads"
     )
+    members = prepared.config.targets.members if prepared.config.targets.metadata_column else ()
+    models = [f"models that predict together: {in_words(members)}"] if members else []
     if not prepared.config.trains_network:
-        return [inputs]
-    lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}"]
+        return [inputs, *models]
+    lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}", *models]
     if study.metric is None and command == "pretrain":
         lines.append(
             "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
@@ -164,26 +167,16 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
 
 
 def dry_run_message(prepared: Prepared) -> Iterator[str]:
-    """Yield what ``--dry-run`` shows below the start message: the members, the samples of each split, the steps."""
+    """Yield what ``--dry-run`` shows below the start message: the samples of each split, and the steps."""
     _leaks(prepared)
-    targets = prepared.config.targets
-    if targets.metadata_column:
-        yield f"members that predict together: {', '.join(targets.members)}"
     for split in prepared.splits:
         yield _split_line(prepared, split)
 
 
 def _split_line(prepared: Prepared, split: Split) -> str:
-    """Return the samples and groups of each subset, and for how many steps the network is trained."""
-    study, config = prepared.study, prepared.config
-    column, train = config.data.group_column, config.train
-    sizes = []
-    for subset in SUBSETS:
-        ids = split.ids(subset)
-        groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
-        sizes.append(f"{len(ids)} {subset}" + (f" ({len(set(groups))} different {column})" if groups else ""))
-    name = f"fold {split.test_fold}: " if split.test_fold else ""
-    line = f"{name}samples: {', '.join(sizes)}"
+    """Return what a run says of a split, and for how many steps the network is trained."""
+    study, config, train = prepared.study, prepared.config, prepared.config.train
+    line = f"{split_name(prepared, split)}: {split_sizes(prepared, split)}"
     if not train.epochs or not config.trains_network:
         return line
     loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=prepared.world)

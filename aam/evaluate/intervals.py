@@ -239,13 +239,16 @@ LEFT_OUT_PARTS = 500
 
 ROUNDING = 1e-9
 
+# The lowest and the highest value that a limit may have; none is open.
+Bounds = tuple[float, float | None]
+
 
 @dataclass(frozen=True)
 class Conformal:
     """An interval's half width: `quantile` times a scale that goes through `scales` at the predictions `knots`.
 
     It was fitted on so many `samples` and `groups`, and each of these groups, left out of the fit, had `held` of its
-    samples inside on average. `bounds` are the values that a bounded model can predict; limits are cut there.
+    samples inside on average. Limits are cut at the `bounds`.
     """
 
     knots: tuple[float, ...]
@@ -254,7 +257,7 @@ class Conformal:
     samples: int
     groups: int
     held: float = math.nan
-    bounds: tuple[float, float] | None = None
+    bounds: Bounds | None = None
 
     @classmethod
     def fit(
@@ -262,7 +265,7 @@ class Conformal:
         predictions: TargetPredictions,
         scales: int = SCALES,
         least: int = CONFORMAL_GROUPS,
-        bounds: tuple[float, float] | None = None,
+        bounds: Bounds | None = None,
     ) -> Conformal | None:
         """Fit residuals of samples held out of training and early stopping; none below `least` groups.
 
@@ -360,14 +363,11 @@ def _interval_metrics(truth: Array, limits: Array, groups: Array, seed: int, rep
 
 
 def conformal_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
-    """Return coverage and width of the conformal intervals, and of one width for all; nothing without intervals."""
+    """Return coverage and width of the conformal intervals; nothing without intervals."""
     bounded = predictions.with_limits()
     if bounded.limits is None or not len(bounded.truth):
         return {}
-    values = _interval_metrics(bounded.truth, bounded.limits, bounded.resampling_units, seed, repeats)
-    same = Conformal.fit(bounded, scales=1)
-    width = math.nan if same is None else 2 * same.quantile * same.scales[0]
-    return {**values, "one_width": Interval(width)}
+    return _interval_metrics(bounded.truth, bounded.limits, bounded.resampling_units, seed, repeats)
 
 
 def quantile_coverage(predictions: TargetPredictions, seed: int, repeats: int = 1000) -> Metrics:
@@ -415,12 +415,10 @@ def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> li
         return []
     bounded = predictions.with_limits()
     shares = [values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()]
-    width, same = coverage["width"].value, coverage["one_width"].value
-    beside = f"; one width for all samples would be {number(same)}" if same > 0 else ""
+    width = number(coverage["width"].value)
     return [
         f"The {100 * CONFORMAL_LEVEL:.0f} % intervals hold {with_limits(coverage['coverage'])} of the values, "
-        f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {number(width)} wide on average"
-        f"{beside}."
+        f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {width} wide on average."
     ]
 
 

@@ -220,9 +220,17 @@ regression_metrics = partial(unweighted_metrics, weighted_regression_metrics)
 classification_metrics = partial(unweighted_metrics, weighted_classification_metrics)
 
 
-def per_class(truth: Array, probabilities: Array, labels: Sequence[str]) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return for each class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN where undefined."""
-    by_class = _by_class(truth, probabilities, np.ones((1, len(truth))))
+def per_class(
+    truth: Array, probabilities: Array, labels: Sequence[str], folds: bool = False
+) -> dict[str, tuple[int, dict[str, float]]]:
+    """Return for each class the number of samples, precision, recall, F1, AUROC and AUPRC; NaN where undefined.
+
+    Of several `folds` ranking metrics are pooled, and named so.
+    """
+    by_class = {
+        f"{name}{POOLED}" if folds and name in RANKING else name: values
+        for name, values in _by_class(truth, probabilities, np.ones((1, len(truth)))).items()
+    }
     return {
         label: (int((truth == k).sum()), {name: float(values[0, k]) for name, values in by_class.items()})
         for k, label in enumerate(labels)

@@ -138,6 +138,10 @@ CAUTION: dict[Subset, str] = {
 }
 
 
+# What a difference that is not shown means.
+OPEN = "chance alone may give such a difference on the same samples, and either may predict new ones better"
+
+
 def _does(name: str, verb: str) -> str:
     """Return `Depth alone separates`, `The study's classes separate`."""
     plural = " and " in name or name.endswith(("classes", "trees")) or name.startswith(("nearest", "covariates"))
@@ -150,7 +154,7 @@ def p_text(comparison: Comparison, tests: int) -> str:
     text = f"p {number(p)}" if p >= 0.001 else "p below 0.001"
     if comparison.constant:
         return f"{text}, one-sided"
-    return f"{text}, corrected for the {tests} baselines beside guessing (Holm)" if tests > 1 else text
+    return f"{text}, corrected for {tests} baselines (Holm)" if tests > 1 else text
 
 
 def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: int) -> str:
@@ -170,7 +174,7 @@ def _not_better(comparison: Comparison, constant: Comparison, key: str, tests: i
         if comparison.groups >= intervals.LEAST_GROUPS:
             why = f"there is no {TITLES[key]} of the samples that both predict"
         return f"Whether the model does better than {name} is not tested ({beside}): {why}."
-    return f"The model is not shown to do better than {name} ({beside}; {p_text(comparison, tests)})."
+    return f"The model is not shown to do better than {name} ({beside}; {p_text(comparison, tests)}): {OPEN}."
 
 
 def _solved(comparisons: Sequence[Comparison], labels: Sequence[str]) -> list[str]:
@@ -258,7 +262,7 @@ def _compared(comparisons: Sequence[Comparison], complete: TargetPredictions, su
         names = [f"{one.name} ({number(one.metrics[key].value)}, p {number(one.corrected_p)})" for one in unshown]
         sentences.append(
             f"Learned baselines that the model ({TITLES[key]} {number(constant.model[key])}) is not shown to do better "
-            f"than, p corrected for {tests} baselines: {', '.join(names[:-1])} and {names[-1]}."
+            f"than, p corrected for {tests} baselines: {', '.join(names[:-1])} and {names[-1]}. Of each, {OPEN}."
         )
     lowest = tests * smallest_p(constant.groups, intervals.inflation_of_difference(complete))
     if lowest > SIGNIFICANT:

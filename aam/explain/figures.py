@@ -28,6 +28,7 @@ from aam.report.charts import (
     interval_chart,
     levels,
     listed,
+    shades_legend,
     text_width,
 )
 
@@ -42,7 +43,7 @@ BLUE, RED, OTHER = 0, 1, 8
 
 # Samples stand in at most so many rows of a heatmap, each the mean of neighbours.
 MOST_ROWS = 80
-ROW_HEIGHT, COLUMN_WIDTH = 4, 15
+ROW_HEIGHT, COLUMN_WIDTH, NAMES_WIDTH = 4, 17, 120
 
 SHADES = 8
 
@@ -228,26 +229,34 @@ def _named_rows(row_labels: Sequence[str], classes: bool) -> list[int]:
 
 
 def _heatmap(
-    values: Floats, names: Sequence[str], row_labels: Sequence[str], named: Sequence[int], title: str
+    values: Floats, names: Sequence[str], row_labels: Sequence[str], named: Sequence[int], title: str, what: str
 ) -> Chart:
-    """Return a heatmap ``[R, C]``: blue below 0, red above, the deeper the larger; names stand on top."""
+    """Return a heatmap ``[R, C]`` of `what`: blue below 0, red above, the deeper the larger; names stand on top."""
     largest = np.quantile(np.abs(values[values != 0]), 0.98) if values.any() else 1.0
     shade = np.ceil(np.clip(np.abs(values) / largest, 0, 1) * SHADES) / SHADES
     names = [f"{at + 1}. {name}" if names.count(name) > 1 else name for at, name in enumerate(names)]
     rows = [
-        {"row": row, "name": names[column], "value": float(values[row, column]), "shade": float(shade[row, column]),
+        {"row": row, "name": names[column], "sign": "above 0" if values[row, column] > 0 else "below 0",
+         "size": float(largest * shade[row, column]),
          "tip": f"{names[column]}, {row_labels[row]}: {number(float(values[row, column]))}"}
         for row, column in np.argwhere(shade > 0).tolist()
     ]  # fmt: skip
     label_of_row = f"{json.dumps(row_labels)}[datum.value]"
-    y_axis = alt.Axis(values=list(named), labelOverlap=False, labelExpr=label_of_row, domain=False)
+    y_axis = alt.Axis(values=list(named), labelOverlap="greedy", labelExpr=label_of_row, domain=False)
     top = alt.Axis(orient="top", labelAngle=-90, labelAlign="left", labelLimit=LABEL_LIMIT, domain=False, ticks=False)
-    colour = alt.condition("datum.value > 0", alt.value(LIGHT[RED]), alt.value(LIGHT[BLUE]))
-    size: dict[str, Any] = {"width": max(COLUMN_WIDTH * len(names), WIDTH - 60), "height": ROW_HEIGHT * len(values)}
+    signs = {"above 0": LIGHT[RED], "below 0": LIGHT[BLUE]}
+    signs = {sign: colour for sign, colour in signs.items() if any(row["sign"] == sign for row in rows)}
+    colour = alt.Scale(domain=list(signs), range=list(signs.values()))
+    shades = shades_legend(what, [largest / 4, largest / 2, largest], ".2g", SOFT)
+    size: dict[str, Any] = {
+        "width": max(COLUMN_WIDTH * len(names) + NAMES_WIDTH, WIDTH),
+        "height": ROW_HEIGHT * len(values),
+    }
     return alt.Chart(data(rows), **size).mark_rect(aria=True).encode(
         x=alt.X("name:N", title=None, axis=top, scale=alt.Scale(domain=names)),
         y=alt.Y("row:O", title=title, axis=y_axis, scale=alt.Scale(domain=list(range(len(values))))),
-        color=colour, opacity=alt.Opacity("shade:Q", scale=None), description="tip:N",
+        color=alt.Color("sign:N", scale=colour, legend=alt.Legend(direction="horizontal")), description="tip:N",
+        opacity=alt.Opacity("size:Q", scale=alt.Scale(domain=[0, largest], range=[0, 1]), legend=shades),
     )  # fmt: skip
 
 
@@ -264,12 +273,12 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     what = "predicted class" if len(labels) > 2 else f"predicted {labels[1] if labels else effects.spec.name}"
     binned = f" Each row is the mean of about {len(order) / len(rows):.0f} samples." if len(rows) < len(order) else ""
 
-    def heatmap(matrices: Sequence[Matrix], asvs: Sequence[int]) -> Chart:
+    def heatmap(matrices: Sequence[Matrix], asvs: Sequence[int], of: str) -> Chart:
         parts = [matrix[:, [column]].toarray()[:, 0] for matrix, column in zip(matrices, asvs, strict=True)]
         names = [explanation.asvs.label(column, LONGEST_LABEL) for column in asvs]
         values = np.array(parts).T
         means = np.array([values[row].mean(axis=0) for row in rows])
-        return _heatmap(means, names, texts, _named_rows(texts, len(labels) > 2), what)
+        return _heatmap(means, names, texts, _named_rows(texts, len(labels) > 2), what, of)
 
     raised = explanation.features["raises"]
     matrices = [
@@ -280,7 +289,7 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
         Figure(
             "heatmap", "Effects by sample",
             f"Effects of {len(columns)} ASVs in samples in the order of the prediction.",
-            heatmap(matrices, columns),
+            heatmap(matrices, columns, "change of the prediction"),
             f"Red raises {raised_text}, blue lowers it; the deeper, the more. Blank: the ASV is absent.{binned}",
         )
     ]  # fmt: skip
@@ -291,7 +300,7 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     attention = Figure(
         "attention", "Attention of the network, which is not importance",
         f"Weights of attention of {len(attended)} ASVs in samples in the order of the prediction.",
-        heatmap([effects.attention] * len(attended), attended),
+        heatmap([effects.attention] * len(attended), attended, "share of the attention"),
         "The share of a sample's attention that each ASV gets when the network pools ASVs. An ASV may be looked at "
         f"and change nothing, or the other way round; the figures of importance say what matters.{binned}",
     )  # fmt: skip

@@ -294,7 +294,8 @@ def learned_baselines(
         why = f"they take at most {MAX_NEIGHBOUR_SAMPLES} samples" if many else "they need --tree"
         log.info("baseline %s: left out, as %s", name, why)
         del learners[name]
-    log.info("%d learned baselines, on the same samples: %s", len(learners), ", ".join(learners))
+    alone = "; parts of the model, alone: " + ", ".join(sorted(known)) if known else ""
+    log.info("%d learned baselines, on the same samples: %s%s", len({*learners, *known}), ", ".join(learners), alone)
     predicted = {name: task.empty(len(rows)) for name in learners}
     seconds = dict.fromkeys(learners, 0.0)
     for train, test in task.train_and_test():

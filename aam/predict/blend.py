@@ -32,6 +32,12 @@ LEARNERS: dict[str, Callable[[int, int], Learner]] = {
     "branches": lambda classes, seed: Linear(classes, seed, {"branches": 1.0, "covariates": 0.5}),
 }
 
+# What they are.
+IN_WORDS = {
+    NETWORK: "a network", "presence": "linear, of which ASVs are present", "kernel": "linear, of their sequences too",
+    "forest": "extra trees",
+}  # fmt: skip
+
 # What predicts tables of another region; not one of --members.
 ELSEWHERE = ("branches",)
 
@@ -56,6 +62,11 @@ OTHERS, MOST_OTHERS = 0.3, 2000
 
 # So many samples double the shrinkage, fewer raise it further: of a handful, one would decide.
 FEW_SAMPLES = 50
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Return the names of learners, and what each is."""
+    return "; ".join(f"{name} ({IN_WORDS[name]})" for name in names)
 
 
 # Powers that are tried, as logarithms.

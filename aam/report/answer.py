@@ -12,7 +12,7 @@ from aam.evaluate.comparison import Comparison, Outcome, headline, outcome, shar
 from aam.evaluate.intervals import Interval, number, too_few, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.new_studies import InNewStudies
-from aam.evaluate.verdict import p_text
+from aam.evaluate.verdict import OPEN, p_text
 from aam.report.report import ReportData, TargetResult
 
 # The share of samples called one class from which on the report says so, of at least so many samples.
@@ -98,7 +98,8 @@ def _baseline_tile(result: TargetResult, key: str) -> Tile:
     if not full:
         return Tile("Best baseline", "none", "How good this is cannot be judged from it alone.")
     best, value = full[0], full[0].metrics[key]
-    which = "the one baseline" if len(full) == 1 else f"the best of {len(full)} baselines"
+    others = sum(not one.constant for one in full)
+    which = f"the best of {others} baseline{'s' if others > 1 else ''} and guessing" if others else "the one baseline"
     sentence = f"{best.name[0].upper()}{best.name[1:]}, {which}."
     return Tile("Best baseline", number(value.value), sentence, _limits(value))
 
@@ -112,9 +113,11 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
     best = full[0]
     state = outcome(best, constant, key)
     words, sign = VERDICTS[state]
-    difference = f"The model minus {best.name}: {with_limits(best.tested_difference)}"
+    difference = f"{TITLES[key]} of the model minus that of {best.name}: {with_limits(best.tested_difference)}"
     sentence = f"{difference}; {p_text(best, tests_corrected_for(result.comparisons))}."
-    if state == "close":
+    if state == "not shown":
+        sentence = f"{sentence[:-1]}: {OPEN}."
+    elif state == "close":
         share = f"{100 * share_of_gain(best, constant, key):.0f} %"
         sentence = f"{best.name[0].upper()}{best.name[1:]} has {share} of the model's gain over {constant.name}."
     elif state == "untested":

@@ -42,6 +42,9 @@ DASHES = [5, 4]
 # Height of an interval with a line of text above it and with two, the width of a line, and the gap between texts in it.
 ROW_HEIGHT, TALL_ROW, LINE, GAP = 34, 48, WIDTH - 14, 10
 
+# The width of a line of a legend, beside its symbol, under the plot.
+LEGEND = WIDTH - 90
+
 FONT = "Helvetica, Arial, sans-serif"
 
 LOOK: dict[str, Any] = {
@@ -58,6 +61,8 @@ LOOK: dict[str, Any] = {
     "legend": {
         "orient": "bottom", "direction": "vertical", "title": None, "labelFont": FONT, "labelColor": INK,
         "labelFontSize": 13, "labelLimit": WIDTH, "symbolOpacity": 1, "rowPadding": 3,
+        "titleFont": FONT, "titleColor": INK, "titleFontSize": 13, "titleFontWeight": "normal", "titleLimit": WIDTH,
+        "layout": {"bottom": {"anchor": "start", "direction": "vertical"}},
     },
     "point": {"filled": True, "size": 34, "opacity": 0.75},
     "text": {"font": FONT, "fontSize": 13, "color": INK},
@@ -207,6 +212,18 @@ def text_width(text: str) -> float:
     of = {"ijl'|": 3.0, " .,:;ft/I[]": 3.7, "()-r": 4.4, "ckvxyzsJ": 6.6, "mwMW%@…": 12.0}
     widths = {one: width for letters, width in of.items() for one in letters}
     return sum(widths.get(one, 9.4 if one.isupper() or ord(one) > 255 else 7.3) for one in text)
+
+
+def shades_legend(title: str, values: Sequence[float], form: str, colour: str) -> alt.Legend:
+    """Return the legend of shades of a colour, where they alone say how large something is."""
+    symbols: dict[str, Any] = {"symbolType": "square", "symbolFillColor": colour, "symbolStrokeWidth": 0}
+    return alt.Legend(title=title, values=list(values), format=form, direction="horizontal", **symbols)
+
+
+def in_legend(name: str, rest: str) -> str:
+    """Return a name before the `rest` of a line of a legend, cut in its middle where it has no room there."""
+    room = LEGEND - text_width(rest)
+    return f"{middle_cut(name, int(len(name) * min(1.0, room / max(text_width(name), 1.0))))}{rest}"
 
 
 @dataclass(frozen=True)

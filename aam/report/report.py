@@ -205,9 +205,7 @@ def _baselines_table(result: TargetResult, brief: bool = False) -> Table:
         for one in result.comparisons
     ]
     tests = tests_corrected_for(result.comparisons)
-    corrected = (
-        f", p corrected (Holm, {tests} baselines; of the constant one-sided, not corrected)" if tests > 1 else ""
-    )
+    corrected = f", p corrected for {tests} baselines (Holm); of guessing one-sided, not corrected" if tests > 1 else ""
     title = f"The model beside baselines{corrected}"
     if brief:
         return Table(title, ("", "samples", TITLES[key], "model minus it", "p"), tuple(rows))
@@ -267,7 +265,7 @@ def result_tables(result: TargetResult) -> list[Table]:
     if result.comparisons:
         tables.append(_baselines_table(result))
     if complete.labels:
-        by_class = metrics.per_class(complete.truth, complete.predicted, complete.labels)
+        by_class = metrics.per_class(complete.truth, complete.predicted, complete.labels, complete.cross_validated)
         tables.append(_plain_table("Each class against all others", "class", by_class))
     for name, parts in result.parts.items():
         # A figure shows errors by group.

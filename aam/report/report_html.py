@@ -50,6 +50,18 @@ TERMS = {
     "precision": "Of the samples called this class, the share that is",
     "recall": "Of the samples of this class, the share that is found",
     "coverage": "Share of the values that lie inside their intervals",
+    "encoder": "The part of a network that reads ASVs, and learned without labels",
+    "learned baselines": "Standard methods of machine learning, trained on the same samples as the model",
+    "guessing": "Always saying the median or the most frequent class of the training samples",
+    "linear model of presence": "Weights for each ASV that is present, summed; a part of the model too, here alone",
+    "random forest": "Many decision trees on random parts of the samples, averaged",
+    "extra trees": "Many decision trees with random thresholds, averaged",
+    "nearest neighbours": "The mean of the training samples that are most alike",
+    "UniFrac": "Distance of two samples: how much of the tree of their ASVs they do not share",
+    "kernel": "A linear model of which ASVs are present and of pieces of their sequences; a part of the model",
+    "forest": "Many decision trees, averaged",
+    "fold": "One of the parts of the samples; each is predicted by a model that learned from the other parts",
+    "Brier score": "Mean squared difference of the probabilities and what is true: 0 is perfect",
     "baseline": "A simple prediction that a model must beat to be worth anything",
     "baselines": "Simple predictions that a model must beat to be worth anything",
     "presence": "Which ASVs a sample has, whatever their numbers of reads",
@@ -78,9 +90,15 @@ def unbroken_options(text: object) -> str:
 
 
 def with_terms(text: object) -> str:
-    """Return a text as HTML, escaped, whose known words show what they mean under a pointer."""
-    plain = html.escape(str(text))
-    return _WORD.sub(lambda word: f'<abbr data-tip="{html.escape(TERMS[word[0]])}">{word[0]}</abbr>', plain)
+    """Return a text as HTML, escaped, whose known words show at their first use what they mean under a pointer."""
+    seen: set[str] = set()
+
+    def explained(word: re.Match[str]) -> str:
+        known = word[0] in seen
+        seen.add(word[0])
+        return word[0] if known else f'<abbr data-tip="{html.escape(TERMS[word[0]])}">{word[0]}</abbr>'
+
+    return OPTION.sub(r'<span class="option">\g<0></span>', _WORD.sub(explained, html.escape(str(text))))
 
 
 def cell_with_limits(text: str) -> str:

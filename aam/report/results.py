@@ -18,7 +18,15 @@ from aam.data.splits import Split, kfold
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluate.comparison import Baseline
-from aam.evaluate.intervals import CONFORMAL_GROUPS, CONFORMAL_LEVEL, LEAST_GROUPS_IN_PART, Conformal, Interval, too_few
+from aam.evaluate.intervals import (
+    CONFORMAL_GROUPS,
+    CONFORMAL_LEVEL,
+    LEAST_GROUPS_IN_PART,
+    Bounds,
+    Conformal,
+    Interval,
+    too_few,
+)
 from aam.evaluate.metrics import Array
 from aam.evaluate.new_studies import batches_held_out_whole
 from aam.evaluate.predictions import PredictionTable
@@ -72,7 +80,8 @@ def with_intervals(
     other folds or, where there is one fold only, of other fifths of the groups; that of new samples from all. Where
     whole batches were held out, batches are the groups: an interval is then for a sample of a new batch. There are
     none, which is logged, below `CONFORMAL_GROUPS` groups, or where the other folds hold fewer than
-    `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target.
+    `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target, else at 0
+    where no known value is negative: that changes no coverage.
     """
     fitted = {}
     for spec in table.specs:
@@ -82,7 +91,7 @@ def with_intervals(
         complete, of = predictions.complete(), ""
         if batches_held_out_whole(complete):
             complete, of = dataclasses.replace(complete, groups=complete.batch), f" of {columns.batch}"
-        bounds = spec.bounds if bounded else None
+        bounds = spec.bounds if bounded else _floor(spec, complete)
         fit = Conformal.fit(complete, bounds=bounds)
         limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), bounds)
         if limits is None or fit is None:
@@ -93,16 +102,21 @@ def with_intervals(
             )  # fmt: skip
             continue
         log.info(
-            "%s: %.0f %% intervals fitted to the errors in %d groups; in a group left out they hold %.1f %%",
-            spec.name, 100 * CONFORMAL_LEVEL, fit.groups, 100 * fit.held,
-        )  # fmt: skip
+            "%s: %.0f %% intervals fitted to the errors in %d groups", spec.name, 100 * CONFORMAL_LEVEL, fit.groups
+        )
         of_all = np.full((len(table.sample_ids), 2), math.nan)
         of_all[predictions.has_both] = limits
         table, fitted[spec.name] = table.with_limits(spec.name, of_all), fit
     return table, fitted
 
 
-def _held_out_limits(complete: TargetPredictions, parts: Array, bounds: tuple[float, float] | None) -> Array | None:
+def _floor(spec: TargetSpec, complete: TargetPredictions) -> Bounds | None:
+    """Return where limits are cut at 0: where no value of training and none that is held out is negative."""
+    lowest = min(spec.bounds[0] if spec.bounds else 0.0, float(complete.truth.min(initial=0.0)))
+    return None if lowest < 0 else (0.0, None)
+
+
+def _held_out_limits(complete: TargetPredictions, parts: Array, bounds: Bounds | None) -> Array | None:
     """Return limits [N, 2] of each sample's interval, fitted on the samples of the other `parts` [N] of groups."""
     limits = np.empty((len(parts), 2))
     for part in np.unique(parts):

@@ -261,7 +261,7 @@ def _level_columns(result: TargetResult, complete_rows: Array) -> dict[str, Arra
     columns = {
         names.group: predictions.groups,
         names.batch: predictions.batch,
-        "fold": predictions.fold,
+        "fold of this run": predictions.fold,
         **result.levels,
     }
     return {name: values[complete_rows] for name, values in columns.items() if values is not None}
@@ -282,7 +282,9 @@ def error_tables(result: TargetResult, around: Surroundings | None = None) -> li
         return number(float(complete.truth[at])), number(float(complete.predicted[at])), number(float(errors[at]))
 
     odd = {} if around is None else {"what may be odd": why_odd(result, around, rows.tolist())}
-    header = ("sample-id", "true", "predicted", "probability" if labels else "absolute error", *columns, *odd)
+    third = "probability of it" if labels else f"absolute error of {result.names.target}"
+    of = result.names.target
+    header = ("sample-id", f"true {of}", f"predicted {of}", third, *columns, *odd)
     body = [
         (complete.sample_ids[at], *value(at), *(str(v[at]) for v in columns.values()), *(v[row] for v in odd.values()))
         for row, at in enumerate(rows.tolist())

@@ -13,6 +13,9 @@ WIDTH = 80
 # The first column is wrapped to no less than this.
 NARROWEST = 11
 
+# What a cell of a column of numbers begins with, if it is not empty or a dash.
+NUMERIC = re.compile(r"^$|^-$|^[-<]?\.?\d")
+
 LIMITS = re.compile(r"\((-?[\d.]+) to (-?[\d.]+)\)")
 
 
@@ -24,6 +27,12 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     name: str = ""
+
+    @property
+    def words(self) -> frozenset[int]:
+        """The columns that hold text; others hold numbers."""
+        columns = enumerate(zip(*self.rows, strict=True))
+        return frozenset(at for at, cells in columns if not all(NUMERIC.match(cell) for cell in cells))
 
 
 def printable(text: str) -> str:

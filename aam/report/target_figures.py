@@ -25,11 +25,13 @@ from aam.report.charts import (
     IntervalRow,
     data,
     diagonal,
+    in_legend,
     interval_chart,
     levels,
     lines,
     listed,
     points,
+    shades_legend,
     sized,
     x_axis,
     y_axis,
@@ -200,31 +202,38 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         precision = hits[1:] / (hits[1:] + false[1:])
         average = float((np.diff(hits) / hits[-1]) @ precision)
         share = float(positive.mean())
-        area = f"{label}: AUROC{pooled} {number(metrics.auroc(positive, complete.predicted[:, k]))}"
-        mean = f"{label}: AUPRC{pooled} {number(average)}, chance {number(share)}"
+        area = in_legend(label, f": {number(metrics.auroc(positive, complete.predicted[:, k]))}")
+        mean = in_legend(label, f": {number(average)}, guessing {number(share)}")
         areas[area], averages[mean] = colour, colour
         roc += _points(area, false / false[-1], hits / hits[-1])
         recall += _points(mean, hits[1:] / hits[-1], precision)
         chance += [(mean, 0.0, share), (mean, 1.0, share)]
-    folds = " Samples of all folds are pooled here; the table gives the mean over folds too." if pooled else ""
+    folds = " Samples of all folds are pooled here; without that word, AUROC and AUPRC are means over folds."
+    folds = folds if pooled else ""
     axes = {
         "roc": (x_axis("share of the others taken for the class", **SHARE),
                 y_axis("share of the class that is found", **SHARE)),
         "recall": (x_axis("recall", **SHARE), y_axis("precision", **SHARE)),
     }  # fmt: skip
 
+    titles = {"roc": f"AUROC{pooled}", "recall": f"AUPRC{pooled}"}
+
     def coloured(curve: list[tuple[str, float, float]], names: dict[str, int], kind: str, **mark: object) -> Chart:
-        colour = levels("series", names)["color"]
+        colour = levels("series", names)["color"].title(titles[kind])
         return lines(curve, **mark).encode(x=axes[kind][0], y=axes[kind][1], color=colour)
 
     dashes = coloured(chance, averages, "recall", strokeWidth=1.2, strokeDash=[5, 4], opacity=0.7)
     drawn = [sized(diagonal(0, 1), coloured(roc, areas, "roc")), sized(dashes, coloured(recall, averages, "recall"))]
     roc_figure = Figure(
-        "roc", "ROC curve", f"Share of a class that is found against false alarms. {'; '.join(areas)}.", drawn[0],
+        "roc", "ROC curve",
+        f"Share of a class that is found against false alarms. {titles['roc']} of {'; '.join(areas)}.",
+        drawn[0],
         f"Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
     )  # fmt: skip
     recall_figure = Figure(
-        "precision-recall", "Precision and recall", f"Precision against recall. {'; '.join(averages)}.", drawn[1],
+        "precision-recall", "Precision and recall",
+        f"Precision against recall. {titles['recall']} of {'; '.join(averages)}.",
+        drawn[1],
         f"Guessing follows the dashed lines: the share of the class.{folds}",
     )  # fmt: skip
     return [roc_figure], [recall_figure]
@@ -270,7 +279,7 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
         share, count = float(shares[row, column]), int(counts[row, column])
         tip = f"{labels[row]} called {labels[column]}: {count} of {counts[row].sum()}, {100 * share:.0f} %"
         rows.append({
-            "true": labels[row], "predicted": labels[column], "shade": 0.75 * share, "percent": f"{100 * share:.0f} %",
+            "true": labels[row], "predicted": labels[column], "share": share, "percent": f"{100 * share:.0f} %",
             "count": f"n = {count}", "tip": tip,
         })  # fmt: skip
     axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
@@ -279,7 +288,9 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
         x=alt.X("predicted:N", sort=list(labels), title="predicted class", axis=alt.Axis(labelAngle=angle, **axis)),
         y=alt.Y("true:N", sort=list(labels), title="true class", axis=alt.Axis(**axis)),
     )
-    shade = alt.Opacity("shade:Q", scale=None)
+    shade = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.75]), legend=None)
+    if len(labels) > MOST_WITH_TEXT:
+        shade = shade.legend(shades_legend("share of the true class", [0.1, 0.5, 1.0], ".0%", LIGHT[0]))
     layers = [chart.mark_rect(aria=True, color=LIGHT[0]).encode(opacity=shade, description="tip:N")]
     with_counts = len(labels) <= MOST_WITH_COUNTS
     if len(labels) <= MOST_WITH_TEXT:

@@ -7,16 +7,18 @@ import logging
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
-from aam.data.splits import SUBSETS, Split
+from aam.data.splits import Split
 from aam.errors import shown
 from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
 from aam.options import IN_MEMORY, to_dict
 from aam.predict.baselines import IN_BLEND, Columns
+from aam.predict.blend import in_words
 from aam.predict.network import AsvVectors
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, save_ensemble, save_model
@@ -27,7 +29,7 @@ from aam.report.results import BaselineSource, evaluate_targets, with_intervals,
 from aam.report.samples import surroundings
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
-from aam.training.fit import VALIDATION, split_folder
+from aam.training.fit import VALIDATION, split_folder, split_name, split_sizes
 from aam.training.inputs import Prepared
 
 log = logging.getLogger("aam")
@@ -123,11 +125,13 @@ class TrainingReport:
     def _report_data(self, targets: tuple[TargetResult, ...]) -> ReportData:
         """Return what the report says of the data, the split and the targets."""
         config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
-        sizes = {str(subset): len(splits[0].ids(subset)) for subset in SUBSETS}
-        of_first = {f"{name}, first fold" if len(splits) > 1 else name: size for name, size in sizes.items()}
         return ReportData(
             title=f"aam {self.command}",
-            task={"command": self.command, "targets": ", ".join(config.targets.metadata_column) or "none"},
+            task={
+                "command": self.command,
+                "targets": ", ".join(config.targets.metadata_column) or "none",
+                **({"models that predict together": in_words(config.targets.members)} if targets else {}),
+            },
             data={
                 "table": config.data.table or shown(config.data.tables, 20),
                 "samples": len(study.table.sample_ids),
@@ -135,11 +139,11 @@ class TrainingReport:
                 "rarefaction depth": study.depth,
                 "samples below the depth": len(study.selection.dropped),
             },
-            split={"splits": len(splits), "held out": "test" if sizes["test"] else "validation", **of_first},
+            split={split_name(self.prepared, split): split_sizes(self.prepared, split) for split in splits},
             targets=targets,
             around=surroundings(study.table, [result.predictions for result in targets]),
             explain_command=_explain_command(config) if targets else "",
-            configuration=to_dict(config),
+            configuration=_with_effect(config),
         )
 
     def _results(self) -> tuple[TargetResult, ...]:
@@ -172,6 +176,16 @@ class TrainingReport:
             {name: joined(tables) for name, tables in self.in_blend.items()},
         )  # fmt: skip
         return evaluate_targets(table, study.metadata, columns, source, subset)
+
+
+def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
+    """Return the options of a run, without those of the network where none is trained."""
+    of_network = {} if config.trains_network else config.of_network
+    parts = {
+        part: {name: value for name, value in values.items() if name not in of_network.get(part, ())}
+        for part, values in to_dict(config).items()
+    }
+    return {part: values for part, values in parts.items() if values}
 
 
 def _columns(config: FineTuneConfig) -> Columns:

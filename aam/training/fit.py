@@ -18,7 +18,7 @@ from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.region import RegionProfile
-from aam.data.splits import Split, Subset, write_split
+from aam.data.splits import SUBSETS, Split, Subset, write_split
 from aam.data.study import EVALUATION, Study
 from aam.data.targets import Covariates, Targets
 from aam.device.memory import keep_freed_memory
@@ -275,15 +275,32 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
     return train_once(run, folder, start, lambda: _load(prepared, run, folder))
 
 
+def split_name(prepared: Prepared, split: Split) -> str:
+    """Return which split of how many it is."""
+    at, count = prepared.splits.index(split) + 1, len(prepared.splits)
+    return f"fold {split.test_fold} ({at} of {count})" if split.test_fold else "samples"
+
+
+def split_sizes(prepared: Prepared, split: Split) -> str:
+    """Return from how many samples and groups of a split the model learns, and how many others it predicts.
+
+    Learners alone learn from validation samples too, where others are held out for a test.
+    """
+    study, column = prepared.study, prepared.config.data.group_column
+    train, validation, test = (split.ids(subset) for subset in SUBSETS)
+    if test and not prepared.config.trains_network:
+        train, validation = (*train, *validation), ()
+    parts = []
+    for does, ids in (("learns from", train), ("is validated on", validation), ("predicts", test)):
+        groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
+        parts += [f"{does} {len(ids)} samples" + (f" of {len(set(groups))} {column}" if groups else "")] if ids else []
+    return ", ".join(parts)
+
+
 def _log_fold(prepared: Prepared, split: Split) -> None:
     """Log how far a cross-validation is."""
     if prepared.config.data.cv is not None:
-        at, tested = prepared.splits.index(split) + 1, len(split.ids("test"))
-        rest = len(split.ids("train")) + len(split.ids("validation"))
-        log.info(
-            "fold %s (%d of %d): learns from %d samples, predicts %d others", split.test_fold, at, len(prepared.splits),
-            rest, tested,
-        )  # fmt: skip
+        log.info("%s: %s", split_name(prepared, split), split_sizes(prepared, split))
 
 
 def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:

@@ -170,8 +170,9 @@ def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
     whole = "samples" if data.group_column is None else f"{data.group_column} (whole groups)"
     log.info(
         "every sample is predicted by a model that has not seen it: %d folds of the %d %s, beside learned baselines, "
-        "as %d samples and %d ASVs are few enough; --test-size holds out one subset instead",
+        "as %d samples and %d ASVs are few enough; --test-size holds out one subset instead%s",
         DEFAULT_FOLDS, groups, whole, len(ids), asvs,
+        "; these are not those of the column fold, which --cv fold takes" if "fold" in study.metadata.kinds else "",
     )  # fmt: skip
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
     targets = dataclasses.replace(targets, rf_baseline=True)

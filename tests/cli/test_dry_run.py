@@ -28,16 +28,17 @@ def test_train_shows_members_and_every_split_and_writes_nothing(study, tmp_path,
     output = tmp_path / "run"
     words = words_of(study, *supervision(study), "--cv", "fold", "--dropout", "0.1", "--output-dir", output)
     assert main(["train", *words]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "members that predict together: deep, presence, kernel, forest"
-    assert len(printed) == 7
-    for fold, line in enumerate(printed[1:6]):
-        assert line.startswith(f"fold {fold}: samples: ")
+    shown = capsys.readouterr()
+    assert "models that predict together: deep (a network); presence (linear, of which ASVs are present); " in shown.err
+    printed = shown.out.splitlines()
+    assert len(printed) == 6
+    for fold, line in enumerate(printed[:5]):
+        assert line.startswith(f"fold {fold} ({fold + 1} of 5): learns from ")
         assert line.endswith("at most 10 epochs of 1 step")
-    of_test = [re.search(r"(\d+) test \((\d+) different subject\)", line) for line in printed[1:6]]
+    of_test = [re.search(r"predicts (\d+) samples of (\d+) subject", line) for line in printed[:5]]
     assert sum(int(found[1]) for found in of_test) == 40
     assert sum(int(found[2]) for found in of_test) == 8
-    assert printed[6] == f"output folder {output}: free; --dry-run has changed nothing"
+    assert printed[5] == f"output folder {output}: free; --dry-run has changed nothing"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -46,7 +47,7 @@ def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
     assert main(["pretrain", *words]) == 0
     assert (
         capsys.readouterr().out.splitlines()[0]
-        == "samples: 34 train, 6 validation, 0 test; at most 40 epochs of 5 steps"
+        == "samples: learns from 34 samples, is validated on 6 samples; at most 40 epochs of 5 steps"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -54,9 +55,10 @@ def test_pretrain_shows_its_samples_and_no_members(study, tmp_path, capsys):
 def test_without_the_network_no_epochs_are_announced(study, tmp_path, capsys):
     words = words_of(study, *supervision(study), "--members", "presence", "--output-dir", tmp_path / "run")
     assert main(["train", *words]) == 0
-    printed = capsys.readouterr().out
-    assert "members that predict together: presence\nsamples: " in printed
-    assert "epochs" not in printed
+    printed = capsys.readouterr()
+    assert "models that predict together: presence (linear, of which ASVs are present)\n" in printed.err
+    assert printed.out.startswith("samples: learns from ")
+    assert "epochs" not in printed.out
 
 
 def test_what_would_happen_to_an_earlier_run_is_said(study, tmp_path, capsys):
@@ -114,11 +116,13 @@ def test_a_small_study_is_cross_validated_unless_asked_otherwise(study, tmp_path
 
     def printed(*more: object) -> str:
         assert main(["train", *words_of(study, *metadata, *more)]) == 0
-        return capsys.readouterr().out
+        shown = capsys.readouterr()
+        return shown.err + shown.out
 
-    lines = printed().splitlines()
-    assert lines[0] == "members that predict together: presence, kernel, forest"
-    tested = [int(found[1]) for line in lines if (found := re.match(r"fold \d: .* (\d+) test", line))]
+    lines = printed()
+    assert "models that predict together: presence (linear, of which ASVs are present); kernel" in lines
+    assert "these are not those of the column fold, which --cv fold takes" in lines
+    tested = [int(found[1]) for found in re.finditer(r"fold \d \(\d of 5\): .* predicts (\d+) samples", lines)]
     assert tested == [8] * 5
     for more in (["--test-size", 0.2], ["--epochs", 3], ["--group-column", "subject"]):
         assert "fold 0" not in printed(*more), more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +82,14 @@ def test_a_cross_validation_says_how_far_it_is(study: Path, tmp_path: Path, capf
     assert main([*words, "--cv", "2", "--members", "presence", "--output-dir", str(tmp_path / "cv")]) == 0
     printed = " ".join(capfd.readouterr().err.split())
     for fold in (0, 1):
-        assert f"fold {fold} ({fold + 1} of 2): learns from " in printed
+        assert re.search(rf"fold {fold} \({fold + 1} of 2\): learns from \d+ samples of \d+ subject, predicts", printed)
+    assert "models that predict together: presence (linear, of which ASVs are present)" in printed
     assert "ph: shares of the models that predict together: presence 1.00" in printed
+    page = (tmp_path / "cv" / "report.html").read_text()
+    assert "fold 1 (2 of 2)" in page
+    assert "&#34;cv&#34;" in page
+    for of_network in ("epochs", "attention_layers", "regressor_dropout", "quantiles", "perceiver_num_latents"):
+        assert f"&#34;{of_network}&#34;" not in page, "no network was trained"
 
 
 def test_predict_another_table_in_original_units(study: Path, tuned: Path, tmp_path: Path) -> None:

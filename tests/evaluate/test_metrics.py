@@ -149,3 +149,10 @@ def test_values_that_have_no_square_give_no_warning():
     assert math.isinf(scores["rmse"])
     assert math.isnan(scores["r2"])
     assert plain_json(scores) == {**scores, "rmse": None, "r2": None, "pearson": None, "nrmse": None}
+
+
+def test_ranking_metrics_of_classes_over_folds_are_named_pooled():
+    truth, probabilities = np.array([0, 1, 0, 1]), np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]])
+    alone, pooled = (metrics.per_class(truth, probabilities, ("a", "b"), folds)["b"][1] for folds in (False, True))
+    assert list(pooled) == ["precision", "recall", "f1", "auroc_pooled", "auprc_pooled"]
+    assert list(pooled.values()) == list(alone.values())

@@ -48,9 +48,11 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
     forest = target_result(
         Names("age"), given, (median(given), Baseline("forest", given.truth, trivial=False)), repeats=20
     )
-    assert "Forest, the best of 2 baselines." in tiles(forest)[1].sentence
+    assert "Forest, the best of 1 baseline and guessing." in tiles(forest)[1].sentence
     assert (tiles(forest)[2].answer, tiles(forest)[2].state) == ("Worse than baseline", "worse")
-    assert tiles(forest)[2].sentence.startswith("Better than guessing (the training median). The model minus forest: ")
+    assert tiles(forest)[2].sentence.startswith(
+        "Better than guessing (the training median). MAE of the model minus that of forest: "
+    )
     assert not any("No learned baseline" in reason for reason in keep_in_mind(forest))
     both = replace(result, comparisons=result.comparisons[:1])
     assert tiles(both)[:2] == tiles(result)[:2]
@@ -89,3 +91,16 @@ def test_one_class_for_all_samples_is_said():
     assert f"100% of the samples are called {given.labels[1]}, while {share:.0%} are." in keep_in_mind(result)
     right = target_result(Names("case"), given, (majority(given),), repeats=20)
     assert not any("are called" in reason for reason in keep_in_mind(right))
+
+
+def test_a_difference_that_is_not_shown_is_explained_and_baselines_are_counted_without_guessing():
+    given = numeric(0.5, groups=np.arange(200) // 5)
+    others = [Baseline(name, 2 * given.truth - given.predicted, trivial=False) for name in ("forest", "trees")]
+    result = target_result(Names("age"), given, (median(given), *others), repeats=200)
+    _, baseline, verdict = tiles(result)
+    assert baseline.sentence.endswith(", the best of 2 baselines and guessing.")
+    assert verdict.answer == "Not shown better"
+    assert (
+        "corrected for 2 baselines (Holm): chance alone may give such a difference on the same samples"
+        in verdict.sentence
+    )

@@ -150,9 +150,9 @@ def test_curves_are_those_of_scikit_learn():
     assert np.allclose(hits / hits[-1], y)
     assert np.allclose(false / false[-1], x)
     roc, _, recall = target_figures(classes())[:3]
-    assert f">yes: AUROC {number(sklearn.metrics.roc_auc_score(positive, score))}</text>" in roc.svg
+    assert f">yes: {number(sklearn.metrics.roc_auc_score(positive, score))}</text>" in roc.svg
     average = sklearn.metrics.average_precision_score(positive, score)
-    assert f">yes: AUPRC {number(average)}, chance 0.500</text>" in recall.svg
+    assert f">yes: {number(average)}, guessing 0.500</text>" in recall.svg
 
 
 def test_reliability_and_confusion_name_their_numbers():
@@ -171,7 +171,7 @@ def test_reliability_and_confusion_name_their_numbers():
     assert [one for one in text if one.endswith(" %")] == [f"{percent} %" for _, _, percent in counts]
     assert [one for one in text if one.startswith("n = ")] == [f"n = {count}" for count in expected.ravel()]
     many = confusion_figure(classes(tuple("abcdefghij")).predictions.complete())
-    assert "%</text>" not in many.svg
+    assert re.findall(r">(\d+%)</text>", many.svg) == ["10%", "50%", "100%"], "a legend says what shades mean"
     assert many.svg.count("data-tip=") == 100
 
 
@@ -239,7 +239,7 @@ def test_the_worst_samples_and_what_they_share():
     assert shared[("subject", "0")] == (5, 5)
     worst, common = error_tables(result)
     assert worst.rows[0][0] in {"s0", "s1", "s2", "s3", "s4"}
-    assert worst.header == ("sample-id", "true", "predicted", "absolute error", "subject", "run")
+    assert worst.header == ("sample-id", "true age", "predicted age", "absolute error of age", "subject", "run")
     assert common.rows[0][0] in ("subject: 0", "run: b")
     assert "subject: 0" in [row[0] for row in common.rows]
 
@@ -249,7 +249,7 @@ def test_errors_of_classes_are_what_the_true_class_lacks():
     picked = [complete.predicted[at, k] for at, k in enumerate(complete.truth)]
     assert np.allclose(errors_of(complete), 1 - np.array(picked))
     (table,) = error_tables(classes())[:1]
-    assert table.header[3] == "probability"
+    assert table.header[3] == "probability of it"
 
 
 # --- pretraining -------------------------------------------------------------------------------------------

@@ -202,3 +202,27 @@ def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     assert with_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
     assert "age: no 90 % intervals, 12 held-out values of study are too few: 20 are needed" in caplog.text
     assert with_intervals(table, metadata, Columns("subject", None), 0)[1]["age"].groups == 60
+
+
+def test_limits_are_not_below_zero_where_no_value_is(caplog):
+    """Months of age had lower limits of -3; where limits are cut, they hold the same values as before."""
+    draw = np.random.default_rng(0)
+    truth = np.abs(draw.normal(size=200))
+    ids = tuple(f"s{row}" for row in range(200))
+    predicted = truth + draw.normal(size=200)
+
+    def limits(shift: float, lowest: float) -> np.ndarray:
+        cells = tuple(str(value - shift) for value in truth)
+        metadata = Metadata(ids, {"age": cells}, {"age": "numeric"})
+        spec = TargetSpec("age", "numeric", bounds=(lowest, 9.0))
+        table = PredictionTable(ids, (spec,), {"age": predicted - shift}, {}, {}, ("",) * 200, ("",) * 200)
+        made, fitted = with_intervals(table, metadata, Columns(), 0)
+        assert fitted["age"].bounds == (None if shift or lowest < 0 else (0.0, None))
+        return np.asarray(made.limits("age")) + shift
+
+    cut, free = limits(0, 0.5), limits(0, -0.5)
+    assert free.min() < 0
+    assert np.array_equal(cut, np.maximum(free, 0))
+    inside = [(low <= truth) & (truth <= high) for low, high in (cut.T, free.T)]
+    assert np.array_equal(*inside)
+    assert np.allclose(limits(9, -9.0), free), "values that may be negative have limits that may"
