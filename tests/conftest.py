@@ -23,6 +23,9 @@ from jaxtyping import install_import_hook
 ROOT = Path(__file__).parents[1]
 OFFLINE = str(ROOT / "tests" / "offline")
 
+# Those of this process; none where the system does not say.
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = "1"
@@ -49,11 +52,22 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Commands that a test runs in this process take all cores; workers go back to one."""
+def _one_core(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A worker runs fast tests on a core of its own, which commands and processes take for the only one."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    slow = any(map(request.node.get_closest_marker, ("slow", "gpu", "cluster")))
+    if worker and CORES:
+        os.sched_setaffinity(0, CORES if slow else {CORES[int(worker.removeprefix("gw")) % len(CORES)]})
     yield
-    if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
+    if worker and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture
+def every_core() -> None:
+    """For tests of threads: the cores that there are, in a worker too."""
+    if CORES:
+        os.sched_setaffinity(0, CORES)
 
 
 @pytest.fixture(scope="session")

@@ -127,7 +127,7 @@ def test_expandable_segments_are_asked_for_where_they_work(monkeypatch):
         assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments:True"
 
 
-def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(plain_python):
+def test_threads_limit_every_pool_of_this_process_and_of_those_that_it_starts(every_core, plain_python):
     printed = plain_python(
         """if True:
         import os, subprocess, sys
