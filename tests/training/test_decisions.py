@@ -16,6 +16,7 @@ from aam.cli.main import main
 from aam.commands.profile import read_rocprof
 from aam.config import DataConfig, FineTuneConfig, TrainConfig
 from aam.data.loader import Budget
+from aam.device import timing
 from aam.device.memory import memory_limit, resident_memory
 from aam.device.rng import random_state
 from aam.engine import finders
@@ -166,7 +167,8 @@ def test_memory_of_steps(study, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["step", "batch-size", "lr"])
-def test_profiles(study, tmp_path, what, capsys):
+def test_profiles(study, tmp_path, what, capsys, monkeypatch):
+    monkeypatch.setattr(timing, "PRODUCT_SIZE", 256)
     words = ["profile", what, "--table", str(study / "table.biom"), "--tree", str(study / "tree.nwk"), "--steps", "2"]
     words += ["--embedding-dim=8", "--attention-layers=1", "--attention-heads=2", "--threads=1", "--batch-size=8"]
     assert main([*words, "--device", "cpu", "--output-dir", str(tmp_path / "out")]) == 0
