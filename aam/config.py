@@ -849,6 +849,7 @@ SEARCH = "search"
 
 # Options of earlier versions that no command has any more, and what to do instead.
 REMOVED = {
+    "--allow-inexact-attention": "--attn-implementation auto takes the fastest back end that is right",
     "--categorical-dropout": "a tenth of the covariates is hidden in training",
     "--label-share": "leave samples out of the metadata, and pass --missing drop",
     "--memory-snapshot": "--memory-profile writes the most memory of each stage",

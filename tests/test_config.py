@@ -18,7 +18,7 @@ from aam.options import from_dict, options_of, read_toml, spelled, to_dict
 
 # A new option is a visible decision: it is added here too.
 BOTH = [
-    "--allow-inexact-attention", "--asv-chunk-size", "--asv-sampling", "--attention-heads", "--attention-layers",
+    "--asv-chunk-size", "--asv-sampling", "--attention-heads", "--attention-layers",
     "--attn-implementation", "--auto-batch-size", "--batch-column", "--batch-size", "--checkpoint-minutes",
     "--compile-model", "--count-embedding", "--count-embedding-method", "--count-penalty", "--cv",
     "--data-parallel", "--debug", "--decimal", "--deterministic", "--device", "--distributed", "--dropout",
@@ -35,7 +35,7 @@ BOTH = [
     "--weight-decay",
 ]  # fmt: skip
 PRETRAIN_ONLY = [
-    "--alpha", "--asv-dropout", "--asv-stem", "--count-mask-ratio", "--ema-decay", "--freeze-asvs",
+    "--alpha", "--asv-dropout", "--asv-stem", "--count-mask-ratio", "--ema-decay", "--freeze-asvs", "--from-scratch",
     "--hold-out-study", "--keep-checkpoints", "--nonfinite", "--nuc-mask-asvs", "--patch-size", "--reference-tree",
     "--root-length", "--shallow-draws", "--study-names", "--tables", "--targets", "--targets-penalty", "--taxonomy",
     "--trees",

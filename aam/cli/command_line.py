@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -176,17 +177,12 @@ def _split_lists(words: Sequence[str], options: Mapping[str, Option]) -> list[st
 
 def _take_config(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
     """Return the words without ``--config FILE``, and the file."""
-    words: list[str] = []
-    config_file = None
-    remaining = iter(arguments)
-    for word in remaining:
-        if word == "--config":
-            name = next(remaining, None)
-            if name is None:
-                raise InputError("--config: no file follows it")
-            config_file = Path(name)
-        elif word.startswith("--config="):
-            config_file = Path(word.removeprefix("--config="))
-        else:
-            words.append(word)
-    return words, config_file
+    options = [word.split("=", 1) if word.startswith("--config=") else [word] for word in arguments]
+    words = [*itertools.chain.from_iterable(options)]
+    if "--config" not in words:
+        return words, None
+    place = words.index("--config")
+    name = words[place + 1 : place + 2]
+    if not name:
+        raise InputError("--config: no file follows it")
+    return words[:place] + words[place + 2 :], Path(*name)

@@ -238,11 +238,10 @@ def _reason(check: Check) -> str:
     return f"is off by {max(check['forward'], check['backward']):.3g} against float64"
 
 
-def choose_backends(checks: Checks, requested: str, allow_inexact: bool, timed: bool) -> dict[str, str]:
+def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, str]:
     """Choose the back end of each kind of call, from the checks alone.
 
     ``auto`` takes the fastest that is right or, where nothing was `timed`, torch's own choice if that is right.
-    With `allow_inexact`, a requested back end that is wrong is taken; one that does not serve a call never is.
 
     Raises
     ------
@@ -264,15 +263,9 @@ def choose_backends(checks: Checks, requested: str, allow_inexact: bool, timed: 
                 log.warning("attention, %s: %s %s; %s is taken", kind, name, _reason(of_kind[name]), best)
         elif _is_right(kind, of_kind[requested]):
             chosen[kind] = requested
-        elif not allow_inexact:
-            problems.add(
-                f"--attn-implementation {requested}: {kind}: {_reason(of_kind[requested])}; take auto (here {best}), "
-                "or pass --allow-inexact-attention"
-            )
         else:
-            chosen[kind] = best if "refused" in of_kind[requested] else requested
             reason = _reason(of_kind[requested])
-            log.warning("attention, %s: %s %s; %s is taken", kind, requested, reason, chosen[kind])
+            problems.add(f"--attn-implementation {requested}: {kind}: {reason}; take auto (here {best})")
     problems.raise_if_any()
     return chosen
 
@@ -287,7 +280,7 @@ def _decide_for(facts: Facts, config: RuntimeConfig) -> dict[str, Any]:
     kinds = [call_kind(dtype, masked) for masked in (True, False)]
     checks = {kind: facts["gates"][kind] for kind in kinds if kind in facts["gates"]}
     timed = platform.vendor in ("AMD", "NVIDIA")
-    backends = choose_backends(checks, config.attn_implementation, config.allow_inexact_attention, timed)
+    backends = choose_backends(checks, config.attn_implementation, timed)
     return {"recorded": platform.name, "attention": backends}
 
 
@@ -327,7 +320,6 @@ def decide_execution(
     dtype = resolve_precision(config, device)
     question = {
         "asked": config.attn_implementation,
-        "inexact": config.allow_inexact_attention,
         "on": device_name(device),
         "torch": torch.__version__,
         "precision": str(dtype),
@@ -339,7 +331,7 @@ def decide_execution(
         backends = earlier["attention"]
     else:
         checks, timed = check_backends(device, (dtype,), width), device.type == "cuda"
-        backends = choose_backends(checks, config.attn_implementation, config.allow_inexact_attention, timed)
+        backends = choose_backends(checks, config.attn_implementation, timed)
     use_backends(backends)
     if set(backends.values()) != {SDPA}:
         log.info("attention: %s", backends)

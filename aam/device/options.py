@@ -58,9 +58,6 @@ class RuntimeConfig(DeviceConfig, OutputConfig):
         "Attention: auto takes the fastest that is right here; sdpa leaves it to torch; wrong ones are refused.",
         changes="last bits",
     )
-    allow_inexact_attention: bool = rare(
-        False, "Take what --attn-implementation names although it computes wrong here.", changes="last bits"
-    )
     tf32: bool = rare(False, "Allow TF32 products of the network (never of UniFrac targets).")
     asv_chunk_size: int | None = rare(
         None,

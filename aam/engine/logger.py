@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -65,16 +64,6 @@ class EventFile:
         for name, value in metrics.items():
             self._add(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
         self.file.flush()
-
-
-class Tracker(Protocol):
-    """What takes the metrics of a run."""
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Store the metrics of a step."""
-
-    def close(self, failed: bool) -> None:
-        """End the run."""
 
 
 def metrics_of(record: Record) -> dict[str, float]:
@@ -135,10 +124,8 @@ class WandbTracker:
         self.run.finish(exit_code=1 if failed else 0)
 
 
-TRACKERS: dict[str, Callable[[Path, str, Mapping[str, Any]], Tracker]] = {
-    "mlflow": MlflowTracker,
-    "wandb": WandbTracker,
-}
+# Each takes the folder and title of a run and its options, and has `log` and `close`.
+TRACKERS: dict[str, type[Any]] = {"mlflow": MlflowTracker, "wandb": WandbTracker}
 
 
 class Tracking:
@@ -150,27 +137,23 @@ class Tracking:
 
     def __init__(self, name: str, folder: Path, title: str, options: Record, text: str) -> None:
         self.name = name
-        self.tracker: Tracker | None = TRACKERS[name](folder, title, flatten(options))
+        self.tracker = TRACKERS[name](folder, title, flatten(options))
         for line in text.splitlines():
             self.record(json.loads(line))
 
     def record(self, record: Record) -> None:
         """Give the numbers of one record of metrics.jsonl."""
-        if self.tracker is not None:
-            with self._warning():
-                self.tracker.log(metrics_of(record), record["step"])
+        self._call("log", metrics_of(record), record["step"])
 
     def close(self, failed: bool) -> None:
         """End the run in the tracker."""
-        if self.tracker is not None:
-            with self._warning():
-                self.tracker.close(failed)
+        self._call("close", failed)
 
-    @contextlib.contextmanager
-    def _warning(self) -> Any:
+    def _call(self, method: str, *values: Any) -> None:
         """Go on without the tracker where it raises: a server that is away must not end a run."""
         try:
-            yield
+            if self.tracker is not None:
+                getattr(self.tracker, method)(*values)
         except Exception as error:  # noqa: BLE001
             log.warning("--track %s: %s; training goes on without it", self.name, error)
             self.tracker = None

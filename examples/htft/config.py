@@ -13,7 +13,7 @@ from aam.options import option, rare, section
 
 # Options of a run that mean nothing here.
 OMITTED = ("asv_chunk_size", "fsdp", "compile_model", "gradient_checkpointing", "mixed_precision",
-           "attn_implementation", "allow_inexact_attention", "num_workers", "dry_run")  # fmt: skip
+           "attn_implementation", "num_workers", "dry_run")  # fmt: skip
 
 
 class FieldConfig(NamedTuple):

@@ -136,7 +136,7 @@ def test_what_torch_offers_here_is_right(dtype):
         assert "refused" in results["mem_efficient"], "a CPU has none"
         served = [results[each] for each in ("sdpa", "flash", "math")]
         assert all(result[way] > 0 for result in served for way in ("forward", "backward"))
-        assert choose_backends({kind: results}, "auto", False, False) == {kind: "sdpa"}
+        assert choose_backends({kind: results}, "auto", False) == {kind: "sdpa"}
 
 
 def break_flash(monkeypatch) -> None:
@@ -157,7 +157,7 @@ def test_a_back_end_that_ignores_the_mask_is_caught_named_and_avoided(monkeypatc
     assert is_wrong(MASKED, checks[MASKED]["flash"])
     assert not is_wrong(UNMASKED, checks[UNMASKED]["flash"])
     with caplog.at_level("WARNING", "aam"):
-        chosen = choose_backends(checks, "auto", False, False)
+        chosen = choose_backends(checks, "auto", False)
     assert chosen == {MASKED: "math", UNMASKED: "sdpa"}
     assert "attention, float32, masked: flash is off by" in caplog.text
     use_backends(chosen)
@@ -231,37 +231,33 @@ MEASURED = {
 
 
 def test_auto_takes_the_fastest_that_is_right():
-    assert choose_backends(MEASURED, "auto", False, True) == {MASKED: "math", UNMASKED: "flash"}
-    assert choose_backends(MEASURED, "auto", False, False) == {MASKED: "math", UNMASKED: "sdpa"}
-    assert choose_backends(MEASURED, "math", False, True) == {MASKED: "math", UNMASKED: "math"}
+    assert choose_backends(MEASURED, "auto", True) == {MASKED: "math", UNMASKED: "flash"}
+    assert choose_backends(MEASURED, "auto", False) == {MASKED: "math", UNMASKED: "sdpa"}
+    assert choose_backends(MEASURED, "math", True) == {MASKED: "math", UNMASKED: "math"}
 
 
 @pytest.mark.parametrize(
-    ("requested", "message", "backend"),
-    [("mem_efficient", "is off by 1.73 against float64", "mem_efficient"), ("flash", "does not serve it", "math")],
+    ("requested", "message"), [("mem_efficient", "is off by 1.73 against float64"), ("flash", "does not serve it")]
 )
-def test_what_is_wrong_or_does_not_serve_is_refused_unless_inexact_is_allowed(requested, message, backend, caplog):
+def test_what_is_wrong_or_does_not_serve_is_refused(requested, message):
     with pytest.raises(InputError, match=message) as caught:
-        choose_backends(MEASURED, requested, False, True)
+        choose_backends(MEASURED, requested, True)
     assert len(caught.value.problems) == 1
     assert f"--attn-implementation {requested}: float32, masked" in str(caught.value)
-    assert "take auto (here math), or pass --allow-inexact-attention" in str(caught.value)
-    with caplog.at_level("WARNING", "aam"):
-        assert choose_backends(MEASURED, requested, True, True) == {MASKED: backend, UNMASKED: requested}
-    assert message in caplog.text
+    assert "take auto (here math)" in str(caught.value)
 
 
 def test_without_anything_right_there_is_no_training():
     bad = {MASKED: {name: check(2.0, 1.0) for name in ("sdpa", "flash", "mem_efficient", "math")}}
     with pytest.raises(InputError, match="no back end is right here"):
-        choose_backends(bad, "auto", True, True)
+        choose_backends(bad, "auto", True)
 
 
 @pytest.mark.gpu
 def test_checks_on_the_device_at_hand():
     device = torch.device("cuda")
     checks = check_backends(device, (torch.float32, torch.bfloat16), 24, refresh=True)
-    chosen = choose_backends(checks, "auto", False, True)
+    chosen = choose_backends(checks, "auto", True)
     assert not any(is_wrong(kind, checks[kind][name]) for kind, name in chosen.items())
     masked = checks[MASKED][chosen[MASKED]]
     assert max(masked["forward"], masked["backward"]) < 1e-5

@@ -60,7 +60,7 @@ def test_decisions_for_recorded_machines(name):
         platform.cpu_operations,
     )  # fmt: skip
     assert platform.versions["torch"] == facts["torch"]["torch"]
-    chosen = choose_backends(facts["gates"], "auto", False, True)
+    chosen = choose_backends(facts["gates"], "auto", True)
     kinds = [f"{dtype}, {masked}" for dtype in ("float32", "bfloat16") for masked in ("masked", "unmasked")]
     assert tuple(chosen[kind] for kind in kinds) == backends
     changes = required_changes(facts["environment"], [platform.architecture], facts["torch"]["hip"])

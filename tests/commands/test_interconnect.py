@@ -7,7 +7,7 @@ import json
 import pytest
 
 from aam.cli.main import main
-from aam.device import interconnect
+from aam.commands import doctor
 from examples.runs import run_ranks
 
 GIGABYTE = 1e9
@@ -41,16 +41,16 @@ def test_one_rank_has_nothing_to_measure(capsys, monkeypatch):
 
 
 def test_line_rates_are_those_of_the_interfaces_that_are_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(interconnect, "NETWORK", tmp_path)
+    monkeypatch.setattr(doctor, "NETWORK", tmp_path)
     for name, speed in (("hsn0", "200000\n"), ("hsn1", "200000\n"), ("hsn2", "-1\n"), ("eth0", "1000\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "speed").write_text(speed)
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "hsn0,hsn1,hsn2,hsn3")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "hsn1,hsn0")
-    assert interconnect.line_rates("nccl") == {"hsn0": 25 * GIGABYTE, "hsn1": 25 * GIGABYTE}
-    assert interconnect.line_rates("gloo") == {"hsn1": 25 * GIGABYTE}
+    assert doctor.line_rates("nccl") == {"hsn0": 25 * GIGABYTE, "hsn1": 25 * GIGABYTE}
+    assert doctor.line_rates("gloo") == {"hsn1": 25 * GIGABYTE}
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    assert interconnect.line_rates("gloo") == {}
+    assert doctor.line_rates("gloo") == {}
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_the_transport_is_read_from_the_log(tmp_path, monkeypatch, log, transpor
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     (tmp_path / "log").write_text(log)
-    interconnect.record_transport(tmp_path / "log")
-    assert interconnect.transport_of("nccl") == transport
-    assert interconnect.transport_of("gloo") == "TCP"
+    doctor.record_transport(tmp_path / "log")
+    assert doctor.transport_of("nccl") == transport
+    assert doctor.transport_of("gloo") == "TCP"
 
 
 def test_ranks_below_the_line_rate_are_noted():
-    lines = interconnect.describe_ranks(REPORT)
+    lines = doctor.describe_ranks(REPORT)
     assert lines == [
         "8 ranks on 2 nodes, nccl, between nodes AWS Libfabric",
         "all-reduce of 67 MB: 40 GB/s; expected at most 50 (hsn0 25 GB/s, hsn1 25 GB/s)",
     ]
-    lines = interconnect.describe_ranks({**REPORT, "transport": "Socket", "all_reduce": 2e9})
+    lines = doctor.describe_ranks({**REPORT, "transport": "Socket", "all_reduce": 2e9})
     assert "note: less than 50% of the line rate; docs/rocm.md" in lines[2]
-    lines = interconnect.describe_ranks({**REPORT, "expected": None, "interfaces": {}})
+    lines = doctor.describe_ranks({**REPORT, "expected": None, "interfaces": {}})
     assert "NCCL_SOCKET_IFNAME names no interface" in lines[1]
