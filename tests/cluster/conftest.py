@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,19 +24,46 @@ Done = subprocess.CompletedProcess[str]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return this environment without the module that blocks the network: these tests install packages."""
+    """Return this environment as users have it: these tests install packages, and their jobs choose their threads."""
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != OFFLINE]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
+    own = ("PYTEST_", "PYTHONPATH", "OMP_NUM_", "MKL_NUM_", "OPENBLAS_NUM_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return {**inherited, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {}), **variables}
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Iterator[Path]:
-    """A folder on disk for images, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="aam-images-", dir="/var/tmp"))
+def shared(testrun_uid: str, worker_id: str) -> Iterator[Path]:
+    """A folder on disk for what all workers of these tests use; the last of them removes it."""
+    folder = Path(f"/var/tmp/aam-images-{testrun_uid[:8]}")
+    own = folder / "workers" / worker_id
+    own.parent.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
+    own.touch()
     yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    own.unlink()
+    if not list(own.parent.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def once(shared: Path) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Lets one worker at a time make what all use, or install packages."""
+
+    @contextlib.contextmanager
+    def alone() -> Iterator[None]:
+        with (shared / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    return alone
+
+
+@pytest.fixture(scope="session")
+def workshop(shared: Path, worker_id: str) -> Path:
+    """A folder on disk for what this worker makes."""
+    folder = shared / worker_id
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -52,17 +80,19 @@ def shell(workshop: Path) -> Callable[..., Done]:
 
 
 @pytest.fixture(scope="session")
-def apptainer(shell: Callable[..., Done]) -> str:
+def apptainer(shell: Callable[..., Done], once: Callable) -> str:
     """Apptainer, installed if it is missing."""
-    shell(HERE / "install-apptainer")
+    with once():
+        shell(HERE / "install-apptainer")
     return "apptainer"
 
 
 @pytest.fixture(scope="session")
-def base(workshop: Path, shell: Callable[..., Done], apptainer: str) -> Path:
-    """A Debian 12 root folder."""
-    shell(HERE / "make-base", workshop / "bookworm")
-    return workshop / "bookworm"
+def base(shared: Path, shell: Callable[..., Done], apptainer: str, once: Callable) -> Path:
+    """A Debian 12 root folder, made by the first worker that needs it."""
+    with once():
+        shell(HERE / "make-base", shared / "bookworm")
+    return shared / "bookworm"
 
 
 def check_out(folder: Path, shell: Callable[..., Done]) -> Path:
@@ -75,9 +105,9 @@ def check_out(folder: Path, shell: Callable[..., Done]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def checkout(workshop: Path, shell: Callable[..., Done]) -> Path:
-    """A clean checkout."""
-    return check_out(workshop / "checkout", shell)
+def checkout(shared: Path) -> Path:
+    """A clean checkout, which `image` makes."""
+    return shared / "checkout"
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +117,11 @@ def make(shell: Callable[..., Done], checkout: Path) -> Callable[..., Done]:
 
 
 @pytest.fixture(scope="session")
-def image(make: Callable[..., Done], checkout: Path, base: Path) -> Path:
-    """`make container-cpu` from a local base root folder."""
-    make("container-cpu", f"BASE={base}")
-    return checkout / "containers" / "aam-cpu.sif"
+def image(make: Callable[..., Done], shell: Callable[..., Done], checkout: Path, base: Path, once: Callable) -> Path:
+    """`make container-cpu` in a clean checkout from a local base root folder, by the first worker that needs it."""
+    built = checkout / "containers" / "aam-cpu.sif"
+    with once():
+        if not built.exists():
+            check_out(checkout, shell)
+            make("container-cpu", f"BASE={base}")
+    return built
