@@ -347,7 +347,7 @@ class TrainConfig(TrainingOptions):
     from_scratch: bool = rare(
         False,
         "Start with random weights also where most ASVs are of the region of 16s-v4, the network that comes with aam, "
-        "from which pretraining then starts unless an option of the network is given.",
+        "from which pretraining then starts unless an option of the network or another UniFrac is given.",
         of="pretraining",
     )
     freeze_asvs: bool = rare(

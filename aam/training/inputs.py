@@ -230,6 +230,8 @@ def _with_shipped(config: FineTuneConfig, inputs: Inputs, world: World) -> FineT
     """
     train, data, folder = config.train, config.data, shipped_encoders().get(SHIPPED)
     another = train.from_scratch or config.model != ModelConfig() or data.reference_tree is not None
+    # Its distances are of presence.
+    another = another or data.unifrac_metric != "unifrac"
     # Without masked bases something else must be there to learn from.
     learns = train.count_penalty > 0 or data.has_tree or data.unifrac_matrix is not None
     if another or folder is None or not learns:

@@ -114,9 +114,11 @@ def test_pretraining_starts_from_the_shipped_network_of_the_region(tmp_path, cap
         counts = sparse.csr_array(np.full((10, len(sequences)), 200))
         write_biom(make_table(counts, [f"s{row}" for row in range(10)], sequences), tmp_path / "table.biom")
         model = ModelConfig(**{name: options.pop(name) for name in ("embedding_dim", "max_bp") if name in options})
-        data, train = DataConfig(table=tmp_path / "table.biom", rarefy_depth=1000), TrainConfig(**options)
+        metric = options.pop("unifrac_metric", "unifrac")
+        data = DataConfig(table=tmp_path / "table.biom", rarefy_depth=1000, unifrac_metric=metric)
         runtime = RunConfig(output_dir=tmp_path / "run", device="cpu")
-        return load_inputs(FineTuneConfig(data=data, model=model, train=train, runtime=runtime), folds=True).config
+        config = FineTuneConfig(data=data, model=model, train=TrainConfig(**options), runtime=runtime)
+        return load_inputs(config, folds=True).config
 
     reads = letters(reference.tokens[::200])
     with caplog.at_level("INFO", "aam"):
@@ -127,7 +129,7 @@ def test_pretraining_starts_from_the_shipped_network_of_the_region(tmp_path, cap
     assert "100% of the ASVs are of the region of 16s-v4, which comes with aam: training starts from it" in caplog.text
     # Resumed from its own run.json, it is the same.
     assert start(reads, pretrained_encoder=Path("16s-v4"), freeze_asvs=True, nuc_penalty=0.0) == config
-    for others in ({"from_scratch": True}, {"embedding_dim": 64}, {"max_bp": 200}):
+    for others in ({"from_scratch": True}, {"embedding_dim": 64}, {"max_bp": 200}, {"unifrac_metric": "weighted"}):
         assert start(reads, **others).train.pretrained_encoder is None
     assert start(letters(reverse_complement(reference.tokens[::200]))).train.pretrained_encoder is None
     assert start([*reads, reads[0] * 3]).train.pretrained_encoder is None
