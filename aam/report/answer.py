@@ -19,7 +19,7 @@ from aam.report.report import ReportData, TargetResult
 ONE_CLASS, LEAST_SAMPLES = 0.95, 20
 
 JUDGED = {
-    "held-out": "that took no part in training",
+    "held-out": "by models that had not seen them",
     "validation": "that chose the epoch, and so are not unseen",
     "training": "that training has seen",
     "unknown": "of which it is not known whether training has seen them",
@@ -113,7 +113,7 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
     best = full[0]
     state = outcome(best, constant, key)
     words, sign = VERDICTS[state]
-    difference = f"{TITLES[key]} of the model minus that of {best.name}: {with_limits(best.tested_difference)}"
+    difference = f"The {TITLES[key]} of the model minus that of {best.name}: {with_limits(best.tested_difference)}"
     sentence = f"{difference}; {p_text(best, tests_corrected_for(result.comparisons))}."
     if state == "not shown":
         sentence = f"{sentence[:-1]}: {OPEN}."

@@ -51,7 +51,7 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
     assert "Forest, the best of 1 baseline and guessing." in tiles(forest)[1].sentence
     assert (tiles(forest)[2].answer, tiles(forest)[2].state) == ("Worse than baseline", "worse")
     assert tiles(forest)[2].sentence.startswith(
-        "Better than guessing (the training median). MAE of the model minus that of forest: "
+        "Better than guessing (the training median). The MAE of the model minus that of forest: "
     )
     assert not any("No learned baseline" in reason for reason in keep_in_mind(forest))
     both = replace(result, comparisons=result.comparisons[:1])
