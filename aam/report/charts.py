@@ -130,6 +130,11 @@ class Figure:
         return _compact(svg).replace(">", f">{words}", 1) + "\n"
 
     @property
+    def wide(self) -> bool:
+        """Whether it needs the room of two figures for text that is not small."""
+        return float(self.svg.split('width="', 1)[1].split('"', 1)[0]) > 1.2 * WIDTH
+
+    @property
     def inline(self) -> str:
         """The figure as an element of a page, which gives its colours in the dark."""
         body = self.svg.split("</desc>", 1)[1].rstrip("\n")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aam.evaluate.intervals import number
-from aam.explain.figures import explanation_figures, write_figures
+from aam.explain.figures import _heatmap, explanation_figures, write_figures
 from aam.explain.page import explanation_html, features_html, importances_html
 from aam.explain.results import Asvs, Explanation, explanation_of
 from aam.io.newick import parse_newick
@@ -149,3 +149,15 @@ def test_a_label_keeps_its_id_where_the_taxon_is_long():
     asvs = Asvs(("id",), ("ACGT",), (("k__Bacteria", "f__Peptostreptococcaceae"),))
     assert asvs.label(0) == f"Peptostreptococcaceae (family) {asvs.short_ids[0]}"
     assert asvs.label(0, 27) == f"Peptostreptococ… {asvs.short_ids[0]}"
+
+
+def test_a_heatmap_says_what_its_shades_mean_and_a_broad_one_has_the_room_of_two_figures():
+    names = [f"Genus {at}" for at in range(20)]
+    values = np.linspace(-2, 2, 20 * 30).reshape(30, 20)
+    chart = _heatmap(values, names, [str(at) for at in range(30)], [0, 10], "predicted age", "change of the prediction")
+    figure = Figure("heatmap", "Effects", "Effects of 20 ASVs.", chart)
+    for words in ("above 0", "below 0", "change of the prediction"):
+        assert f">{words}</text>" in figure.svg
+    assert figure.wide
+    narrow = _heatmap(values[:, :3], names[:3], ["a"] * 30, [0], "predicted age", "change")
+    assert not Figure("heatmap", "Effects", "Effects of 3 ASVs.", narrow).wide
