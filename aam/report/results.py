@@ -81,7 +81,7 @@ def with_intervals(
     whole batches were held out, batches are the groups: an interval is then for a sample of a new batch. There are
     none, which is logged, below `CONFORMAL_GROUPS` groups, or where the other folds hold fewer than
     `LEAST_GROUPS_IN_PART`. With `bounded` (``--bounded-targets``) limits are cut at the bounds of the target, else at 0
-    where no known value is negative: that changes no coverage.
+    where no value that they are fitted on is negative.
     """
     fitted = {}
     for spec in table.specs:
@@ -91,9 +91,9 @@ def with_intervals(
         complete, of = predictions.complete(), ""
         if batches_held_out_whole(complete):
             complete, of = dataclasses.replace(complete, groups=complete.batch), f" of {columns.batch}"
-        bounds = spec.bounds if bounded else _floor(spec, complete)
-        fit = Conformal.fit(complete, bounds=bounds)
-        limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), bounds)
+        bounds = spec.bounds if bounded else None
+        fit = Conformal.fit(complete, bounds=bounds or _floor(spec, complete))
+        limits = None if fit is None else _held_out_limits(complete, _parts(complete, seed), spec, bounds)
         if limits is None or fit is None:
             few = too_few(complete.group_count, "held-out value" if of else "held-out group", of)
             log.warning(
@@ -110,18 +110,21 @@ def with_intervals(
     return table, fitted
 
 
-def _floor(spec: TargetSpec, complete: TargetPredictions) -> Bounds | None:
-    """Return where limits are cut at 0: where no value of training and none that is held out is negative."""
-    lowest = min(spec.bounds[0] if spec.bounds else 0.0, float(complete.truth.min(initial=0.0)))
+def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
+    """Return where limits are cut: at 0 where no value of training, and none that they are fitted on, is negative."""
+    lowest = min(spec.bounds[0] if spec.bounds else 0.0, float(known.truth.min(initial=0.0)))
     return None if lowest < 0 else (0.0, None)
 
 
-def _held_out_limits(complete: TargetPredictions, parts: Array, bounds: Bounds | None) -> Array | None:
+def _held_out_limits(
+    complete: TargetPredictions, parts: Array, spec: TargetSpec, bounds: Bounds | None
+) -> Array | None:
     """Return limits [N, 2] of each sample's interval, fitted on the samples of the other `parts` [N] of groups."""
     limits = np.empty((len(parts), 2))
     for part in np.unique(parts):
         inside = parts == part
-        fitted = Conformal.fit(complete.at(~inside), least=LEAST_GROUPS_IN_PART, bounds=bounds)
+        known = complete.at(~inside)
+        fitted = Conformal.fit(known, least=LEAST_GROUPS_IN_PART, bounds=bounds or _floor(spec, known))
         if fitted is None:
             return None
         limits[inside] = fitted.limits(complete.predicted[inside])
