@@ -661,7 +661,7 @@ class PretrainConfig:
         return broken(rules)
 
     def _loss_problems(self) -> list[str]:
-        """Return that nothing is learned, where no loss has both a weight and what it needs."""
+        """Return that nothing is learned, where no loss has both a weight and what it needs, or a second start."""
         data, train = self.data, self.train
         compared = data.unifrac_matrix is not None or data.has_tree
         auxiliary = bool(data.targets) and train.targets_penalty > 0
@@ -671,7 +671,8 @@ class PretrainConfig:
             f"{'with' if compared else 'without'} a tree or distances, no --targets with a weight: nothing is "
             "learned; give one of them a weight"
         )
-        return broken({problem: not learned})
+        both = f"--from-scratch and --pretrained-encoder {train.pretrained_encoder}: give one of them"
+        return broken({problem: not learned, both: train.from_scratch and train.pretrained_encoder is not None})
 
 
 # What `aam train` leaves to `aam pretrain`.
@@ -752,6 +753,19 @@ class FineTuneConfig:
             for name in names
             if getattr(getattr(self, part), name) != getattr(getattr(usual, part), name)
         ]
+
+    @property
+    def another_encoder(self) -> bool:
+        """Whether options ask a pretraining for another network than `16s-v4`, or for what that does not learn."""
+        data, train, usual = self.data, self.train, TrainConfig()
+        # Its distances are of presence.
+        distances = (data.has_tree or data.unifrac_matrix is not None) and train.penalty > 0
+        of_bases = [name for name, value in vars(usual).items() if name[:4] == "nuc_" and getattr(train, name) != value]
+        return (
+            train.from_scratch or train.pretrained_encoder is not None or self.model != ModelConfig()
+            or data.reference_tree is not None or data.unifrac_metric != "unifrac" or of_bases != []
+            or not (distances or train.count_penalty > 0)
+        )  # fmt: skip
 
     @property
     def default_members(self) -> tuple[Member, ...]:

@@ -174,8 +174,8 @@ class NearestConfig(ApplyConfig):
     )  # fmt: skip
     distance: Literal["cosine", "unifrac", "weighted-normalized"] = option(
         "cosine",
-        "Distance on the model's reference tree: of what samples have of its branches (any region), or UniFrac, in "
-        "which ASVs also have branches of their own (one region).",
+        "Distance on the model's reference tree: of what samples have of its branches by all their reads (any region), "
+        "or UniFrac, in which ASVs also have branches of their own and of their 8-mers (one region).",
     )
     nearest: int = option(10, "Samples to write for each.", ge=1)
     output: Path | None = option(

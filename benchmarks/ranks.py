@@ -68,6 +68,7 @@ def time_two_processes(table: Path, tree: Path, repeats: int) -> dict[str, dict[
     """
     words = [sys.executable, "-m", "aam", "pretrain", "--table", str(table), "--tree", str(tree)]
     words += ["--missing-tips", "drop", "--device", "cpu", "--threads", "1", "--epochs", str(EPOCHS), "--overwrite"]
+    words += ["--from-scratch"]
     speeds: dict[str, list[float]] = {"one": [], "apart": [], **{way: [] for way in TWO}}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder) / "0", Path(folder) / "1"

@@ -164,7 +164,8 @@ class Model:
         values = np.zeros((len(first.sample_ids), len(second.sample_ids)), np.float32)
         for rows, columns, tile in distances_between(first, second, "cosine"):
             values[rows, columns] = 1 - tile
-        return pd.DataFrame(values, first.sample_ids, second.sample_ids)
+        index, columns = (pd.Index(each.sample_ids, name="sample-id") for each in (first, second))
+        return pd.DataFrame(values, index, columns)
 
     def search(
         self, table: Any, among: Any = None, *, distance: PlacedDistance = "cosine", nearest: int = 10, **options: Any

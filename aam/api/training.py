@@ -145,7 +145,7 @@ def loss_names(prepared: Prepared) -> list[str]:
 
 def start_message(prepared: Prepared, command: str) -> list[str]:
     """Return a line on device, samples, ASVs, depth and losses, on what predicts, and where no UniFrac is learned."""
-    study, data = prepared.study, prepared.config.data
+    study = prepared.study
     ranks = f" x {prepared.world.size}" if prepared.world.size > 1 else ""
     inputs = (
         f"{command}: {device_name(prepared.device)}{ranks}; {len(study.table.sample_ids)} samples, "
@@ -158,8 +158,8 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
     lines = [f"{inputs}; losses: {', '.join(loss_names(prepared)) or 'none'}", *models]
     if study.metric is None and command == "pretrain":
         lines.append(
-            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from masked "
-            f"nucleotides and counts {'beside --targets' if data.targets else 'only'}"
+            "without --tree or --unifrac-matrix no UniFrac term is learned: the encoder learns from "
+            f"{' and '.join(loss_names(prepared))} only"
         )
     elif study.metric is None and not prepared.config.targets.freeze_base:
         lines.append("without --tree or --unifrac-matrix no UniFrac term is learned beside the targets")

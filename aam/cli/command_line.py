@@ -176,13 +176,14 @@ def _split_lists(words: Sequence[str], options: Mapping[str, Option]) -> list[st
 
 
 def _take_config(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """Return the words without ``--config FILE``, and the file."""
+    """Return the words without ``--config FILE``, and the file, the last of several."""
     options = [word.split("=", 1) if word.startswith("--config=") else [word] for word in arguments]
     words = [*itertools.chain.from_iterable(options)]
-    if "--config" not in words:
-        return words, None
-    place = words.index("--config")
-    name = words[place + 1 : place + 2]
-    if not name:
-        raise InputError("--config: no file follows it")
-    return words[:place] + words[place + 2 :], Path(*name)
+    config_file = None
+    while "--config" in words:
+        place = words.index("--config")
+        name = words[place + 1 : place + 2]
+        if not name:
+            raise InputError("--config: no file follows it")
+        words, config_file = words[:place] + words[place + 2 :], Path(*name)
+    return words, config_file

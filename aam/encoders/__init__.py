@@ -18,4 +18,6 @@ def shipped_encoders() -> dict[str, Path]:
 
 def model_folder(path: Path) -> Path:
     """Return the folder of the shipped encoder that `path` names; `path` itself where it exists or names none."""
-    return path if path.exists() else shipped_encoders().get(str(path), path)
+    named = shipped_encoders().get(str(path))
+    # A folder of the name that holds no model is the output of a run, perhaps of this one.
+    return path if named is None or any(path.glob(f"**/{MANIFEST}")) else named

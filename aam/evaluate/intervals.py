@@ -307,7 +307,11 @@ class Conformal:
         """Return lower and upper limit [N, 2]."""
         half = self.half_width(predicted)
         limits = np.stack([predicted - half, predicted + half], axis=1)
-        return limits if self.bounds is None else np.clip(limits, *self.bounds)
+        if self.bounds is None:
+            return limits
+        cut = np.clip(limits, *self.bounds)
+        # One that lies outside whole stays: it would have no width.
+        return np.where(cut[:, :1] < cut[:, 1:], cut, limits)
 
 
 def _with_scales(predicted: Array, residual: Array, weight: Array, count: int) -> Conformal:

@@ -307,7 +307,7 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     return [*plots, attention]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def explanation_figures(explanation: Explanation, top: int) -> list[Figure]:
     """Return all figures of one target, of its `top` most important ASVs, made once for the page and for the files."""
     columns = explanation.features.index[:top].tolist()

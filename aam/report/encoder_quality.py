@@ -279,9 +279,12 @@ def _of_fold(figure: Figure, fold: str) -> Figure:
 
 
 def evaluate_encoder(
-    saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device
+    saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device, bases: bool = True
 ) -> EncoderQuality:
-    """Return how good an encoder is: held-out distances, and masked bases of ASVs that it has not seen."""
+    """Return how good an encoder is: held-out distances, and masked `bases` of ASVs that it has not seen.
+
+    What ASVs another encoder has seen, from which it started, is not known: then there are none of `bases`.
+    """
     rows = study.rows(split.held_out[:MAX_SAMPLES])
     seen, of_held_out = (study.table.columns_of(at) for at in (study.rows(split.not_held_out), rows))
     new = np.setdiff1d(of_held_out, seen)
@@ -304,7 +307,7 @@ def evaluate_encoder(
         warnings += [fold + advice for advice in mantel_advice(metric, model, model_free, len(split.not_held_out))]
     if len(new) and len(seen):
         unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
-        tables.append(base_table(saved, unseen, seen_tokens, device))
+        tables += [base_table(saved, unseen, seen_tokens, device)] if bases else []
         if "taxonomy" in saved.required_network.further and study.auxiliary.lineages:
             parts = [(unseen, new[:MAX_ASVS]), (seen_tokens, seen)]
             lineages = study.auxiliary.lineages

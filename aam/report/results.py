@@ -112,7 +112,9 @@ def with_intervals(
 
 def _floor(spec: TargetSpec, known: TargetPredictions) -> Bounds | None:
     """Return where limits are cut: at 0 where no value of training, and none that they are fitted on, is negative."""
-    lowest = min(spec.bounds[0] if spec.bounds else 0.0, float(known.truth.min(initial=0.0)))
+    # The bounds of several folds are of all their training samples, those held out of one among them.
+    trained = spec.bounds[0] if spec.bounds is not None and known.fold is None else 0.0
+    lowest = min(trained, float(known.truth.min(initial=0.0)))
     return None if lowest < 0 else (0.0, None)
 
 

@@ -178,7 +178,7 @@ def _colourings(result: TargetResult, complete: TargetPredictions) -> list[tuple
     return colourings
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def sample_figures(result: TargetResult, around: Surroundings | None) -> list[Figure]:
     """Return the ordination of the samples in the colours of their truth, error, and batch or group, made once."""
     if around is None:

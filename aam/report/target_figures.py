@@ -194,7 +194,8 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
     if not curves:
         return [], []
     roc, recall, chance = [], [], []
-    areas, averages = {}, {}
+    areas: dict[str, int] = {}
+    averages: dict[str, int] = {}
     pooled = " (pooled)" if complete.cross_validated else ""
     for k, hits, false in curves:
         positive, label = complete.truth == k, complete.labels[k]
@@ -204,6 +205,8 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         share = float(positive.mean())
         area = in_legend(label, f": {number(metrics.auroc(positive, complete.predicted[:, k]))}")
         mean = in_legend(label, f": {number(average)}, guessing {number(share)}")
+        # Names that were cut may be one.
+        area, mean = (f"{text} ({k + 1})" if text in {*areas, *averages} else text for text in (area, mean))
         areas[area], averages[mean] = colour, colour
         roc += _points(area, false / false[-1], hits / hits[-1])
         recall += _points(mean, hits[1:] / hits[-1], precision)

@@ -75,7 +75,8 @@ class TrainingReport:
             self.held_out.append(self._predictions(saved, split, folder))
             return
         runtime, device = self.prepared.config.runtime, self.prepared.device
-        quality = evaluate_encoder(saved, self.prepared.study, split, runtime, device)
+        own = self.prepared.config.train.pretrained_encoder is None
+        quality = evaluate_encoder(saved, self.prepared.study, split, runtime, device, bases=own)
         self.tables += quality.tables
         self.encoder_figures += quality.plots
         self.warnings += quality.warnings

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import DataConfig, FineTuneConfig, ModelConfig
+from aam.config import DataConfig, FineTuneConfig
 from aam.data.collate import Collation, InputDropout
 from aam.data.loader import Budget, Loader
 from aam.data.placement import ReferenceTree, read_reference
+from aam.data.rarefaction import choose_depth
 from aam.data.region import RegionProfile
 from aam.data.splits import Split, make_splits, split_columns
 from aam.data.study import Inputs, MetadataColumns, Study, make_study, read_inputs
@@ -132,7 +133,7 @@ def load_inputs(
     columns = metadata_columns(config)
     inputs = inputs or read_inputs(config.data, columns)
     if folds and pretrained is None and not config.targets.metadata_column:
-        config, pretrained = _with_encoder(_with_shipped(config, inputs, world), device)
+        config, pretrained = _with_shipped(config, inputs, device, world)
     data = config.data
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
     if config.model.max_bp is None:
@@ -223,34 +224,38 @@ def _with_encoder(config: FineTuneConfig, device: torch.device) -> tuple[FineTun
     return dataclasses.replace(config, model=encoder.model, data=data), encoder
 
 
-def _with_shipped(config: FineTuneConfig, inputs: Inputs, world: World) -> FineTuneConfig:
-    """Return the options of a pretraining from the network that comes with aam, where most ASVs are like its own.
+def _with_shipped(
+    config: FineTuneConfig, inputs: Inputs, device: torch.device, world: World
+) -> tuple[FineTuneConfig, SavedModel | None]:
+    """Return the options of a pretraining from the network that comes with aam, and it, where most ASVs are its kind.
 
-    They are those given where an option of the network, or ``--from-scratch``, asks for another one.
+    The options are those given where one of them asks for another network. The depth is the encoder's, unless a tenth
+    of the samples or more do not reach it.
     """
     train, data, folder = config.train, config.data, shipped_encoders().get(SHIPPED)
-    another = train.from_scratch or config.model != ModelConfig() or data.reference_tree is not None
-    # Its distances are of presence.
-    another = another or data.unifrac_metric != "unifrac"
-    # Without masked bases something else must be there to learn from.
-    learns = train.count_penalty > 0 or data.has_tree or data.unifrac_matrix is not None
-    if another or folder is None or not learns:
-        return config
+    if folder is None or config.another_encoder:
+        return config, None
     profile = RegionProfile.from_arrays(read_arrays(folder / PROFILE))
     sequences = [sequence for table in inputs.tables for sequence in table.sequences]
     if not sequences or max(map(len, sequences)) > profile.length_quantiles[-1]:
-        return config
+        return config, None
     fitting = float(profile.fitting(sequences).mean())
     if fitting < LEAST_FITTING:
-        return config
+        return config, None
+    train = dataclasses.replace(train, pretrained_encoder=Path(SHIPPED), freeze_asvs=True, nuc_penalty=0.0)
+    started, encoder = _with_encoder(dataclasses.replace(config, train=train), device)
+    if encoder is not None and data.rarefy_depth is None:
+        chosen = choose_depth(np.concatenate([table.depths for table in inputs.tables]))
+        data = dataclasses.replace(started.data, rarefy_depth=min(chosen.depth, encoder.depth))
+        started = dataclasses.replace(started, data=data)
     if world.is_main:
         log.info(
             "%.0f%% of the ASVs are of the region of %s, which comes with aam: training starts from it, keeps its ASV "
-            "vectors, and ends no worse than it on the validation samples; --from-scratch starts with random weights",
-            100 * fitting, SHIPPED,
+            "vectors, and ends no worse than it on the validation samples; --from-scratch starts with random weights, "
+            "--rarefy-depth sets another depth than %d reads",
+            100 * fitting, SHIPPED, started.data.rarefy_depth,
         )  # fmt: skip
-    train = dataclasses.replace(train, pretrained_encoder=Path(SHIPPED), freeze_asvs=True, nuc_penalty=0.0)
-    return dataclasses.replace(config, train=train)
+    return started, encoder
 
 
 def supervise(prepared: Prepared, train_ids: Sequence[str]) -> tuple[Study, Targets, Covariates]:

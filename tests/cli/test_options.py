@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aam.cli.command_line import parse
+from aam.cli.command_line import _take_config, parse
 from aam.cli.main import main
 from aam.config import DataConfig, FineTuneConfig, PretrainConfig, TargetConfig, TuneConfig
 from aam.config_commands import EmbedConfig, ExportConfig, SimulateConfig, UnifracConfig
@@ -188,3 +188,7 @@ def test_every_input_that_is_not_there_is_named_at_once(tmp_path, capsys):
         assert f"--{name}: {path}: no such file or folder" in stderr
     assert "--epochs is 0" in stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_of_two_files_of_options_the_last_counts():
+    assert _take_config(["--config", "a", "--lr", "1", "--config=b"]) == (["--lr", "1"], Path("b"))

@@ -115,7 +115,8 @@ def test_pretraining_starts_from_the_shipped_network_of_the_region(tmp_path, cap
         write_biom(make_table(counts, [f"s{row}" for row in range(10)], sequences), tmp_path / "table.biom")
         model = ModelConfig(**{name: options.pop(name) for name in ("embedding_dim", "max_bp") if name in options})
         metric = options.pop("unifrac_metric", "unifrac")
-        data = DataConfig(table=tmp_path / "table.biom", rarefy_depth=1000, unifrac_metric=metric)
+        depth = options.pop("rarefy_depth", 1000)
+        data = DataConfig(table=tmp_path / "table.biom", rarefy_depth=depth, unifrac_metric=metric)
         runtime = RunConfig(output_dir=tmp_path / "run", device="cpu")
         config = FineTuneConfig(data=data, model=model, train=TrainConfig(**options), runtime=runtime)
         return load_inputs(config, folds=True).config
@@ -127,10 +128,16 @@ def test_pretraining_starts_from_the_shipped_network_of_the_region(tmp_path, cap
     assert config.train.freeze_asvs
     assert config.model.embedding_dim == 96
     assert "100% of the ASVs are of the region of 16s-v4, which comes with aam: training starts from it" in caplog.text
-    # Resumed from its own run.json, it is the same.
+    # Repeated by its own run.json, it is the same.
     assert start(reads, pretrained_encoder=Path("16s-v4"), freeze_asvs=True, nuc_penalty=0.0) == config
-    for others in ({"from_scratch": True}, {"embedding_dim": 64}, {"max_bp": 200}, {"unifrac_metric": "weighted"}):
-        assert start(reads, **others).train.pretrained_encoder is None
+    assert config.data.rarefy_depth == 1000
+    for others in (
+        {"from_scratch": True}, {"embedding_dim": 64}, {"max_bp": 200}, {"unifrac_metric": "weighted"},
+        {"nuc_mask_strategy": "span"}, {"count_penalty": 0.0},
+    ):  # fmt: skip
+        assert start(reads, **others).train.pretrained_encoder is None, others
+    shallow = start(reads[:4], rarefy_depth=None)
+    assert (shallow.train.pretrained_encoder, shallow.data.rarefy_depth) == (Path("16s-v4"), 800)
     assert start(letters(reverse_complement(reference.tokens[::200]))).train.pretrained_encoder is None
     assert start([*reads, reads[0] * 3]).train.pretrained_encoder is None
 

@@ -53,6 +53,8 @@ def test_point_12_limits_stay_inside_the_bounds_of_a_bounded_model():
     assert limits[2, 1] == 10.0
     assert limits.min() >= 0.0
     assert limits.max() <= 10.0
+    # An interval that would lie outside whole would have no width.
+    assert (np.diff(fit.limits(np.array([-50.0, 70.0]))) > 0).all()
     assert intervals.Conformal.from_json(json.loads(json.dumps(dataclasses.asdict(fit)))) == fit
 
 

@@ -155,6 +155,15 @@ def test_curves_are_those_of_scikit_learn():
     assert f">yes: {number(average)}, guessing 0.500</text>" in recall.svg
 
 
+def test_classes_whose_names_differ_in_the_middle_have_curves_of_their_own():
+    one, other = (f"colorectal cancer of a stage {stage} that was found early before any surgery" for stage in "AB")
+    labels = (one, other, "healthy")
+    truth = np.repeat(np.arange(3), 8)
+    given = TargetPredictions(tuple(f"s{at}" for at in range(24)), truth, np.eye(3)[truth], labels)
+    _, _, recall = target_figures(target_result(Names("status"), given, repeats=20))[:3]
+    assert len(set(re.findall("colorectal[^<]*: 1[^<]*</text>", recall.svg))) == 2
+
+
 def test_reliability_and_confusion_name_their_numbers():
     complete = classes().predictions.complete()
     right = complete.predicted.argmax(axis=1) == complete.truth

@@ -222,7 +222,26 @@ def test_limits_are_not_below_zero_where_no_value_is(caplog):
 
     cut, free = limits(0, 0.5), limits(0, -0.5)
     assert free.min() < 0
-    assert np.array_equal(cut, np.maximum(free, 0))
+    # One that lies below 0 whole stays, or it would have no width.
+    assert np.array_equal(cut, np.where(free[:, 1:] > 0, np.maximum(free, 0), free))
     inside = [(low <= truth) & (truth <= high) for low, high in (cut.T, free.T)]
     assert np.array_equal(*inside)
     assert np.allclose(limits(9, -9.0), free), "values that may be negative have limits that may"
+
+
+def test_the_only_negative_value_decides_nothing_of_its_own_interval():
+    draw = np.random.default_rng(0)
+    truth = np.abs(draw.normal(size=200))
+    truth[0] = -1.0
+    ids = tuple(f"s{row}" for row in range(200))
+    metadata = Metadata(ids, {"age": tuple(map(str, truth))}, {"age": "numeric"})
+    folds = tuple(str(row % 5) for row in range(200))
+    # The bounds of joined folds are those of all samples.
+    spec = TargetSpec("age", "numeric", bounds=(-1.0, 9.0))
+    predicted = truth + draw.normal(size=200)
+    table = PredictionTable(ids, (spec,), {"age": predicted}, {}, {}, ("",) * 200, folds)
+    made, _ = with_intervals(table, metadata, Columns(), 0)
+    low, high = made.limits("age").T
+    in_fold = np.array(folds) == folds[0]
+    assert low[in_fold & (high > 0)].min() >= 0
+    assert low[~in_fold].min() < 0
