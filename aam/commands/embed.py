@@ -104,7 +104,8 @@ def _draw(folder: Path, on_tree: PlacedSamples, metric: PlacedMetric, column: st
     rows = drawn_rows(len(on_tree.sample_ids))
     ids = tuple(on_tree.sample_ids[row] for row in rows.tolist())
     distances = np.zeros((len(rows), len(rows)))
-    fill_tiles(distances, replace(on_tree, sample_ids=ids, counts=on_tree.counts[rows]).distances(metric))
+    some = replace(on_tree, sample_ids=ids, reads=on_tree.reads[rows], counts=on_tree.counts[rows])
+    fill_tiles(distances, some.distances(metric))
     colours = [values[row] for row in rows.tolist()]
     column_figure(distances, ids, column, colours, metric, len(on_tree.sample_ids)).write(folder)
 

@@ -107,14 +107,6 @@ class SoftPlacement:
         """Which ASVs share enough with a tip to be 16S at all, bool [F]."""
         return np.asarray(self.similarity >= self.least)
 
-    def mostly_16s(self, counts: sparse.csr_matrix) -> bool:
-        """Return whether most reads [N, F] of a table, and half of its ASVs, are of 16S."""
-        try:
-            self.check_16s(counts, "")
-        except InputError:
-            return False
-        return True
-
     def check_16s(self, counts: sparse.csr_matrix, table: str) -> None:
         """Raise `InputError` where most reads [N, F] of a table, or half of its ASVs, are not of 16S."""
         strange, best = ~self.is_16s, float(np.median(self.similarity))

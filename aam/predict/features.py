@@ -259,14 +259,16 @@ class Branches(Feature):
     """The probability that a sample has reads below each branch of the reference tree that comes with aam.
 
     Reads of any region of 16S stand on it, each sample by itself. Branches are those below which training samples had
-    reads.
+    reads; none where most reads stand nowhere, as those of another gene do.
     """
 
     branches_: Rows
 
     def fit(self, samples: Samples) -> Branches:
         """Learn which branches there are."""
-        self.branches_ = np.flatnonzero(np.bincount(self._above(samples).indices, minlength=self._branches))
+        above, counts = self._above(samples), samples.counts[0]
+        on_tree = counts[:, np.flatnonzero(np.diff(above.indptr))].sum() >= counts.sum() / 2
+        self.branches_ = np.flatnonzero(np.bincount(above.indices, minlength=self._branches) * on_tree)
         return self
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:

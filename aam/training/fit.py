@@ -17,7 +17,6 @@ from torch import Tensor
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
-from aam.data.placement import shipped_reference
 from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, Subset, write_split
 from aam.data.study import EVALUATION, Study
@@ -437,7 +436,5 @@ def _fit_elsewhere(saved: SavedModel, prepared: Prepared, study: Study, split: S
     some = [ids[place] for place in subsample(len(ids), 0, MAX_SAMPLES).tolist()]
     groups, studies = (study.column(name, some) for name in (data.group_column, data.study_column))
     seed = prepared.config.runtime.seed
-    if not shipped_reference().place_softly(study.tokens.numpy()).mostly_16s(study.table.counts):
-        return Blend()
     elsewhere = fit_blend(study, saved.targets, study.rows(some), groups, seed, ELSEWHERE, studies, rarefactions=1)
     return elsewhere if elsewhere.features["branches"].checked_width() else Blend()
