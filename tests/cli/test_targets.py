@@ -68,7 +68,7 @@ def test_studies_have_targets_without_trees_and_unseen_asvs_are_named(study, sec
     words = f"{tables} --targets jaccard taxonomy --taxonomy {taxonomy} --count-penalty 0"
     assert pretrain(tmp_path / "run", words) == 0
     stderr = capsys.readouterr().err
-    assert "counts beside --targets" in stderr
+    assert "the encoder learns from jaccard and taxonomy and masked nucleotides only" in stderr
     assert "second: Agreement with jaccard on 40 held-out samples" in stderr
     assert "Taxa of 80 ASVs absent from training" in stderr
     assert "phylum" in stderr
