@@ -18,7 +18,7 @@ from aam.api.embedding import Embedding, PlacedSamples, open_embedding, placed_s
 from aam.config_commands import EmbedConfig
 from aam.diversity.placed import WIDTH, PlacedMetric
 from aam.engine.run import describe
-from aam.errors import shown
+from aam.errors import InputError, shown
 from aam.files.atomic import atomic_file
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.io.matrices import fill_tiles, write_distances, write_lines
@@ -30,6 +30,9 @@ from aam.predict.saved_model import SavedModel
 
 log = logging.getLogger("aam")
 
+
+# Two axes need three samples.
+LEAST_DRAWN = 3
 
 Parts = Iterable[npt.NDArray[np.float32]]
 Colours = Sequence[str | None]
@@ -111,9 +114,11 @@ def _draw(folder: Path, on_tree: PlacedSamples, metric: PlacedMetric, column: st
 
 
 def _colours(config: EmbedConfig, sample_ids: Sequence[str]) -> Colours | None:
-    """Return the value of --color-by of each sample, none where it has none."""
+    """Return the value of --color-by of each sample, none where it has none; `InputError` for too few to ordinate."""
     if config.color_by is None:
         return None
+    if len(sample_ids) < LEAST_DRAWN:
+        raise InputError(f"--color-by: {len(sample_ids)} samples, an ordination needs {LEAST_DRAWN}; leave it out")
     return read_metadata(given(config.metadata), config.decimal).values(config.color_by, sample_ids)
 
 

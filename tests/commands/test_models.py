@@ -257,6 +257,11 @@ def test_embed_draws_the_samples_in_the_colours_of_a_metadata_column(placing, tm
         "--output-dir",
         str(tmp_path / "new"),
     ]
+    counts[:2].T.to_csv(tmp_path / "two.tsv", sep="\t", index_label="#OTU ID")
+    two = [word.replace("table.tsv", "two.tsv") for word in words]
+    assert main([*two, column, *files]) == 2
+    assert "--color-by: 2 samples, an ordination needs 3; leave it out" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
     assert main([*words, column, *files]) == 0
     names = {path.name for path in (tmp_path / "new").iterdir()}
     assert names == {
