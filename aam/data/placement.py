@@ -110,6 +110,10 @@ class SoftPlacement:
     def check_16s(self, counts: sparse.csr_matrix, table: str) -> None:
         """Raise `InputError` where most reads [N, F] of a table, or half of its ASVs, are not of 16S."""
         strange, best = ~self.is_16s, float(np.median(self.similarity))
+        if np.median(self.least) >= 1:
+            raise InputError(
+                f"{table}: its ASVs are too short to be told from random sequences; expected 50 bases or more"
+            )
         if counts[:, np.flatnonzero(strange)].sum() > counts.sum() / 2:
             raise InputError(
                 f"{table}: {strange.mean():.0%} of the ASVs are no 16S of bacteria or archaea: they share less than "

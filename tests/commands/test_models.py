@@ -342,6 +342,8 @@ def test_short_random_sequences_are_no_16s_and_short_reads_are(placing, length):
     reference = placing.models[0].reference
     random = np.random.default_rng(0).integers(1, 5, (500, length)).astype(np.uint8)
     assert reference.place_softly(random).is_16s.sum() <= 1
+    with pytest.raises(InputError, match="table: its ASVs are too short to be told from random sequences"):
+        reference.place_softly(random[:, :20]).check_16s(sparse.csr_matrix(np.ones((1, len(random)))), "table")
     rows = np.arange(0, 10_000, 100)
     reads = reference.tokens[rows, 500 : 500 + length].copy()
     reads[:, ::25] = reads[:, ::25] % 4 + 1
