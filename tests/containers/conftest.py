@@ -64,11 +64,13 @@ def engine(tmp_path: Path) -> Path:
 def script(tmp_path: Path, engine: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs containers/build or containers/run with the simulated engine and a scratch folder of this test."""
 
-    def run(name: str, *words: object, cwd: Path = tmp_path, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        name: str, *words: object, cwd: Path = tmp_path, root: Path = ROOT, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         inherited = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
         path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         environment = {**inherited, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
-        command = [sys.executable, str(CONTAINERS / name), *map(str, words)]
+        command = [sys.executable, str(root / "containers" / name), *map(str, words)]
         return subprocess.run(command, cwd=cwd, env={**environment, **variables}, capture_output=True, text=True)
 
     return run
