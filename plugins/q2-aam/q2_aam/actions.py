@@ -29,7 +29,7 @@ MACHINE = ("seed", "threads", "device")
 TREE = ("unifrac_metric", "missing_tips", "midpoint_root")
 NETWORK = ("embedding_dim", "attention_layers", "attention_heads", "epochs", "batch_size", "lr", "patience")
 
-PRETRAIN = Parameters(PretrainConfig(), "rarefy_depth", *NETWORK, *TREE, *MACHINE)
+PRETRAIN = Parameters(PretrainConfig(), "rarefy_depth", "from_scratch", *NETWORK, *TREE, *MACHINE)
 FIT = Parameters(
     FineTuneConfig(), "rarefy_depth", *NETWORK, "missing", "missing_tips", "midpoint_root", "freeze_base",
     "test_size", "validation_size", *MACHINE,
