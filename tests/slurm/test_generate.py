@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,9 +38,35 @@ def shared(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def generate() -> Callable[[list[str]], int]:
+    """slurm/generate in this process; returns its exit status."""
+    module, program = types.ModuleType("generate"), ROOT / "slurm" / "generate"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", ["", *sys.path])
+        exec(
+            compile(program.read_text(), module.__dict__.setdefault("__file__", str(program)), "exec"), module.__dict__
+        )
+
+    def run(words: list[str]) -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", [str(program), *words])
+            patch.setattr(os, "execvp", lambda *_: pytest.fail("it would replace this process"))
+            patch.chdir(ROOT)
+            try:
+                return module.main()
+            except SystemExit as stop:
+                return stop.code
+
+    return run
+
+
 @pytest.fixture
-def login(tmp_path: Path, shared: Path) -> Callable[..., Done]:
-    """Runs slurm/generate where PATH holds make, python3, singularity and sbatch and nothing else."""
+def login(tmp_path: Path, shared: Path, generate: Callable[[list[str]], int]) -> Callable[..., Done]:
+    """Runs slurm/generate where PATH holds make, python3, singularity and sbatch and nothing else.
+
+    It runs in this process, or as a process of its own: `python3 slurm/generate`, or through make.
+    """
     path = tmp_path / "login"
     path.mkdir()
     (path / "python3").symlink_to(os.path.realpath(sys.executable))
@@ -50,11 +79,22 @@ def login(tmp_path: Path, shared: Path) -> Callable[..., Done]:
     variables = {"PATH": str(path), "HOME": str(tmp_path / "home"), "LANG": "C.UTF-8", "AAM_SITE_SHARED": str(shared)}
     variables |= {"AAM_SITE_IMAGE": str(tmp_path / "image.sif")}
 
-    def run(*words: object, status: int = 0, program: str = "generate", **more: str) -> Done:
-        command = ["python3", "slurm/generate"] if program == "generate" else [program]
-        command = [str(path / command[0]), *command[1:], *map(str, words)]
+    def run(*words: object, status: int = 0, program: str = "", **more: str) -> Done:
         environment = {**variables, "PWD": str(ROOT), **more}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        if program:
+            command = [str(path / program), *(["slurm/generate"] if program == "python3" else []), *map(str, words)]
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        else:
+            before, out, err = dict(os.environ), io.StringIO(), io.StringIO()
+            os.environ.clear()
+            os.environ.update(environment)
+            try:
+                with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                    returned = generate(list(map(str, words)))
+            finally:
+                os.environ.clear()
+                os.environ.update(before)
+            done = Done(words, returned, out.getvalue(), err.getvalue())
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
@@ -106,7 +146,7 @@ def test_names_that_are_no_files_are_not_staged(login, tmp_path):
 
 
 def test_a_login_node_is_enough(pretrain, tmp_path, shared):
-    text = pretrain()
+    text = pretrain(program="python3")
     assert not (tmp_path / "calls").exists(), "nothing is submitted without --submit"
     assert list(shared.iterdir()) == []
     assert f"reads       {tmp_path}/table.biom (2.0 kB)" in text
@@ -651,7 +691,7 @@ def test_a_shell_on_a_node_and_the_jobs_that_ran(login, tmp_path):
     assert opened.startswith("srun --job-name=aam")
     missing = login("shell-node", program="make", status=2, AAM_SITE_IMAGE=str(tmp_path / "no.sif")).stderr
     assert "no.sif is missing; make container-rocm" in missing
-    assert login("shell", "--engine", "none").stdout.endswith(" reach bash\n")
+    assert login("shell", "--engine", "none", program="python3").stdout.endswith(" reach bash\n")
     assert "--name=pretrain_single,pretrain_node" in login("jobs", program="make").stdout
     (tmp_path / "login" / "sacct").unlink()
     assert "sacct: not found on PATH; this needs a login node" in login("jobs", status=2).stderr
@@ -688,7 +728,9 @@ def test_options_that_aam_does_not_have(login, tmp_path):
     words = ["train", *words[1:], "--metadata", "metadata.tsv", "--metadata-column", "ph", "a b", "--no-trim"]
     login(*words, "--random-seed=3", "--no_count_embedding", "--quantiles", "0.1", "0.5")
     assert "--output-dir a b: expected one value" in login(*words, "--output-dir", "a", "b", status=2).stderr
-    message = login(*words, "--group-column", b"\xff".decode("utf-8", "surrogateescape"), status=2).stderr
+    message = login(
+        *words, "--group-column", b"\xff".decode("utf-8", "surrogateescape"), status=2, program="python3"
+    ).stderr
     assert "--group-column '\\udcff': is not UTF-8" in message
     for job in ("ci_rocm", "profile_rocm"):
         message = login(job, "--data", tmp_path, "--", "--table", "table.biom", status=2).stderr
