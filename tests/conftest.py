@@ -8,6 +8,7 @@ and what an annotation in `aam` names must be imported at run time, not under ``
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -43,6 +44,12 @@ install_import_hook(SHAPED, "beartype.beartype")
 
 settings.register_profile("aam", deadline=None, derandomize=True, database=None)
 settings.load_profile("aam")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays until the end: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
