@@ -94,13 +94,16 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	$(ENV) -m mypy --strict containers/lib slurm/jobs
 	.venv/bin/lint-imports
 
-.PHONY: docs pictures
+.PHONY: docs pictures results
 docs: setup ## build the documentation site into docs/build/html, without a network but to install it the first time
 	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
 	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
 
 pictures: setup ## take the pictures of the docs anew from real runs, into demo/pictures (Chromium, AAM_BENCH_DATA; 15 minutes)
 	$(ENV) docs/pictures.py demo/pictures
+
+results: setup ## print the tables of docs/results.md anew from real runs, in demo/results (AAM_BENCH_DATA; an hour of one processor)
+	$(ENV) docs/results.py demo/results
 
 bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam bench: this device alone)
 	$(ENV) -m benchmarks rivals $(ARGS)

@@ -235,6 +235,7 @@ def _summary(explanation: Explanation) -> list[str]:
             f"{'; stands out' if explanation.stands_out[column] else ''}"
             for column, raises in raised
         ),
+        *([f"  {unnamed}"] if (unnamed := explanation.asvs.unnamed) else []),
     ]
 
 

@@ -229,7 +229,7 @@ def deep_enough(table: SampleTable, depth: int, of_model: bool = False) -> tuple
         raise InputError(f"no sample has {depth} reads (the deepest has {table.depths.max()}); {remedy}")
     if dropped:
         few = f"{len(dropped)} of {len(table.sample_ids)} samples have fewer than {depth} reads"
-        log.warning("%s and are left out: %s", few, shown(dropped, 10))
+        log.warning("%s and are left out: %s", few, shown(dropped, 3))
     return select_samples(table, kept), dropped
 
 

@@ -52,7 +52,7 @@ RANDOM_SWAPS = 1999
 # With so many groups the smallest exact p is far below what random swaps can give.
 FLOORED_GROUPS = 60
 
-# Differences closer than this share of the largest are equal but for rounding.
+# Sums, and differences as a share of the largest, that are closer than this are equal but for rounding.
 ROUNDING = 1e-10
 
 
@@ -167,9 +167,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 PERMUTATIONS = 1999
-
-# Sums closer than this are equal but for rounding.
-ROUNDING = 1e-10
 
 
 def _exchangeable(truth: Array, fold: Array, group: Array) -> tuple[Array, Array, Array]:

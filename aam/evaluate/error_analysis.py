@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,16 +26,6 @@ def errors_of(complete: TargetPredictions) -> Array:
     if complete.labels:
         return np.asarray(1 - complete.predicted[np.arange(len(complete.truth)), complete.truth], np.float64)
     return np.asarray(np.abs(complete.predicted - complete.truth), np.float64)
-
-
-@dataclass(frozen=True)
-class SharedLevel:
-    """A level of a column among the worst tenth of the samples: how many there, how many in all."""
-
-    column: str
-    level: str
-    worst: int
-    samples: int
 
 
 def worst_rows(complete: TargetPredictions, most: int) -> Array:
@@ -64,8 +53,11 @@ def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tup
     return dict(worst[:MOST_LEVELS])
 
 
-def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -> list[SharedLevel]:
-    """Return the levels of `columns` [N] that the worst tenth of the samples holds more often than all samples do."""
+def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -> list[tuple[str, int, int]]:
+    """Return the levels of `columns` [N] that the worst tenth of the samples holds more often than all samples do.
+
+    Each is `COLUMN: LEVEL`, how many samples of the worst tenth have it, and how many of all.
+    """
     count = len(complete.truth) // 10
     if count < LEAST_SHARED:
         return []
@@ -76,8 +68,6 @@ def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -
         all_of, worst_of = np.bincount(place), np.bincount(place[worst], minlength=len(names))
         often = (worst_of >= LEAST_SHARED) & (worst_of / count >= ENRICHED * all_of / len(place))
         shared += [
-            SharedLevel(column, str(names[at]), int(worst_of[at]), int(all_of[at]))
-            for at in np.flatnonzero(often)
-            if names[at]
+            (f"{column}: {names[at]}", int(worst_of[at]), int(all_of[at])) for at in np.flatnonzero(often) if names[at]
         ]
-    return sorted(shared, key=lambda one: -one.worst)[:MOST_LEVELS]
+    return sorted(shared, key=lambda one: -one[1])[:MOST_LEVELS]

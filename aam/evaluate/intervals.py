@@ -177,6 +177,9 @@ def intervals(predictions: TargetPredictions, resampled: dict[str, Array]) -> di
         if kind in SHARES:
             result[name] = share_interval(values, effective_units(kind, truth, units), len(truth), inflation)
             continue
+        if name == "ece" and len(values) > 1:
+            # Resampling scatters the tenths once more, which raises it: its limits are without that rise.
+            values = np.append(values[0], np.maximum(values[1:] - values[1:].mean() + values[0], 0.0))
         result[name] = limits = interval(values, predictions.group_count, inflation)
         if kind in RANKING:
             result[name] = Interval(limits.value, *np.clip([limits.low, limits.high], -1.0, 1.0).tolist())

@@ -22,9 +22,9 @@ from aam.io.metadata import is_number
 
 Array = npt.NDArray[np.float64]
 
-# Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions (and as older files call it) and over an
-# ensemble, limits of the conformal interval.
-RAREFACTIONS, OLDER_RAREFACTIONS = "rarefaction-sd", "sd"
+# Suffixes of columns TARGET.SUFFIX: standard deviation over rarefactions and over an ensemble, limits of the conformal
+# interval.
+RAREFACTIONS = "rarefaction-sd"
 MEMBERS = "member-sd"
 LOW = "low"
 HIGH = "high"
@@ -251,7 +251,7 @@ def _level(name: str, target: str) -> str:
 def _base(name: str) -> str:
     """Return the name of the target that a derived column of that name would have; empty text where it is none."""
     target, _, suffix = name.rpartition(".")
-    if suffix in (RAREFACTIONS, OLDER_RAREFACTIONS, MEMBERS, LOW, HIGH):
+    if suffix in (RAREFACTIONS, MEMBERS, LOW, HIGH):
         return target
     target = name.rpartition("_q")[0]
     return target if _level(name, target) else ""
@@ -385,12 +385,7 @@ def read_predictions(path: Path, targets: Collection[str] = ()) -> PredictionTab
             for name in names
         ),
         {name: numbers[name] for name in names if name not in labels},
-        {
-            name: parts[f"{name}.{suffix}"]
-            for name in names
-            for suffix in (OLDER_RAREFACTIONS, RAREFACTIONS)
-            if f"{name}.{suffix}" in parts
-        },
+        {name: parts[f"{name}.{RAREFACTIONS}"] for name in names if f"{name}.{RAREFACTIONS}" in parts},
         {name: np.stack([numbers[f"{name}={label}"] for label in of], 1) for name, of in labels.items()},
         tuple(columns.get("note", empty)),
         tuple(columns.get("fold", empty)),

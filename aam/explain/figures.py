@@ -45,7 +45,8 @@ BLUE, RED, OTHER = 0, 1, 8
 MOST_ROWS = 80
 ROW_HEIGHT, COLUMN_WIDTH, NAMES_WIDTH = 4, 17, 120
 
-SHADES = 8
+# Shades of a heatmap; the share of its values that are told apart by them: larger ones have the deepest.
+SHADES, DEEPEST = 8, 0.98
 
 # Tips of the tree, the height of each, and from where to where branches and names stand, in pixels.
 MOST_TIPS = 40
@@ -106,7 +107,8 @@ def _rows_figure(
         rows.append(IntervalRow(label, of_row[0], colour, of_row[1]))
     axis = texts.pop("axis", texts["title"])
     chart = interval_chart(rows, axis, 0.0, list(_legend(explanation).items()))
-    return Figure(**texts, description=f"{texts['title']}: {listed(rows)}.", chart=chart)
+    description = f"{texts['title']}: {listed(rows)}."
+    return Figure(texts["name"], texts["title"], description, chart, texts["caption"])
 
 
 def _loss(explanation: Explanation) -> str:
@@ -136,7 +138,7 @@ def importance_figures(explanation: Explanation, columns: Sequence[int]) -> list
         "importance",
         name="importance",
         title=title,
-        caption=f"{_test_words(features, 'ASVs')} {colours}",
+        caption=f"{_test_words(features, 'ASVs')} {colours} {explanation.asvs.unnamed}".rstrip(),
     )
     return [of_importance, effects]
 
@@ -232,7 +234,7 @@ def _heatmap(
     values: Floats, names: Sequence[str], row_labels: Sequence[str], named: Sequence[int], title: str, what: str
 ) -> Chart:
     """Return a heatmap ``[R, C]`` of `what`: blue below 0, red above, the deeper the larger; names stand on top."""
-    largest = np.quantile(np.abs(values[values != 0]), 0.98) if values.any() else 1.0
+    largest = np.quantile(np.abs(values[values != 0]), DEEPEST) if values.any() else 1.0
     shade = np.ceil(np.clip(np.abs(values) / largest, 0, 1) * SHADES) / SHADES
     names = [f"{at + 1}. {name}" if names.count(name) > 1 else name for at, name in enumerate(names)]
     rows = [
@@ -271,7 +273,9 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
     middle = [float(by[row[len(row) // 2]]) for row in rows]
     texts = [labels[int(value)] if len(labels) > 2 else f"{value:.3g}" for value in middle]
     what = "predicted class" if len(labels) > 2 else f"predicted {labels[1] if labels else effects.spec.name}"
-    binned = f" Each row is the mean of about {len(order) / len(rows):.0f} samples." if len(rows) < len(order) else ""
+    notes = f" The largest {1 - DEEPEST:.0%} of the values all have the deepest shade; a pointer shows each value."
+    if len(rows) < len(order):
+        notes += f" Each row is the mean of about {len(order) / len(rows):.0f} samples."
 
     def heatmap(matrices: Sequence[Matrix], asvs: Sequence[int], of: str) -> Chart:
         parts = [matrix[:, [column]].toarray()[:, 0] for matrix, column in zip(matrices, asvs, strict=True)]
@@ -290,7 +294,7 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
             "heatmap", "Effects by sample",
             f"Effects of {len(columns)} ASVs in samples in the order of the prediction.",
             heatmap(matrices, columns, "change of the prediction"),
-            f"Red raises {raised_text}, blue lowers it; the deeper, the more. Blank: the ASV is absent.{binned}",
+            f"Red raises {raised_text}, blue lowers it; the deeper, the more. Blank: the ASV is absent.{notes}",
         )
     ]  # fmt: skip
     if effects.attention is None:
@@ -302,7 +306,7 @@ def heatmap_figures(explanation: Explanation, columns: Sequence[int]) -> list[Fi
         f"Weights of attention of {len(attended)} ASVs in samples in the order of the prediction.",
         heatmap([effects.attention] * len(attended), attended, "share of the attention"),
         "The share of a sample's attention that each ASV gets when the network pools ASVs. An ASV may be looked at "
-        f"and change nothing, or the other way round; the figures of importance say what matters.{binned}",
+        f"and change nothing, or the other way round; the figures of importance say what matters.{notes}",
     )  # fmt: skip
     return [*plots, attention]
 

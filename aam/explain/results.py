@@ -50,6 +50,12 @@ class Asvs:
         """Short ids of the sequences."""
         return short_ids(self.sequences)
 
+    @property
+    def unnamed(self) -> str:
+        """What the ids are, where no ASV has a name; nothing otherwise."""
+        text = "Ids are the beginning of the MD5 of the sequence (features.tsv has it); --taxonomy gives names."
+        return "" if self.lineages else text
+
     def lineage(self, column: int) -> Lineage:
         """Return the taxa of an ASV, from the top; empty where nothing is known."""
         return self.lineages[column] if self.lineages else ()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,8 @@ class Figure:
         A mark with ``aria=True`` and a `Description` shows it to a pointer.
     caption : str
         What a reader should know beside the title.
+    names : tuple of str
+        Labels of axes that may be cut: a pointer shows the whole.
     """
 
     name: str
@@ -121,13 +124,23 @@ class Figure:
     description: str
     chart: Chart
     caption: str = ""
+    names: tuple[str, ...] = ()
 
     @cached_property
     def svg(self) -> str:
         """The figure as an SVG file: on white, with title and description."""
         svg = vl_convert.vegalite_to_svg(_printable({**self.chart.to_dict(), "config": LOOK}))
         words = printable(f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>")
-        return _compact(svg).replace(">", f">{words}", 1) + "\n"
+        svg = _compact(svg).replace(">", f">{words}", 1)
+        met = Counter[str]()
+
+        def with_tip(text: re.Match[str]) -> str:
+            # Names that are cut alike stand in their order on each axis.
+            of = [name for name in self.names if printable(name).startswith(unescape(text[1]))]
+            met[text[1]] += 1
+            return f' data-tip="{escape(printable(of[(met[text[1]] - 1) % len(of)]))}"{text[0]}' if of else text[0]
+
+        return re.sub(r">([^<>]+)…</text>", with_tip, svg) + "\n"
 
     @property
     def wide(self) -> bool:

@@ -269,15 +269,6 @@ def base_table(saved: SavedModel, tokens: Tensor, seen_tokens: Tensor, device: t
     return Table(f"Masked bases of {len(tokens)} ASVs absent from training", ("", "accuracy"), tuple(rows), "agreement")
 
 
-def _of_fold(figure: Figure, fold: str) -> Figure:
-    """Return a figure with the fold in its title and in the name of its file."""
-    return (
-        dataclasses.replace(figure, title=f"Fold {fold}: {figure.title}", name=f"fold-{fold}-{figure.name}")
-        if fold
-        else figure
-    )
-
-
 def evaluate_encoder(
     saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device, bases: bool = True
 ) -> EncoderQuality:
@@ -291,7 +282,7 @@ def evaluate_encoder(
     tables: list[Table] = []
     warnings: list[str] = []
     plots: list[Figure] = []
-    fold = f"Fold {split.test_fold}: " if split.test_fold else ""
+    fold, of_file = (f"Fold {split.test_fold}: ", f"fold-{split.test_fold}-") if split.test_fold else ("", "")
     for name, part in _parts(study, rows, saved.required_network):
         held_out = _held_out(saved, study, part, config, device)
         found = [_distance_table(held_out, target) for target in held_out.truth]
@@ -316,5 +307,5 @@ def evaluate_encoder(
     return EncoderQuality(
         tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
         tuple(warnings),
-        tuple(_of_fold(figure, split.test_fold) for figure in plots),
+        tuple(dataclasses.replace(one, title=fold + one.title, name=of_file + one.name) for one in plots),
     )

@@ -43,7 +43,7 @@ TERMS = {
     "Spearman": "Correlation of the ranks of predicted and true values",
     "AUROC": "Chance that a sample of one class is ranked above one of the other: 0.5 is guessing, 1 is perfect",
     "AUPRC": "Area under precision against recall; guessing gives the share of the class",
-    "ECE": "Expected calibration error: how far probabilities are from the share that is right, on average",
+    "ECE": "Expected calibration error: how far probabilities are from the share that is right; chance gives some",
     "accuracy": "Share of the samples whose class is right",
     "balanced accuracy": "Mean over the classes of the share that is right: each class counts the same",
     "macro F1": "Mean over the classes of the harmonic mean of precision and recall",

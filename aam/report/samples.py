@@ -294,14 +294,8 @@ def error_tables(result: TargetResult, around: Surroundings | None = None) -> li
     if shared:
         count, total = len(complete.truth) // 10, len(complete.truth)
         cells = (
-            (
-                f"{one.column}: {one.level}",
-                str(one.worst),
-                str(one.samples),
-                number(one.worst / count),
-                number(one.samples / total),
-            )
-            for one in shared
+            (name, str(worst), str(every), number(worst / count), number(every / total))
+            for name, worst, every in shared
         )
         header = ("", f"of the worst {count}", f"of all {total}", "share of the worst", "share of all")
         tables.append(Table("What the worst tenth of the samples has in common", header, tuple(cells), "worst"))

@@ -304,7 +304,7 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     return Figure(
         "confusion", "True and predicted class", f"Share of each class that is right: {right}.",
         sized(*layers),
-        "Each row is a true class, and the per cent of its samples that are called each class.",
+        "Each row is a true class, and the per cent of its samples that are called each class.", labels,
     )  # fmt: skip
 
 

@@ -12,11 +12,12 @@ from typing import Any
 from aam.config import FineTuneConfig
 from aam.config_commands import ForestConfig
 from aam.data.splits import Split
+from aam.engine.options import RunConfig
 from aam.errors import shown
 from aam.evaluate.predictions import PredictionTable, joined, read_predictions, write_predictions
 from aam.evaluate.target_predictions import Subset
 from aam.files.atomic import seen_from_here
-from aam.options import IN_MEMORY, to_dict
+from aam.options import IN_MEMORY, names, to_dict
 from aam.predict.baselines import IN_BLEND, Columns
 from aam.predict.blend import in_words
 from aam.predict.network import AsvVectors
@@ -180,10 +181,15 @@ class TrainingReport:
 
 
 def _with_effect(config: FineTuneConfig) -> dict[str, Any]:
-    """Return the options of a run, without those of the network where none is trained."""
+    """Return the options of a run that may change its results: those of the network only where one is trained."""
     of_network = {} if config.trains_network else config.of_network
+    of_machine = names(RunConfig, changes="results") if config.trains_network else ("seed",)
     parts = {
-        part: {name: value for name, value in values.items() if name not in of_network.get(part, ())}
+        part: {
+            name: value
+            for name, value in values.items()
+            if name not in of_network.get(part, ()) and (part != "runtime" or name in of_machine)
+        }
         for part, values in to_dict(config).items()
     }
     return {part: values for part, values in parts.items() if values}

@@ -121,3 +121,5 @@ def release(draft: bool) -> None:
         for path in (sdist, wheel, plugin, pages):
             with atomic_file(wheel_path().with_name(path.name)) as temporary:
                 shutil.copyfile(path, temporary)
+    if not problems:
+        print(f"in {wheel_path().parent}; its tag: git tag -a v{version()} -m 'aam {version()}' {revision()[0]}")

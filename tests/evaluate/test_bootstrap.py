@@ -52,6 +52,18 @@ def test_the_interval_of_a_mean_is_that_of_the_normal():
     assert intervals["mean"].high == pytest.approx(error.mean() + half, abs=0.01)
 
 
+def test_limits_of_the_calibration_error_hold_it():
+    """Resampling raises it: percentiles of the resamples begin above the error of probabilities that are right."""
+    draw = np.random.default_rng(0)
+    share = draw.uniform(size=300)
+    truth, probabilities = (draw.uniform(size=300) < share).astype(int), np.stack([1 - share, share], axis=1)
+    given = TargetPredictions(tuple(map(str, range(300))), truth, probabilities, ("no", "yes"))
+    resampled = intervals.resample_metrics(given.measure, truth, probabilities, given.resampling_units, 0)["ece"]
+    error = intervals.metrics_with_intervals(given, seed=0)["ece"]
+    assert np.percentile(resampled[1:], 20) > error.value
+    assert 0 <= error.low < error.value < error.high
+
+
 def test_intervals_resample_groups():
     """Repeating each sample nine times says nothing new; resampling samples would make it seem so."""
     draw = np.random.default_rng(0)

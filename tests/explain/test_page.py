@@ -145,6 +145,12 @@ def test_names_of_asvs_are_whole_in_every_figure():
             assert f">{explanation.asvs.label(column)}</text>" in svg, name
 
 
+def test_ids_say_what_they_are_and_how_to_get_names():
+    words = "beginning of the MD5 of the sequence"
+    assert words in _figure(explained(lineages=()), "importance").caption
+    assert words not in _figure(explained(), "importance").caption
+
+
 def test_a_label_keeps_its_id_where_the_taxon_is_long():
     asvs = Asvs(("id",), ("ACGT",), (("k__Bacteria", "f__Peptostreptococcaceae"),))
     assert asvs.label(0) == f"Peptostreptococcaceae (family) {asvs.short_ids[0]}"
@@ -158,6 +164,7 @@ def test_a_heatmap_says_what_its_shades_mean_and_a_broad_one_has_the_room_of_two
     figure = Figure("heatmap", "Effects", "Effects of 20 ASVs.", chart)
     for words in ("above 0", "below 0", "change of the prediction"):
         assert f">{words}</text>" in figure.svg
+    assert "The largest 2% of the values all have the deepest shade" in _figure(explained(), "heatmap").caption
     assert figure.wide
     narrow = _heatmap(values[:, :3], names[:3], ["a"] * 30, [0], "predicted age", "change")
     assert not Figure("heatmap", "Effects", "Effects of 3 ASVs.", narrow).wide

@@ -122,7 +122,7 @@ def _seeds(folder: Path) -> dict[str, list[Path]]:
     write_artifact(folder / "a.distances.qza", "DistanceMatrix", "D", {"distance-matrix.tsv": matrix.encode()})
     split = "".join(f"s{i}\t{'train' if i else 'test'}\t{i % 2}\n" for i in range(7))
     (folder / "a.split.tsv").write_text("sample-id\tside\tfold\n" + split)
-    predictions = "sample-id\tph\tph.sd\tsite\tsite=a\tsite=b\tnote\n"
+    predictions = "sample-id\tph\tph.rarefaction-sd\tsite\tsite=a\tsite=b\tnote\n"
     (folder / "a.predictions.tsv").write_text(predictions + "".join(f"s{i}\t7\t0.1\ta\t0.9\t0.1\t\n" for i in range(7)))
     (folder / "a.toml").write_text('[data]\ntable = "x"\n[train]\nlr = 1e-3\nepochs = 3\n')
     (folder / "a.run.json").write_text(

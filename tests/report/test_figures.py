@@ -184,6 +184,13 @@ def test_reliability_and_confusion_name_their_numbers():
     assert many.svg.count("data-tip=") == 100
 
 
+def test_a_pointer_on_a_class_that_is_cut_shows_its_whole_name():
+    labels = tuple(f'colorectal cancer & "adenoma" of stage {stage}' for stage in "ABC")
+    figure = confusion_figure(classes(labels).predictions.complete())
+    texts = [node for node in parsed(figure).iter("{http://www.w3.org/2000/svg}text") if "…" in str(node.text)]
+    assert [node.get("data-tip") for node in texts] == [*labels, *labels]
+
+
 # --- comparison --------------------------------------------------------------------------------------------
 
 
@@ -241,11 +248,7 @@ def test_the_worst_samples_and_what_they_share():
     assert first[0] == "0"
     assert first[1][0] == 5
     assert first[1][1].value == pytest.approx(errors[:5].mean())
-    shared = {
-        (one.column, one.level): (one.worst, one.samples)
-        for one in shared_by_worst(complete, {"subject": complete.groups})
-    }
-    assert shared[("subject", "0")] == (5, 5)
+    assert ("subject: 0", 5, 5) in shared_by_worst(complete, {"subject": complete.groups})
     worst, common = error_tables(result)
     assert worst.rows[0][0] in {"s0", "s1", "s2", "s3", "s4"}
     assert worst.header == ("sample-id", "true age", "predicted age", "absolute error of age", "subject", "run")
