@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from skbio import TreeNode
 
 from aam.cli.main import main
 from aam.config import DataConfig
@@ -14,9 +15,11 @@ from aam.data.study import load_study
 from aam.data.table import read_table
 from aam.errors import FINISHED
 from aam.files.atomic import MANIFEST
+from aam.io.newick import parse_newick
 from aam.predict.saved_model import load_model
 from examples.encoder import __main__ as encoder
 from examples.encoder.__main__ import ASVS_OF_A_SET, Source, prevalent, random_sets
+from examples.encoder.taxonomy import distances
 
 DRAW = np.random.default_rng(0)
 
@@ -79,3 +82,13 @@ def test_the_recipe_makes_an_encoder_that_ships(tmp_path, monkeypatch):
     before = (output / "distances" / "model" / MANIFEST).read_bytes()
     assert encoder.run(data, output) == FINISHED
     assert (output / "distances" / "model" / MANIFEST).read_bytes() == before
+
+
+def test_distances_on_a_tree_are_those_of_scikit_bio():
+    text = "(((a:1,b:2):3,(c:4,(d:5,e:6):7):8):9,f:10);"
+    tree = parse_newick(text)
+    first, second = np.triu_indices(len(tree.tips))
+    expected = TreeNode.read([text]).tip_tip_distances()
+    names = [(tree.tips[one], tree.tips[other]) for one, other in zip(first.tolist(), second.tolist(), strict=True)]
+    measured = distances(tree, tree.tip_nodes[first], tree.tip_nodes[second])
+    assert measured.tolist() == [expected[pair] for pair in names]
