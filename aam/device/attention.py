@@ -332,7 +332,8 @@ def decide_execution(
     else:
         checks, timed = check_backends(device, (dtype,), width), device.type == "cuda"
         backends = choose_backends(checks, config.attn_implementation, timed)
+    before = backends_in_use()
     use_backends(backends)
-    if set(backends.values()) != {SDPA}:
+    if backends_in_use() not in ({}, before):
         log.info("attention: %s", backends)
     return {"question": question, "attention": backends}

@@ -1,6 +1,7 @@
 """Make what install scripts of packages would make below a root folder: certificates, and AMD's names of devices.
 
-A definition and the layer of a user who may not build one both call it; in a layer no install script has run.
+The image's own files, copied with the permissions that they have in a checkout, get those of an installed file. A
+definition and the layer of a user who may not build one both call it; in a layer no install script has run.
 """
 
 from __future__ import annotations
@@ -34,8 +35,16 @@ def join_certificates(root: Path) -> None:
     file.write_bytes(b"".join(path.read_bytes().rstrip(b"\n") + b"\n" for path in certificates))
 
 
+def make_readable(folder: Path) -> None:
+    """Let everybody read a folder and its files: a checkout of a user with umask 077 is closed to others."""
+    for path in (folder, *folder.rglob("*")):
+        if path.exists() and not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
+
+
 def main(root: Path) -> None:
     """Make what is missing below a root folder."""
+    make_readable(root / "opt/aam")
     join_certificates(root)
     link_device_names(root)
 

@@ -39,6 +39,10 @@ EXPLANATIONS = (
         "no network, or not to that host: build where there is one, or name a local root folder or SIF with BASE=PATH",
     ),
     (
+        r"(?m)^(E|W|Err)\b.*snapshot\.ubuntu\.com",
+        "the archive of snapshots is not reached or lacks this date: SNAPSHOT=none takes the packages of today",
+    ),
+    (
         r"cgroups in hybrid mode not supported",
         "crun cannot run on this host's cgroups: install runc, and BUILDAH_RUNTIME=runc in front of the command",
     ),

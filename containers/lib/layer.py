@@ -45,7 +45,7 @@ if [ -n "$snapshot" ]; then
     dpkg-deb -x ca-certificates_*.deb certificates
     cat certificates/usr/share/ca-certificates/*/*.crt > all.crt
     cd /
-    dated="--snapshot $snapshot -o Acquire::https::CaInfo=$state/all.crt"
+    dated="--snapshot $snapshot -o APT::Update::Error-Mode=any -o Acquire::https::CaInfo=$state/all.crt"
     apt update
 fi
 apt install -y --no-install-recommends --download-only "$@"

@@ -111,6 +111,8 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
     snapshot = collect(lambda: choose_snapshot(request, pins, base), problems) if base else ""
     command = "" if only_text else collect(lambda: find_program(request.engine), problems)
     problems += [] if only_text else disk_problems(pins, archive)
+    if ":" in str(archive):
+        problems.append(f"OUTPUT={archive}: an OCI archive has no colon in its path; OUTPUT=FILE names another")
     if base and base.local and base.local.is_file():
         problems.append(f"BASE={base.local}: is a file; expected a root folder or NAME@sha256:DIGEST")
     raise_if_any(problems)
@@ -123,20 +125,8 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
         fill_context(Path(folder), text, pins, base, fabric)
         wheels = [path for path in wheel_folders() if base.local]
         binds = [word for path in wheels for word in ("--volume", f"{path}:{path}:ro")]
-        build = [
-            command,
-            "build",
-            "--format",
-            "oci",
-            "--tag",
-            name,
-            *binds,
-            "--file",
-            f"{folder}/Containerfile",
-            folder,
-        ]
+        # Tagged as an archive, the image is written there and no copy of it stays in the user's storage.
+        build = [command, "build", "--format", "oci", "--layers=false", "--force-rm", *binds]
+        build += ["--tag", f"oci-archive:{new}:{name}", "--file", f"{folder}/Containerfile", folder]
         run_engine(build, f"building {name}", extra={"TMPDIR": folder})
-        run_engine(
-            [command, "push", name, f"oci-archive:{new}:{name}"], f"writing {archive.name}", extra={"TMPDIR": folder}
-        )
     return archive

@@ -248,6 +248,9 @@ def load_site(name: str, options: Mapping[str, str], environment: Mapping[str, s
         path = values.get(key, "")
         if not path.startswith("/") and (path or key != "home"):
             missing.setdefault(key, f"is {path!r}, expected an absolute path")
+    sets, devices = len(values.get("cpu_sets", ())), values.get("devices_per_node", Site.devices_per_node)
+    if sets not in (0, devices):
+        missing["cpu_sets"] = f"has {sets} sets for devices_per_node = {devices}, expected one for each device, or []"
     own_path = user_file(environment)
     raise_if_any(
         [

@@ -9,12 +9,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
+from aam.files.atomic import file_digest
 from containers.lib import git
+from containers.lib.engine import find_engine, make_small_root
+from containers.lib.sidecar import sign, signature_problems
 from containers.lib.wheels import wheel_folders
 from tests.cluster.conftest import GUEST, ROOT, check_out, environment
 
@@ -173,9 +177,16 @@ def test_a_changed_file_is_recorded(tmp_path):
 
 
 def test_slow_both_definitions_give_the_same_bill_of_materials(image, make, shell, checkout, base):
+    """Also where the checkout is that of a user with umask 077, closed to others."""
     other_image = checkout / "containers" / "aam-other.sif"
     words = ["cpu", "--base", base, "--definition", "rocm", "--output", other_image]
-    shell(sys.executable, "containers/build", *words, cwd=checkout)
+    closed = [checkout / "containers" / "inside", checkout / "containers" / "lock"]
+    shell("chmod", "-R", "go=", *closed)
+    shell("sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, "containers/build", *words, cwd=checkout)
+    shell("chmod", "-R", "go+rX", *closed)
+    unreadable = ["find", "/opt", "!", "-type", "l", "!", "-perm", "-004"]
+    assert shell("apptainer", "exec", other_image, *unreadable).stdout == ""
+    assert not [path for path in checkout.glob("containers/aam-other.sif*") if not path.stat().st_mode & 0o004]
     assert bill(shell, image) == bill(shell, other_image)
     sidecar_of_image = sidecar(image)
     sidecar_of_other = sidecar(other_image)
@@ -204,7 +215,7 @@ def guest(workshop):
         variables |= {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "USER": GUEST}
         variables |= {"AAM_SCRATCH": str(home / "scratch"), "GIT_CONFIG_COUNT": "1"}
         variables |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-        command = ["unshare", "--mount", "sh", "-c", hide + become + '"$@"', "guest", *map(str, words)]
+        command = ["unshare", "--mount", "sh", "-c", hide + "umask 077; " + become + '"$@"', "guest", *map(str, words)]
         done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
         assert done.returncode == status, done.stdout[-3000:] + done.stderr[-6000:]
         return done
@@ -233,3 +244,58 @@ def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
         guest(checkout / "containers" / "run", image, "cat", "/opt/aam/sbom.json", cwd=checkout).stdout
     )
     assert {"debian/gcc", "torch"} <= {component["name"] for component in packages["components"]}
+
+
+def test_slow_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypatch):
+    """A key of this test only: the build signs, `verify` accepts; one byte more, or no key, and it refuses."""
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
+    monkeypatch.setenv("AAM_SCRATCH", str(workshop / "scratch"))
+    engine = find_engine(apptainer)
+    image = workshop / "signed.sif"
+    shell("apptainer", "build", image, make_small_root(workshop / "small"))
+    assert sign(engine, image) == "", "without a key it is not signed"
+    new_key = ["key", "newpair", "--name", "aam test", "--email", "test@localhost", "--comment", "", "--password", ""]
+    shell("apptainer", *new_key, "--push=false", "--bit-length", "2048")
+    unsigned = file_digest(image)
+    assert sign(engine, image) == unsigned
+    assert file_digest(image) != unsigned
+    assert signature_problems(engine, image) == []
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "no-keys"))
+    (problem,) = signature_problems(engine, image)
+    assert "verify refuses its signature" in problem
+    assert "is its key in your keyring?" in problem
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
+    damaged = bytearray(image.read_bytes())
+    at = damaged.index(b"hsqs") + 200
+    damaged[at] ^= 1
+    image.write_bytes(damaged)
+    assert "verify refuses its signature" in signature_problems(engine, image)[0]
+
+
+@pytest.fixture
+def buildah(shell, apptainer, once):
+    """Buildah with runc, installed if they are missing: Debian's crun refuses hosts with both versions of cgroups."""
+    with once():
+        if not (shutil.which("buildah") and shutil.which("runc")):
+            shell("apt-get", "update", "-q")
+            shell("apt-get", "install", "-y", "-q", "--no-install-recommends", "buildah", "runc")
+
+
+def test_slow_an_oci_archive_is_built_to_its_end_and_becomes_an_image(buildah, checkout, image, make, shell, base):
+    storage = ["buildah", "images", "--all", "--quiet"]
+    before = shell(*storage, BUILDAH_RUNTIME="runc").stdout
+    make("oci-cpu", f"BASE={base}", BUILDAH_RUNTIME="runc", STORAGE_DRIVER="vfs")
+    archive = checkout / "containers" / "aam-cpu.oci.tar"
+    with tarfile.open(archive) as file:
+        index = json.load(file.extractfile("index.json"))
+    (manifest,) = index["manifests"]
+    assert manifest["annotations"]["org.opencontainers.image.ref.name"].startswith("aam-cpu:")
+    assert shell(*storage).stdout == before, "nothing of it stays in the storage"
+    other_image = checkout / "containers" / "aam-from-oci.sif"
+    shell("apptainer", "build", other_image, f"oci-archive://{archive}")
+    assert (
+        "training: " in shell("apptainer", "exec", "--cleanenv", other_image, "python", "/opt/aam/selftest.py").stdout
+    )
+    run = ROOT / "containers" / "run"
+    assert shell(run, other_image, "aam", "--version").stdout == shell(run, image, "aam", "--version").stdout
+    assert bill(shell, other_image) == bill(shell, image)

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -479,8 +480,10 @@ def test_staging_to_shared_storage(site):
     assert "exists already" in site.log("staged")
 
 
-def ranks(site: Site, words: list[object], out: str, count: int, port: int) -> None:
+def ranks(site: Site, words: list[object], out: str, count: int) -> None:
     """Run `count` processes of aam as torchrun would, without SLURM."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     rendezvous = {
         "WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
@@ -506,7 +509,7 @@ def test_a_node_of_four_tasks_gives_what_four_processes_give(site):
     variables = {"TABLE": str(words[1]), "TREE": str(words[3]), "OUT": "node", "ARGS": " ".join([*SMALL, "--epochs 2"])}
     job = site.login("make", "pretrain-node", **variables).stdout.split()[-1]
     site.finish(job, "node")
-    ranks(site, ["pretrain", *words], "four", 4, 14321)
+    ranks(site, ["pretrain", *words], "four", 4)
     assert site.weights("node") == site.weights("four")
     assert len(losses(site, "node")) == 2
     site.assert_clean("node")
@@ -535,7 +538,7 @@ def test_two_nodes_are_warned_and_lose_a_rank(site):
     for start, status in enumerate((85, 137, 0), start=1):
         assert f"summary: status {status}, start {start}," in site.log("pair")
     plain = ["--table", site.study / "table.biom", "--tree", site.study / "tree.nwk", *LONG]
-    ranks(site, ["pretrain", *plain], "two", 2, 14322)
+    ranks(site, ["pretrain", *plain], "two", 2)
     assert site.weights("pair") == site.weights("two")
 
 

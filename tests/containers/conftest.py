@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,17 +62,32 @@ def engine(tmp_path: Path) -> Path:
     return program.parent
 
 
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository with pins that ask for no disk: a simulated engine writes nothing, a real build 60 GB."""
+    folder = tmp_path_factory.mktemp("tree")
+    shutil.copytree(CONTAINERS, folder / "containers", ignore=shutil.ignore_patterns("*.sif*", "*.oci.tar"))
+    (ROOT / "dist").mkdir(exist_ok=True)
+    for path in ROOT.iterdir():
+        if path.name != "containers":
+            (folder / path.name).symlink_to(path)
+    pins = folder / "containers" / "pins.toml"
+    pins.write_text(re.sub(r"(?m)^disk_gb = .*", "disk_gb = [0, 0]", pins.read_text()))
+    return folder
+
+
 @pytest.fixture
-def script(tmp_path: Path, engine: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs containers/build or containers/run with the simulated engine and a scratch folder of this test."""
+def script(tmp_path: Path, engine: Path, tree: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs containers/build or containers/run with the simulated engine, disk and a scratch folder of this test."""
 
     def run(
-        name: str, *words: object, cwd: Path = tmp_path, root: Path = ROOT, **variables: str
+        name: str, *words: object, cwd: Path = tmp_path, root: Path = tree, umask: int = -1, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        inherited = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
+        own = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
         path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        environment = {**inherited, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
+        environment = {**own, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
         command = [sys.executable, str(root / "containers" / name), *map(str, words)]
-        return subprocess.run(command, cwd=cwd, env={**environment, **variables}, capture_output=True, text=True)
+        inherited = {**environment, **variables}
+        return subprocess.run(command, cwd=cwd, env=inherited, capture_output=True, text=True, umask=umask)
 
     return run

@@ -41,3 +41,12 @@ def test_certificates_are_joined_where_no_install_script_ran(tmp_path):
 def test_a_root_without_either_is_left_alone(tmp_path):
     LINKS["main"](tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_a_checkout_that_is_closed_to_others_are_readable_in_an_image(tmp_path):
+    closed = write(tmp_path / "opt/aam/fabric/build.py", "")
+    closed.chmod(0o600)
+    closed.parent.chmod(0o700)
+    (closed.parent / "link").symlink_to("nowhere")
+    LINKS["main"](tmp_path)
+    assert (closed.stat().st_mode & 0o777, closed.parent.stat().st_mode & 0o777) == (0o644, 0o755)

@@ -304,6 +304,24 @@ def test_a_recorded_machine_is_shown_and_changes_nothing_here(monkeypatch, caplo
     assert backends_in_use() == {}
 
 
+def test_the_back_end_of_a_gpu_is_printed_once(monkeypatch, caplog):
+    """On a simulated MI300A, whose checks were recorded; each fold of a run decides anew."""
+    facts = json.loads((PLATFORMS / "gfx942-torch2.7-rocm6.3.json").read_text())
+    gates = {kind: facts["gates"][kind] for kind in (MASKED, UNMASKED)}
+    monkeypatch.setattr(attention, "device_name", lambda device: facts["device"]["name"])
+    monkeypatch.setattr(attention, "resolve_precision", lambda config, device: torch.float32)
+    monkeypatch.setattr(attention, "check_backends", lambda device, dtypes, width: gates)
+    with caplog.at_level("INFO", "aam"):
+        first, second = (decide_execution(RuntimeConfig(), torch.device("cuda"), 8) for _ in range(2))
+    assert first == second
+    assert first["attention"] == {MASKED: "mem_efficient", UNMASKED: "mem_efficient"}
+    printed = "attention: {'float32, masked': 'mem_efficient', 'float32, unmasked': 'mem_efficient'}"
+    assert caplog.messages == [printed]
+    with caplog.at_level("INFO", "aam"):
+        decide_execution(RuntimeConfig(attn_implementation="math"), torch.device("cuda"), 8)
+    assert caplog.messages[1:] == [printed.replace("mem_efficient", "math")], "another choice is printed"
+
+
 def test_a_back_end_that_does_not_serve_is_refused():
     with pytest.raises(InputError, match="--attn-implementation mem_efficient: float32, masked: does not serve it"):
         decide_execution(RuntimeConfig(attn_implementation="mem_efficient"), CPU, 8)

@@ -291,6 +291,35 @@ def test_scripts_for_other_sites(pretrain, name, tmp_path):
     assert "--gpus-per-node" not in text, "one request for GPUs, not two"
 
 
+@pytest.mark.parametrize(("mode", "parts"), [("SPX", 1), ("TPX", 3), ("CPX", 6)])
+def test_each_part_of_a_divided_apu_gets_a_rank_and_cores_of_its_own(pretrain, mode, parts):
+    """A node of Cosmos in each mode of its four APUs, by variables; rank N of a node takes its device N."""
+    cores = 24 // parts
+    sets = [f"{first}-{first + cores - 1},{first + 96}-{first + 95 + cores}" for first in range(0, 96, cores)]
+    variables = {"DEVICES_PER_NODE": 4 * parts, "CPUS_PER_DEVICE": 2 * cores, "THREADS": cores}
+    variables |= {"CPU_SETS": ";".join(sets)}
+    text = pretrain(**{f"AAM_SITE_{key}": str(value) for key, value in variables.items()})
+    assert f"#SBATCH --ntasks-per-node={4 * parts}\n" in text
+    assert f"#SBATCH --cpus-per-task={2 * cores}\n" in text
+    assert "--threads " + str(cores) in text
+    (masks,) = re.findall(r"mask_cpu:(\S+)", text)
+    masks = [int(mask, 16) for mask in masks.split(",")]
+    assert len(masks) == 4 * parts
+    assert sum(masks) == 2**192 - 1, "each core belongs to one rank"
+    assert all(mask.bit_count() == 2 * cores for mask in masks)
+    if mode == "TPX":
+        named = pretrain("--site", "cosmos-tpx")
+        assert re.findall(r"mask_cpu:(\S+)", named) == re.findall(r"mask_cpu:(\S+)", text), "the profile says the same"
+    assert "VISIBLE_DEVICES=" not in text, "SLURM's own list of devices holds for all ranks of a node"
+
+
+def test_cores_for_other_devices_than_a_node_has_are_refused(login, tmp_path):
+    words = ("pretrain_node", "--site", "cosmos", "--data", tmp_path, "--", "--table", "table.biom")
+    message = login(*words, status=2, AAM_SITE_DEVICES_PER_NODE="24").stderr
+    assert "cpu_sets: has 4 sets for devices_per_node = 24, expected one for each device, or []" in message
+    assert "AAM_SITE_CPU_SETS=" in message
+
+
 def test_account_and_storage_of_other_sites_are_asked_for(login, tmp_path):
     words = ("--", "--table", tmp_path / "table.biom")
     for name in ("lumi-g", "perlmutter"):
