@@ -37,7 +37,18 @@ ROWS = {
     "age in nine studies (trap: study), MAE": ("oral-age", f"{TABLE} --metadata-column age --batch-column study"),
 }  # fmt: skip
 
-# The shares of labels and the seeds of the second table, and the learned baseline that stands beside.
+# The diseases of `cohorts` whose studies are held out whole: their cohorts in the column `disease`.
+COHORTS = {
+    "inflammatory bowel disease": (
+        "IBD_Crohn_disease", "IBD_Ulcerative_Colitis", "IBD_Inflammtory_bowel_disease",
+    ),
+    "Parkinson's disease": ("Parkinson",),
+    "obesity": ("Obesity",),
+    "irritable bowel syndrome": ("Irritable_bowel_syndrom",),
+    "autism": ("Autism",),
+}  # fmt: skip
+
+# The shares of labels and the seeds of the table of few labels, and the learned baseline that stands beside.
 SHARE, SEEDS = 0.1, (0, 1, 2)
 LINEAR, DEPTH = "linear model of presence", "depth and richness alone"
 SIMPLE = ("the training median", "the majority class", "depth alone", "richness alone", DEPTH, "covariates alone")
@@ -79,10 +90,24 @@ def row(name: str, target: Mapping[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def new_study(name: str, folder: Path) -> str:
+    """Return how well a disease is predicted in studies that were held out whole, each alike."""
+    study = DATA / "cohorts"
+    metadata = pd.read_csv(study / "metadata.tsv", sep="\t", dtype=str)
+    path = folder / f"new-{COHORTS[name][0]}.tsv"
+    metadata[metadata["disease"].isin(COHORTS[name])].to_csv(path, sep="\t", index=False)
+    options = f"--table {study}/table.biom --metadata {path} --missing drop --metadata-column status"
+    target = metrics_of(f"{options} --study-column study --rarefy-depth 1000", path.with_suffix(""))
+    values = [part["auroc"] for part in target["parts"]["study"].values()]
+    cells = [name, f"{len(values)}", text(sum(values) / len(values)), f"{text(min(values))} to {text(max(values))}"]
+    return f"| {' | '.join(cells)} | {target['seconds']:.0f} s, {target['memory']:.1f} GB |"
+
+
 def few_labels(folder: Path) -> Iterator[str]:
-    """Yield, for each seed, the errors of infants' age where a share of the labels of each fold's training is left."""
+    """Yield, for each seed and their mean, the errors of infants' age from a share of the labels of each fold."""
     study = DATA / "infant-age"
     metadata = pd.read_csv(study / "metadata.tsv", sep="\t", dtype=str)
+    rows = []
     for seed in SEEDS:
         totals, samples = dict.fromkeys(("the model", LINEAR, DEPTH), 0.0), 0
         for fold in sorted(set(metadata["fold"])):
@@ -99,7 +124,9 @@ def few_labels(folder: Path) -> Iterator[str]:
             values |= {name: one["mae"] for name, one in target["baselines"].items() if name in totals}
             totals = {name: total + values[name] * tested.sum() for name, total in totals.items()}
             samples += tested.sum()
-        yield f"| {seed} | {' | '.join(text(total / samples) for total in totals.values())} |"
+        rows.append([total / samples for total in totals.values()])
+        yield f"| {seed} | {' | '.join(map(text, rows[-1]))} |"
+    yield f"| mean | {' | '.join(text(sum(column) / len(column)) for column in zip(*rows, strict=True))} |"
 
 
 def main() -> None:
@@ -114,6 +141,10 @@ def main() -> None:
     for number, (name, (study, options)) in enumerate(ROWS.items()):
         words = f"{options.format(DATA / study)} {FOLDS} --rf-baseline"
         print(row(name, metrics_of(words, folder / f"{number:02}-{study}")), flush=True)
+    print("\n| disease | studies | AUROC, mean over studies | from, to | processor time, memory |")
+    print("|---|---|---|---|---|")
+    for name in COHORTS:
+        print(new_study(name, folder), flush=True)
     print(f"\n| seed | {SHARE:.0%} of the labels: `aam train` | {LINEAR} | {DEPTH} |\n|---|---|---|---|")
     print(*few_labels(folder), sep="\n")
 
