@@ -217,7 +217,12 @@ def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
     """Return the names of the ASVs of a table, with their lineages where there is a taxonomy."""
     lineages = None if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
     if lineages is not None and not all(lineages):
-        log.warning("%d of %d ASVs have no taxon", sum(not lineage for lineage in lineages), len(lineages))
+        without = np.array([not lineage for lineage in lineages])
+        reads = 100 * float(table.counts.sum(axis=0)[without].sum() / table.counts.sum())
+        log.warning(
+            "--taxonomy names no taxon of %d of %d ASVs (%.1f %% of the reads); these go by a short id",
+            without.sum(), len(without), reads,
+        )  # fmt: skip
     return Asvs(tuple(table.feature_ids), tuple(table.sequences), lineages or ())
 
 

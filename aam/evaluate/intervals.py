@@ -424,8 +424,9 @@ def conformal_sentences(predictions: TargetPredictions, coverage: Metrics) -> li
     shares = [values["coverage"] for _, values in coverage_by(bounded, tenths(bounded.truth)).values()]
     width = number(coverage["width"].value)
     return [
-        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals hold {with_limits(coverage['coverage'])} of the values, "
-        f"{number(min(shares))} to {number(max(shares))} in tenths of them; they are {width} wide on average."
+        f"The {100 * CONFORMAL_LEVEL:.0f} % intervals of predictions hold {with_limits(coverage['coverage'])} of the "
+        f"true values, by tenth of these from {number(min(shares))} to {number(max(shares))}; they are {width} wide on "
+        "average."
     ]
 
 

@@ -173,7 +173,7 @@ def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
         "every sample is predicted by a model that has not seen it: %d folds of the %d %s, beside learned baselines, "
         "as %d samples and %d ASVs are few enough; --test-size holds out one subset instead%s",
         DEFAULT_FOLDS, groups, whole, len(ids), asvs,
-        "; these are not those of the column fold, which --cv fold takes" if "fold" in study.metadata.kinds else "",
+        "; --cv fold takes the folds of the metadata column fold" if "fold" in study.metadata.kinds else "",
     )  # fmt: skip
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
     targets = dataclasses.replace(targets, rf_baseline=True)

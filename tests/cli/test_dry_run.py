@@ -121,7 +121,7 @@ def test_a_small_study_is_cross_validated_unless_asked_otherwise(study, tmp_path
 
     lines = printed()
     assert "models that predict together: presence (linear, of which ASVs are present); kernel" in lines
-    assert "these are not those of the column fold, which --cv fold takes" in lines
+    assert "--cv fold takes the folds of the metadata column fold" in lines
     tested = [int(found[1]) for found in re.finditer(r"fold \d \(\d of 5\): .* predicts (\d+) samples", lines)]
     assert tested == [8] * 5
     for more in (["--test-size", 0.2], ["--epochs", 3], ["--group-column", "subject"]):

@@ -155,8 +155,8 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
     limits = result.coverage["coverage"]
     assert 0.85 < limits.low < 0.9 < 0.99 < limits.high < 1, "39 of 40 groups"
     assert result.coverage["width"].value == 3
-    assert result.sentences[-1].startswith("The 90 % intervals hold 0.975 (")
-    assert result.sentences[-1].endswith("0.750 to 1.00 in tenths of them; they are 3.00 wide on average.")
+    assert result.sentences[-1].startswith("The 90 % intervals of predictions hold 0.975 (")
+    assert result.sentences[-1].endswith("by tenth of these from 0.750 to 1.00; they are 3.00 wide on average.")
     page = Page(report_html(data(result)))
     for title in (
         "90 % conformal intervals",
@@ -171,12 +171,20 @@ def test_coverage_is_shown_over_all_and_by_tenth_fold_batch_and_group():
     assert result.parts["subject"]["39"][1]["mae"].value == 9
 
 
+def test_intervals_by_fold_stand_in_the_order_of_the_folds():
+    given = bounded().predictions
+    of_the_oldest_first = replace(given, fold=3 - given.truth.astype(int) // 10)
+    page = Page(report_html(data(target_result(Names("age"), of_the_oldest_first, repeats=20))))
+    rows = page.text[page.text.index("Intervals by fold") :]
+    assert re.findall(r"(?m)^([0-3])\n20\n", rows) == ["0", "1", "2", "3"]
+
+
 def test_intervals_of_perfect_predictions_have_no_width_to_compare():
     given = bounded().predictions
     perfect = replace(given, predicted=given.truth, limits=np.stack([given.truth, given.truth], axis=1))
     sentence = target_result(Names("age"), perfect, repeats=20).sentences[-1]
-    assert sentence.endswith("hold 1.00 (0.909 to 1.00) of the values, 1.00 to 1.00 in tenths of them; they are "
-                         "0.00 wide on average.")  # fmt: skip
+    assert sentence.endswith("hold 1.00 (0.909 to 1.00) of the true values, by tenth of these from 1.00 to 1.00; they "
+                         "are 0.00 wide on average.")  # fmt: skip
 
 
 def test_without_intervals_nothing_is_said_of_them():
