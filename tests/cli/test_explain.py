@@ -48,7 +48,8 @@ def explain(study: Path, model: Path, output: Path, more: str = "") -> int:
 def test_every_sample_is_explained_by_the_fold_that_has_not_seen_it(study, run, taxonomy, tmp_path, capfd):
     more = f"--metadata {study}/metadata.tsv --taxonomy {taxonomy} --tree {study}/tree.nwk"
     assert explain(study, run, tmp_path / "out", more) == 0
-    assert re.search(r"--taxonomy names no taxon of 1 of \d+ ASVs \(\d\.\d % of the reads\)", "".join(capfd.readouterr()))
+    printed = "".join(capfd.readouterr())
+    assert re.search(r"--taxonomy names no taxon of 1 of \d+ ASVs \(\d\.\d % of the reads\)", printed)
     assert "The most important taxa, genus" in (tmp_path / "out" / "explain.html").read_text()
     for target in ("ph", "biome"):
         folder = tmp_path / "out" / target
