@@ -218,11 +218,9 @@ def _named_asvs(table: SampleTable, taxonomy: Taxonomy | None) -> Asvs:
     lineages = None if taxonomy is None else taxonomy.of(table.feature_ids, table.sequences)
     if lineages is not None and not all(lineages):
         without = np.array([not lineage for lineage in lineages])
-        reads = 100 * float(table.counts.sum(axis=0)[without].sum() / table.counts.sum())
-        log.warning(
-            "--taxonomy names no taxon of %d of %d ASVs (%.1f %% of the reads); these go by a short id",
-            without.sum(), len(without), reads,
-        )  # fmt: skip
+        reads = f"{100 * (table.counts.sum(axis=0) @ without) / table.depths.sum():.1f} % of the reads"
+        which = f"{without.sum()} of {len(without)} ASVs ({reads})"
+        log.warning("--taxonomy names no taxon of %s; these go by a short id", which)
     return Asvs(tuple(table.feature_ids), tuple(table.sequences), lineages or ())
 
 

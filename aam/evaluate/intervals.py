@@ -406,10 +406,10 @@ def tenths(truth: Array) -> Array:
 
 
 def coverage_by(bounded: TargetPredictions, levels: Array) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return samples, coverage and mean width at each level, in the order of their truths."""
+    """Return samples, coverage and mean width at each level, in their order."""
     names = levels.astype(str)
     result = {}
-    for level in sorted(np.unique(names), key=lambda level: float(np.median(bounded.truth[names == level]))):
+    for level in metrics.sorted_levels(names):
         truth, limits = bounded.truth[names == level], np.asarray(bounded.limits)[names == level]
         values = metrics.unweighted_metrics(metrics.weighted_interval_metrics, truth, limits)
         result[str(level)] = (len(truth), values)

@@ -263,11 +263,12 @@ def pearson(first: Array, second: Array) -> float:
 
 
 def sorted_levels(values: Array) -> list[Any]:
-    """Return the distinct values, numbers in numeric order even where they are text."""
+    """Return the distinct values, numbers and ranges (`9.00 to 10.0`) in numeric order even where they are text."""
 
     def place(level: Any) -> tuple[bool, float, str]:
-        number = str(level).replace(".", "", 1).removeprefix("-")
-        return (False, float(level), "") if number.isdecimal() else (True, 0.0, str(level))
+        number = str(level).partition(" to ")[0]
+        is_number = number.replace(".", "", 1).removeprefix("-").isdecimal()
+        return (False, float(number), "") if is_number else (True, 0.0, str(level))
 
     return sorted(np.unique(values), key=place)
 

@@ -219,16 +219,12 @@ def _coverage_tables(result: TargetResult) -> list[Table]:
         return []
     bounded, names = result.predictions.with_limits(), result.names
     columns = {"fold": bounded.fold, names.batch: bounded.batch, names.group: bounded.groups}
-    by_tenth = intervals.coverage_by(bounded, intervals.tenths(bounded.truth))
     values = (with_limits(result.coverage[name]) for name in ("coverage", "width"))
     title, header = f"{100 * intervals.CONFORMAL_LEVEL:.0f} % conformal intervals", ("", "samples", "coverage", "width")
     tables = [Table(title, header, (("all", str(len(bounded.truth)), *values),), "coverage")]
-    tables += _level_table("Intervals by tenth of the target", "tenth of the target", by_tenth)
-    for kind, levels in columns.items():
+    for kind, levels in ({"tenth of the target": intervals.tenths(bounded.truth)} | columns).items():
         if levels is not None:
-            parts = intervals.coverage_by(bounded, levels)
-            ordered = {str(level): parts[str(level)] for level in metrics.sorted_levels(levels)}
-            tables += _level_table(f"Intervals by {kind}", kind, ordered)
+            tables += _level_table(f"Intervals by {kind}", kind, intervals.coverage_by(bounded, levels))
     return tables
 
 
