@@ -43,6 +43,10 @@ EXPLANATIONS = (
         "the archive of snapshots is not reached or lacks this date: SNAPSHOT=none takes the packages of today",
     ),
     (
+        r"fake(root|d).*GLIBC_",
+        "this machine's fakeroot does not run in the base: ROUTE=layer builds without it, or build as root",
+    ),
+    (
         r"cgroups in hybrid mode not supported",
         "crun cannot run on this host's cgroups: install runc, and BUILDAH_RUNTIME=runc in front of the command",
     ),

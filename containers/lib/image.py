@@ -35,7 +35,7 @@ from containers.lib.sidecar import (
     write_papers,
     write_sidecar,
 )
-from containers.lib.wheels import make_wheel, source_digest, version, wheel_folders, wheel_path
+from containers.lib.wheels import make_wheel, source_digest, version, wheel_folders, wheel_path, wheel_problems
 
 ROUTES = ("auto", "definition", "layer")
 
@@ -261,7 +261,7 @@ def build(request: Request) -> Path | str:
     base = collect(lambda: choose_base(request, pins), problems)
     fabric = collect(lambda: choose_fabric(request.fabric), problems)
     snapshot = collect(lambda: choose_snapshot(request, pins, base), problems) if base else ""
-    absences += collect(lambda: disk_problems(pins, image), problems) or []
+    absences += [*(collect(lambda: disk_problems(pins, image), problems) or []), *wheel_problems()]
     is_shown = request.submit == "0"
     raise_if_any(problems if is_shown else [*problems, *absences])
     values = definition_arguments(pins, base, choose_python(request, pins, base), snapshot, fabric)

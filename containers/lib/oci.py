@@ -27,7 +27,7 @@ from containers.lib.image import (
 )
 from containers.lib.layer import fill, section
 from containers.lib.pins import Pins, lock_problems, read_pins
-from containers.lib.wheels import make_wheel, version, wheel_folders, wheel_path
+from containers.lib.wheels import make_wheel, version, wheel_folders, wheel_path, wheel_problems
 
 PROGRAMS = ("buildah", "podman")
 
@@ -110,7 +110,7 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
     fabric = collect(lambda: choose_fabric(request.fabric), problems)
     snapshot = collect(lambda: choose_snapshot(request, pins, base), problems) if base else ""
     command = "" if only_text else collect(lambda: find_program(request.engine), problems)
-    problems += [] if only_text else disk_problems(pins, archive)
+    problems += [] if only_text else [*disk_problems(pins, archive), *wheel_problems()]
     if ":" in str(archive):
         problems.append(f"OUTPUT={archive}: an OCI archive has no colon in its path; OUTPUT=FILE names another")
     if base and base.local and base.local.is_file():

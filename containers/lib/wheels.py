@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -34,6 +35,11 @@ def version() -> str:
 def wheel_path() -> Path:
     """Return the path of the wheel of aam."""
     return OUTPUT / "dist" / f"attention_all_microbes-{version()}-py3-none-any.whl"
+
+
+def stamp_path() -> Path:
+    """Return the path of the digest of the sources that the wheel was built from."""
+    return wheel_path().with_suffix(".whl.sources")
 
 
 def source_files() -> dict[str, Path]:
@@ -86,21 +92,33 @@ def build_wheel(sources: Path, folder: Path) -> Path:
     return wheels[0]
 
 
+def is_wheel_current() -> bool:
+    """Return whether the wheel of aam was built from these sources."""
+    stamp = stamp_path()
+    return wheel_path().exists() and stamp.exists() and stamp.read_text() == digest_of_files(source_files())
+
+
+def wheel_problems() -> list[str]:
+    """Return why the wheel of aam cannot be built here: Python of some systems comes without pip."""
+    if importlib.util.find_spec("pip") or is_wheel_current():
+        return []
+    hint = "apt-get install python3-pip, or name one that has it with PYTHON=PATH, such as that of make setup"
+    return [f"PYTHON: {sys.executable} has no pip, which builds the wheel of aam; {hint}"]
+
+
 def make_wheel() -> Path:
     """Build the wheel of aam and return its path; a wheel of the same sources is kept.
 
     It is built from a copy of the sources, so that a build folder in the checkout has no effect.
     """
-    stamp = wheel_path().with_suffix(".whl.sources")
-    digest = digest_of_files(source_files())
-    if wheel_path().exists() and stamp.exists() and stamp.read_text() == digest:
+    if is_wheel_current():
         return wheel_path()
     with tempfile.TemporaryDirectory() as folder:
         copy_sources(Path(folder) / "source")
         wheel = build_wheel(Path(folder) / "source", Path(folder))
         with atomic_file(wheel_path()) as temporary:
             shutil.copyfile(wheel, temporary)
-    write_text(stamp, digest)
+    write_text(stamp_path(), digest_of_files(source_files()))
     return wheel_path()
 
 

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from containers.lib import image
+from containers.lib import image, wheels
 from containers.lib.engine import engine_environment, find_engine
 from containers.lib.errors import FailedError, InputError
+from containers.lib.oci import build_oci
 from containers.lib.pins import read_pins
 from containers.lib.sidecar import PAPERS, signature_problems, verify
 
@@ -185,6 +186,7 @@ def test_no_engine_at_all(make, engine):
         ("reading manifest sha256:00: manifest unknown", "no image with this digest"),
         ("E: Failed to fetch https://snapshot.ubuntu.com/ubuntu/2026/InRelease  404", "SNAPSHOT=none takes"),
         ("Err:1 https://snapshot.ubuntu.com/ubuntu/2026 noble InRelease\n  Could not connect", "SNAPSHOT=none takes"),
+        ("/.singularity.d/libs/faked: /lib/libc.so.6: version `GLIBC_2.38' not found", "ROUTE=layer builds without it"),
         ("error running container: cgroups in hybrid mode not supported", "BUILDAH_RUNTIME=runc"),
         ("FATAL: the image's architecture (arm64) could not run on the host's (amd64)", "another architecture"),
         ("something else", "something else"),
@@ -243,6 +245,22 @@ def test_too_little_disk_is_found_before_the_build(tmp_path, monkeypatch):
     assert "AAM_SCRATCH=FOLDER" in problems[0]
     assert "OUTPUT=FILE" in problems[1]
     assert issubclass(FailedError, InputError)
+
+
+def test_a_python_without_pip_is_named_before_the_build(engine, base, tmp_path, monkeypatch):
+    """As that of a minimal Ubuntu; a wheel of these sources that is there already needs none."""
+    monkeypatch.setenv("AAM_SCRATCH", str(tmp_path))
+    monkeypatch.setattr(wheels.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(wheels, "wheel_path", lambda: tmp_path / "aam.whl")
+    for make, engine_path in (
+        (image.build, engine / "apptainer"),
+        (lambda request: build_oci(request, False), "/bin/sh"),
+    ):
+        with pytest.raises(InputError, match="has no pip, which builds the wheel of aam; apt-get install python3-pip"):
+            make(image.Request("cpu", base=str(base), engine=str(engine_path), output=str(tmp_path / "out.sif")))
+    (tmp_path / "aam.whl").touch()
+    wheels.stamp_path().write_text(wheels.digest_of_files(wheels.source_files()))
+    assert wheels.wheel_problems() == []
 
 
 @pytest.mark.parametrize("name", ["build", "run", "test", "inside/environment.py"])
