@@ -28,6 +28,7 @@ from containers.lib.pins import DIGEST, REST, Pins, lock_problems, read_pins, un
 from containers.lib.sidecar import (
     Sidecar,
     file_record,
+    has_key,
     remarks,
     run_in_image,
     sidecar_path,
@@ -97,12 +98,22 @@ def choose_base(request: Request, pins: Pins) -> Base:
 
 
 def choose_python(request: Request, pins: Pins, base: Base) -> str:
-    """Return the requested Python version, or else that of a local root folder, or else the pinned one."""
-    if request.python or base.local is None:
-        return request.python or pins.python
-    program = base.local / "usr/bin/python3"
-    match = re.search(r"3\.\d+", str(program.readlink())) if program.is_symlink() else None
-    return match[0] if match else pins.python
+    """Return the requested Python version, or else that of a local root folder, or else the pinned one.
+
+    Raises
+    ------
+    InputError
+        The lock is not for it.
+    """
+    program = base.local / "usr/bin/python3" if base.local else None
+    match = re.search(r"3\.\d+", str(program.readlink())) if program and program.is_symlink() else None
+    python = request.python or (match[0] if match else pins.python)
+    first, last = re.findall(r"(?m)^# python: 3\.(\d+) to 3\.(\d+)$", pins.lock.read_text(encoding="utf-8"))[0]
+    if python not in {f"3.{minor}" for minor in range(int(first), int(last) + 1)}:
+        raise InputError(
+            f"IMAGE_PYTHON={python}: {pins.lock.name} is for Python 3.{first} to 3.{last}; name one of these"
+        )
+    return python
 
 
 def definition_path(request: Request, pins: Pins) -> Path:
@@ -141,7 +152,7 @@ def collect(check: Callable[[], Any], problems: list[str]) -> Any:
         return None
 
 
-def choose_snapshot(request: Request, pins: Pins, base: Base) -> str:
+def choose_snapshot(request: Request, pins: Pins, base: Base | None) -> str:
     """Return the date of the archive of packages: the requested one, that of the pinned base, or none.
 
     A base that is not pinned may be of a later date, or of a distribution without snapshots.
@@ -150,7 +161,7 @@ def choose_snapshot(request: Request, pins: Pins, base: Base) -> str:
         raise InputError(f"SNAPSHOT={request.snapshot}: expected a date such as {pins.snapshot}, or none")
     if request.snapshot:
         return request.snapshot.removesuffix("none")
-    return pins.snapshot if base.pinned else ""
+    return pins.snapshot if base and base.pinned else ""
 
 
 def definition_arguments(pins: Pins, base: Base, python: str, snapshot: str, fabric: Fabric) -> dict[str, str]:
@@ -229,6 +240,10 @@ def show_plan(
     rows += [
         ("disk", f"{needed} GB in {folder}, {free:.1f} GB are free") for folder, free, needed, _ in disks(pins, image)
     ]
+    if engine:
+        rows += [
+            ("signature", "with your key" if has_key(engine) else f"none: `{engine.name} key newpair` makes a key")
+        ]
     if engine and route.startswith("definition"):
         rows += [("command", shlex.join(build_command(pins, engine, definition, base, values, image)))]
     return "\n".join(f"{name:<12}{text}" for name, text in rows)
@@ -260,11 +275,12 @@ def build(request: Request) -> Path | str:
     engine = collect(lambda: find_engine(request.engine), absences)
     base = collect(lambda: choose_base(request, pins), problems)
     fabric = collect(lambda: choose_fabric(request.fabric), problems)
-    snapshot = collect(lambda: choose_snapshot(request, pins, base), problems) if base else ""
+    snapshot = collect(lambda: choose_snapshot(request, pins, base), problems)
+    python = collect(lambda: choose_python(request, pins, base), problems) if base and pins.lock.exists() else ""
     absences += [*(collect(lambda: disk_problems(pins, image), problems) or []), *wheel_problems()]
     is_shown = request.submit == "0"
     raise_if_any(problems if is_shown else [*problems, *absences])
-    values = definition_arguments(pins, base, choose_python(request, pins, base), snapshot, fabric)
+    values = definition_arguments(pins, base, python, snapshot, fabric)
     route, reason = choose_route(request.route, engine)
     if is_shown:
         for absence in absences:

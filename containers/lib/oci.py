@@ -108,7 +108,8 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
     definition = collect(lambda: definition_path(request, pins), problems)
     base = collect(lambda: choose_base(request, pins), problems)
     fabric = collect(lambda: choose_fabric(request.fabric), problems)
-    snapshot = collect(lambda: choose_snapshot(request, pins, base), problems) if base else ""
+    snapshot = collect(lambda: choose_snapshot(request, pins, base), problems)
+    python = collect(lambda: choose_python(request, pins, base), problems) if base and pins.lock.exists() else ""
     command = "" if only_text else collect(lambda: find_program(request.engine), problems)
     problems += [] if only_text else [*disk_problems(pins, archive), *wheel_problems()]
     if ":" in str(archive):
@@ -116,7 +117,7 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
     if base and base.local and base.local.is_file():
         problems.append(f"BASE={base.local}: is a file; expected a root folder or NAME@sha256:DIGEST")
     raise_if_any(problems)
-    values = definition_arguments(pins, base, choose_python(request, pins, base), snapshot, fabric)
+    values = definition_arguments(pins, base, python, snapshot, fabric)
     text = containerfile(definition, values, base_instructions(base))
     if only_text:
         return text

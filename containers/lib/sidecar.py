@@ -180,6 +180,10 @@ def remarks(pins: Pins, sidecar: Sidecar) -> list[str]:
         notes.append(f"built from changed files on top of commit {sidecar.git['commit']}")
     if not sidecar.base["pinned"]:
         notes.append(f"its base is {sidecar.base['name']}@{sidecar.base['digest']}, not the pinned {pins.base}")
+    if not sidecar.signed:
+        notes.append(
+            f"it is not signed: `{sidecar.engine['name']} key newpair` makes a key, and the next build signs with it"
+        )
     if unverified(pins):
         notes.append(f"second-hand hashes, checked by pip but not yet by make lock on a network: {unverified(pins)}")
     if not sidecar.reproducible:

@@ -58,6 +58,7 @@ def test_an_image_and_its_sidecar(make, base, tmp_path):
     assert sidecar["image"]["bytes"] == len("complete")
     assert {"commit", "dirty"} <= set(sidecar["git"])
     assert "not the pinned" in done.stdout
+    assert "it is not signed: `apptainer key newpair` makes a key" in done.stdout
     arguments = done.stderr.split("--build-arg ")[1:]
     assert "BOOTSTRAP=localimage " in arguments
     assert any(word.startswith("LOCK=containers/lock/cpu.txt") for word in arguments)
@@ -116,11 +117,16 @@ def test_a_reproducible_engine_builds_reproducibly(make, tmp_path):
 
 
 def test_all_problems_are_in_one_message(script, tmp_path):
-    words = ["--base", "nowhere:1", "--route", "fast", "--definition", "arm", "--engine", "docker9"]
+    words = ["--base", "nowhere:1", "--route", "fast", "--definition", "arm", "--engine", "docker9", "--snapshot", "x"]
     done = script("build", "cpu", *words, "--output", tmp_path / "out.sif")
     assert done.returncode == 2
-    for part in ("BASE=nowhere", "ROUTE=fast", "DEFINITION=arm", "ENGINE: docker9 not found", "sha256:DIGEST"):
-        assert part in done.stderr
+    parts = ("BASE=nowhere", "ROUTE=fast", "DEFINITION=arm", "ENGINE: docker9 not found", "sha256:DIGEST", "SNAPSHOT=x")
+    assert [part for part in parts if part not in done.stderr] == []
+    for python in ("2.7", "3.10", "3.14", "3.12; touch x"):
+        done = script("build", "cpu", "--python", python, "--route", "fast", "--output", tmp_path / "out.sif")
+        assert f"IMAGE_PYTHON={python}: cpu.txt is for Python 3.11 to 3.13; name one of these" in done.stderr
+        assert done.returncode == 2
+        assert "ROUTE=fast" in done.stderr
     assert not list(tmp_path.glob("*out.sif*"))
 
 
@@ -286,6 +292,7 @@ def test_a_dry_run_says_what_would_be_run_needed_and_fetched(script, make, engin
         "torch==2.7.1+rocm6.3, pytorch-triton-rocm==3.3.1 from https://download.pytorch.org/whl/rocm6.3",
         "ca-certificates gcc g++",
         "60 GB in ",
+        "signature   none: `apptainer key newpair` makes a key",
         "build --build-arg BOOTSTRAP=docker",
     ):
         assert part in shown
