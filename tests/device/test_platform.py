@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from aam.device import distributed
 from aam.device.attention import choose_backends
 from aam.device.environment import required_changes
-from aam.device.options import RuntimeConfig
+from aam.device.options import ProcessConfig, RuntimeConfig
 from aam.device.platform import choose_device, platform_of, prepare_device, read_facts, recorded_platform, slug
 from aam.errors import InputError
 
@@ -129,6 +131,28 @@ def test_the_parts_of_an_apu_share_its_memory(units, memory, mode, share):
     platform = platform_of(facts)
     assert platform.partition == mode
     assert platform.memory_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("visible", "expected"), [(24, 13), (12, 1), (4, 1), (1, 0)])
+def test_a_rank_takes_its_device_of_those_that_it_sees(monkeypatch, visible, expected):
+    """Task 13 of a node of four APUs in mode CPX, which sees all parts, those of fewer APUs, or its own alone."""
+    for name, value in (("PROCID", "13"), ("NTASKS", "24"), ("LOCALID", "13")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "node1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(logging.getLogger("aam"), "setLevel", lambda level: None)
+    monkeypatch.setattr(distributed, "_connect_store", lambda *_: pytest.fail("as far as this test goes"))
+    with (
+        pytest.raises(pytest.fail.Exception, match="as far as"),
+        distributed.process_group(ProcessConfig(distributed=True)),
+    ):
+        pass
+    assert taken == [expected]
 
 
 def test_a_device_that_cannot_be_divided_has_no_mode():
