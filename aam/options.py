@@ -15,7 +15,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from aam.errors import InputError, Problems, shown
+from aam.errors import InputError, shown
 from aam.files.output_folder import check_output_file
 
 if sys.version_info >= (3, 11):
@@ -184,6 +184,11 @@ class Option(NamedTuple):
         return _type_hints(section)[self.field.name]
 
     @property
+    def kind(self) -> Any:
+        """Its type where it is given."""
+        return without_none(self.hint)
+
+    @property
     def values(self) -> tuple[Any, ...]:
         """Its values: the items of a tuple, nothing where it is not given."""
         return self.value if isinstance(self.value, tuple) else () if self.value is None else (self.value,)
@@ -280,9 +285,10 @@ def from_dict(default: Config, data: Mapping[str, Any], where: str) -> Config:
     InputError
         Lists every unknown key (with its nearest known one) and every value of a wrong type.
     """
-    problems = Problems()
+    problems: list[str] = []
     config = _merge(default, data, where, problems)
-    problems.raise_if_any()
+    if problems:
+        raise InputError(*problems)
     return config  # type: ignore[no-any-return]
 
 
@@ -303,21 +309,22 @@ def configured(default: Config, options: Mapping[str, Any], where: str) -> Confi
     taken = {each.field.name: each for each in options_of(default)}
     names = {id(getattr(default, item.name)): item.name for item in dataclasses.fields(default)}  # type: ignore[arg-type]
     sections: dict[str, Any] = {}
-    problems = Problems()
+    problems = []
     for name, value in options.items():
         if name not in taken:
             near = difflib.get_close_matches(name, taken, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "--help-all of the command lists the options"
-            problems.add(f"{where}: unknown option {name!r}; {hint}")
+            problems.append(f"{where}: unknown option {name!r}; {hint}")
             continue
         part = taken[name].section
         values = sections if part is default else sections.setdefault(names[id(part)], {})
         values[name] = _plain(value)
-    problems.raise_if_any()
+    if problems:
+        raise InputError(*problems)
     return from_dict(default, sections, where)
 
 
-def _merge(default: Any, data: Mapping[str, Any], where: str, problems: Problems) -> Any:
+def _merge(default: Any, data: Mapping[str, Any], where: str, problems: list[str]) -> Any:
     hints = typing.get_type_hints(type(default))
     changes: dict[str, Any] = {}
     for key, value in data.items():
@@ -325,17 +332,17 @@ def _merge(default: Any, data: Mapping[str, Any], where: str, problems: Problems
         if name not in hints:
             near = difflib.get_close_matches(name, hints, n=1)
             expected = f"did you mean {near[0]!r}?" if near else f"expected one of {shown(hints, 40)}"
-            problems.add(f"{where}: unknown key {key!r}; {expected}")
+            problems.append(f"{where}: unknown key {key!r}; {expected}")
         elif dataclasses.is_dataclass(hints[name]):
             if isinstance(value, dict):
                 changes[name] = _merge(getattr(default, name), value, f"{where}, [{name}]", problems)
             else:
-                problems.add(f"{where}: {key!r} is {value!r}, expected a section")
+                problems.append(f"{where}: {key!r} is {value!r}, expected a section")
         else:
             try:
                 changes[name] = typed(value, hints[name])
             except (TypeError, ValueError):
-                problems.add(f"{where}: {key!r} is {value!r}, expected {_type_name(hints[name])}")
+                problems.append(f"{where}: {key!r} is {value!r}, expected {_type_name(hints[name])}")
     return dataclasses.replace(default, **changes)
 
 
@@ -487,9 +494,9 @@ def _value_problems(each: Option) -> Iterator[str]:
         yield f"{each.name} is {value}, expected {about.range}"
     if about.reads:
         shipped = about.shipped() if about.shipped is not None else ()
-        hint = f", and no encoder that comes with aam ({shown(shipped)})" if shipped else ""
         for path in each.values:
             if not path.exists() and path != IN_MEMORY and str(path) not in shipped:
+                hint = f", and no encoder that comes with aam ({shown(shipped)})" if shipped else ""
                 yield f"{each.name}: {path}: no such file or folder{hint}"
     for path in each.values if about.suffixes else ():
         if path.suffix not in about.suffixes:

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from aam.api.apply import load_table, prepare_models
 from aam.config_commands import EmbedConfig, NearestConfig
-from aam.data.collate import rarefied_table
 from aam.data.placement import ReferenceTree, SoftPlacement
+from aam.data.rarefaction import rarefied_table
 from aam.data.study import Inputs, Study
 from aam.data.tokens import Tokens
 from aam.device.options import RuntimeConfig

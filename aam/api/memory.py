@@ -21,11 +21,11 @@ from aam.config import DataConfig
 from aam.data.study import Inputs
 from aam.data.table import SampleTable, table_of_counts
 from aam.errors import InputError, shown
-from aam.io.counts import RawTable, checked_table, whole_counts
 from aam.io.matrices import read_distances
 from aam.io.metadata import Metadata, make_metadata, read_metadata
 from aam.io.newick import read_tree, rooted_tree
 from aam.io.phylogeny import Phylogeny
+from aam.io.tables import RawTable, checked_table, whole_counts
 from aam.options import IN_MEMORY
 
 EXPECTED = (
@@ -169,7 +169,8 @@ def sample_table(
         return aam.data.table.read_table(Path(source), sequences, need_sequences, transpose)
     table = read_table(source)
     raw = _raw_table(table.counts, table.sample_ids, table.feature_ids, "the table")
-    return table_of_counts(raw.transposed() if transpose else raw, "the table", sequences, need_sequences)
+    raw = checked_table(raw.transposed() if transpose else raw, "the table")
+    return table_of_counts(raw, "the table", sequences, need_sequences)
 
 
 def phylogeny(source: Any, midpoint: bool = False) -> Phylogeny | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from aam.api.apply import load_table, predict_samples, prepare_models
+from aam.api.apply import load_table, prepare_models
 from aam.api.embedding import PlacedSamples, distances_between, embed_samples, nearest_samples, placed_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
@@ -22,6 +22,7 @@ from aam.evaluate.predictions import PredictionTable, prediction_columns
 from aam.explain.results import Explanation
 from aam.io.matrices import fill_tiles
 from aam.options import configured, option_problems, options_of
+from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel
 
 if TYPE_CHECKING:

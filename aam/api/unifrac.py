@@ -12,7 +12,7 @@ from scipy import sparse
 
 from aam.config import Metric
 from aam.config_commands import UnifracConfig
-from aam.data.rarefaction import rarefied_row
+from aam.data.rarefaction import matrix_of, rarefied_row
 from aam.data.table import SampleTable, deep_enough, make_table, read_table, select_samples
 from aam.device.environment import available_cores, may_have_gpu
 from aam.device.options import RuntimeConfig
@@ -38,9 +38,7 @@ def _rarefied(table: SampleTable, depth: int, seed: int) -> SampleTable:
     """Return the samples that reach `depth`, rarefied to it."""
     table, _ = deep_enough(table, depth)
     rows = [rarefied_row(table, row, depth, seed, 0) for row in range(len(table.sample_ids))]
-    starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
-    columns, reads = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-    counts = sparse.csr_array((reads, columns, starts), shape=table.counts.shape)
+    counts = sparse.csr_array(matrix_of(rows, table.counts.shape[1]))
     return make_table(counts, table.sample_ids, table.feature_ids)
 
 

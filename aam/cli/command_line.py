@@ -14,7 +14,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 
 from aam.config import REMOVED, read_config
 from aam.errors import InputError
-from aam.options import Option, options_of, spelled, without_none, writer_of
+from aam.options import Option, options_of, spelled, writer_of
 
 Config = TypeVar("Config")
 
@@ -102,7 +102,7 @@ def _registry(default: Any, show_all: bool) -> ConstructorRegistry:
 def _annotated(each: Option, show_all: bool) -> Any:
     """Return the type of an option with what tyro's help shows of it."""
     about = each.about
-    metavar = about.metavar or METAVARS.get(without_none(each.hint))
+    metavar = about.metavar or METAVARS.get(each.kind)
     markers: list[Any] = [tyro.conf.arg(help=about.help, metavar=metavar, help_behavior_hint=_hint(each))]
     markers += [tyro.conf.Suppress] if about.rare and not show_all else []
     markers += [tyro.conf.Positional] if about.positional else []
@@ -132,7 +132,7 @@ def _standard_spelling(word: str, options: Mapping[str, Option]) -> str:
 def _unknown_options(words: Sequence[str], options: Mapping[str, Option], default: Any) -> Iterator[str]:
     """Yield a problem for each word that looks like an option and is none, with the one that is meant."""
     meant = {name: name for name in (*options, *HELP, "--debug") if name.startswith("--")}
-    meant |= {f"--no-{each.name[2:]}": f"--no-{each.name[2:]}" for each in options.values() if each.hint is bool}
+    meant |= {f"--no-{each.name[2:]}": f"--no-{each.name[2:]}" for each in options.values() if each.kind is bool}
     aliases = {alias: each.name for each in options.values() for alias in each.about.aliases}
     omitted = {
         spelled(name): getattr(getattr(default, part.name), name)

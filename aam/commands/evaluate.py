@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aam.api.apply import load_models_and_table, predict_samples
+from aam.api.apply import load_models_and_table
 from aam.config_commands import EvaluateConfig
 from aam.data.splits import Split, check_groups, complete_groups, read_split
 from aam.data.study import Study, warn_of_values
@@ -24,6 +24,7 @@ from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, given, to_dict
 from aam.predict.baseline_file import Provenance, check_provenance, split_digest
 from aam.predict.baselines import Columns
+from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData
 from aam.report.results import BaselineSource, evaluate_targets, write_results

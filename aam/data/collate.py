@@ -14,17 +14,14 @@ from scipy import sparse
 from aam.config import UnifracMetric
 from aam.data.auxiliary_targets import DISTANCES
 from aam.data.batch import Batch, Ranks
-from aam.data.rarefaction import rarefied_row
-from aam.data.study import EVALUATION, Row, Rows, Study
+from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
+from aam.data.study import Rows, Study
 from aam.data.tokens import asv_keys
 from aam.device.rng import generator
 from aam.device.timing import stage
 from aam.diversity.batch import batch_unifrac, faith_pd
 from aam.diversity.unifrac import UnifracOptions
 from aam.io.matrices import Matrix
-
-# A shallow rarefaction keeps at least this share of the depth.
-SHALLOWEST = 0.25
 
 
 class InputDropout(NamedTuple):
@@ -59,35 +56,6 @@ class Collation:
 
 
 EVERYTHING = Collation()
-
-
-def rarefied_rows(study: Study, rows: Rows, epoch: int, shallow: float = 0.0) -> list[Row]:
-    """Return columns and reads of the samples at `rows` in the rarefaction of `epoch`; `shallow` as in `Collation`."""
-    names = study.table.sample_ids
-    return [
-        rarefied_row(study.table, row, _reads_of(study, names[row], epoch, shallow), study.seed, epoch)
-        for row in rows.tolist()
-    ]
-
-
-def _reads_of(study: Study, name: str, epoch: int, shallow: float) -> int:
-    """Return the reads of a sample: the depth or, in a share `shallow` of rarefactions, `SHALLOWEST` of it or more."""
-    if not shallow:
-        return study.depth
-    rng = generator(study.seed, "shallow", epoch, name)
-    return study.depth if rng.random() >= shallow else max(1, round(study.depth * SHALLOWEST ** rng.random()))
-
-
-def rarefied_table(study: Study, epoch: int = EVALUATION) -> sparse.csr_matrix:
-    """Return the reads [N, F] of every sample in one rarefaction; that of evaluation unless given."""
-    return _sparse(study, rarefied_rows(study, np.arange(len(study.table.sample_ids)), epoch))
-
-
-def _sparse(study: Study, rarefied: Sequence[Row]) -> sparse.csr_matrix:
-    starts = np.cumsum([0, *(len(columns) for columns, _ in rarefied)])
-    columns = np.concatenate([columns for columns, _ in rarefied])
-    reads = np.concatenate([reads for _, reads in rarefied])
-    return sparse.csr_matrix((reads, columns, starts), shape=(len(rarefied), len(study.table.feature_ids)))
 
 
 def rows_read(study: Study, rows: Rows, epoch: int) -> list[Row]:
@@ -271,7 +239,7 @@ def _compared(
     """Return UniFrac or Faith PD, with `distances`, and the auxiliary targets of a batch, as its fields."""
     if not (distances or study.auxiliary.names):
         return {}
-    counts = _sparse(study, full)
+    counts = matrix_of(full, len(study.table.feature_ids))
     fields = distances_of(study, counts, rows, selected) if distances else {}
     return {**fields, "auxiliary": _auxiliary(study, counts, rows, selected, columns)}
 

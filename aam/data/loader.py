@@ -16,8 +16,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from aam.data.batch import Batch
-from aam.data.collate import EVERYTHING, Collation, collate, rarefied_batch, rarefied_rows
-from aam.data.study import Row, Rows, Study
+from aam.data.collate import EVERYTHING, Collation, collate, rarefied_batch
+from aam.data.rarefaction import Row, rarefied_rows
+from aam.data.study import Rows, Study
 from aam.device.distributed import SINGLE, World
 from aam.device.rng import generator
 from aam.errors import WARNINGS, RunError

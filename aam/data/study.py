@@ -37,11 +37,7 @@ from aam.options import IN_MEMORY
 
 log = logging.getLogger("aam")
 
-Row = tuple[npt.NDArray[np.integer], npt.NDArray[np.int64]]
-
 Rows = npt.NDArray[np.int64]
-
-EVALUATION = -1
 
 # Names of files that say nothing; their folder names the study.
 PLAIN_NAMES = ("table", "feature-table")
@@ -370,8 +366,7 @@ def make_study(
     tables = _fitting(inputs.tables, max_bp, config.trim, of_model)
     full_table, origin = (tables[0], None) if len(tables) == 1 else _joined(tables, inputs.names)
     aligned = full_table if metadata is None else _with_metadata(full_table, metadata, columns, config.missing)
-    classes = _classes(metadata, columns, aligned.sample_ids)
-    warn_of_values(metadata, columns.targets, classes, config.group_column, fold_column(config))
+    classes = {} if metadata is None else _classes(metadata, columns, config, aligned.sample_ids)
     depth = config.rarefy_depth
     if depth is None:
         depth = _chosen_depth(aligned, metadata, classes, training, config, seed)
@@ -435,14 +430,12 @@ def _parts(table: SampleTable, origin: Rows, inputs: Inputs, config: DataConfig)
 
 
 def warn_of_values(
-    metadata: Metadata | None, columns: Sequence[str], classes: Collection[str], group: str | None, fold: str | None
+    metadata: Metadata, columns: Sequence[str], classes: Collection[str], group: str | None, fold: str | None
 ) -> None:
     """Warn of values that are probably one, of classes that look like numbers, and of `columns` of two numbers.
 
     Values may be classes, groups or folds, each of the column of that name.
     """
-    if metadata is None:
-        return
     for name in dict.fromkeys([*classes, *filter(None, (group, fold))]):
         if pairs := [shown(values) for values in metadata.spellings(name)]:
             leak = "if they are one, it is in several subsets and leaks"
@@ -460,11 +453,15 @@ def warn_of_values(
             log.warning("warning: %r holds %s only and is predicted as a number; --classifier makes classes", name, two)
 
 
-def _classes(metadata: Metadata | None, columns: MetadataColumns, ids: Sequence[str]) -> dict[str, ClassLabels]:
-    """Return the classes of the samples `ids` by target column, without numeric ones unless `classifier`."""
-    if metadata is None:
-        return {}
+def _classes(
+    metadata: Metadata, columns: MetadataColumns, config: DataConfig, ids: Sequence[str]
+) -> dict[str, ClassLabels]:
+    """Return the classes of the samples `ids` by target column, and warn of odd values.
+
+    Numeric columns have none unless `classifier`.
+    """
     names = [name for name in columns.targets if columns.classifier or metadata.kinds[name] != "numeric"]
+    warn_of_values(metadata, columns.targets, names, config.group_column, fold_column(config))
     return {name: metadata.values(name, ids) for name in names}
 
 

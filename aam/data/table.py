@@ -14,10 +14,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from aam.errors import InputError, shown
-from aam.io.biom import write_hdf5
-from aam.io.counts import MAX_COUNT, RawTable, checked_table
+from aam.io.biom import read_hdf5, read_json, write_hdf5
 from aam.io.fasta import clean, first_not_dna, read_fasta
-from aam.io.tables import read_raw
+from aam.io.tables import MAX_COUNT, RawTable, checked_table, read_tsv
+from aam.io.text import HDF5_MAGIC, decoded, read_bytes, read_content
 
 log = logging.getLogger("aam")
 
@@ -154,14 +154,33 @@ def read_table(
     Raises `InputError`: the file cannot be read as such a table, counts are not whole, ids are empty or
     repeated, or a feature has no sequence.
     """
-    return table_of_counts(read_raw(path, transpose), str(path), sequences, need_sequences)
+    raw = checked_table(_read_raw(path, transpose), str(path))
+    return table_of_counts(raw, str(path), sequences, need_sequences)
+
+
+def _read_raw(path: Path, transpose: bool) -> RawTable:
+    """Return a table as its file holds it, unchecked; with `transpose` its features are the samples.
+
+    Raises `InputError`: the file cannot be read as a table.
+    """
+    if read_bytes(path, len(HDF5_MAGIC)) == HDF5_MAGIC:
+        table = read_hdf5(path, str(path))
+    else:
+        reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
+        blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
+        if blob.startswith(HDF5_MAGIC):
+            table = read_hdf5(blob, str(path))
+        elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+            table = read_json(blob, str(path))
+        else:
+            return read_tsv(decoded(blob, path), str(path), transpose)
+    return table.transposed() if transpose else table
 
 
 def table_of_counts(
     raw: RawTable, source: str, sequences: Path | None = None, need_sequences: bool = True
 ) -> SampleTable:
-    """Return a table of counts, checked; `source` is its name in messages, all else is as of `read_table`."""
-    raw = checked_table(raw, source)
+    """Return a table of checked counts; `source` is its name in messages, all else is as of `read_table`."""
     if need_sequences and _is_transposed(raw):
         raise InputError(
             f"{source}: samples are called by DNA ({raw.sample_ids[0][:40]!r}), and features are not "

@@ -53,20 +53,6 @@ class _Gather(torch.autograd.Function):
         return summed[start : start + ctx.sizes[ctx.rank]], None, None
 
 
-class _SumOfRanks(torch.autograd.Function):
-    """Sum over ranks that compute the same from it, so that the gradient of each rank's part is that of the sum."""
-
-    @staticmethod
-    def forward(ctx: Any, part: Tensor) -> Tensor:
-        total = part.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0]
-
-
 @dataclass(frozen=True)
 class World:
     """The ranks of a run, and the place of this process among them; with one rank, collectives cost nothing.
@@ -108,10 +94,6 @@ class World:
             values = values.clone()
             dist.all_reduce(values)
         return values
-
-    def sum_parts(self, part: Tensor) -> Tensor:
-        """Return the sum of the ranks' parts, with gradient, where all ranks compute the same from the sum."""
-        return part if self.size == 1 else _SumOfRanks.apply(part)  # type: ignore[no-untyped-call]
 
     def largest_values(self, values: Tensor) -> Tensor:
         """Return the largest of the ranks' tensors of one shape, element by element, without gradient."""

@@ -237,8 +237,7 @@ def prepare_device(config: RuntimeConfig) -> torch.device:
         limit_threads(config.threads)
     torch.set_num_threads(config.threads or available_cores())
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
-    share = platform_here(device).memory_share
-    if share is not None and device.type == "cuda":
+    if device.type == "cuda" and (share := platform_here(device).memory_share) is not None:
         torch.cuda.set_per_process_memory_fraction(share, device)
     return device
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from aam.device.distributed import World
@@ -42,31 +41,9 @@ def averaged_ranks(network: nn.Module, world: World) -> int:
     return world.size if isinstance(network, (DistributedDataParallel, FSDPModule)) else 1
 
 
-def shard_rows(model: nn.Module, world: World) -> None:
-    """Give each rank a share of the rows of every parameter and buffer of `model`, from the weights of rank 0.
-
-    The model computes with ``to_local`` what its rows contribute, and `World.sum_parts` adds the contributions up.
-    `parallelize` leaves such a model as it is. Values without rows stay whole.
-    """
-    if world.size == 1:
-        return
-    mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
-    for module in model.modules():
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            sharded = nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))
-            module.register_parameter(name, sharded)
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            module.register_buffer(name, distribute_tensor(buffer, mesh, [Shard(0)]) if buffer.ndim else buffer)
-
-
 def is_sharded(model: nn.Module) -> bool:
-    """Return whether `shard_rows` or FSDP2 has spread the parameters of a model over ranks."""
+    """Return whether the parameters of a model are spread over ranks, by FSDP2 or by its task."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
-
-
-def local_rows(value: Tensor) -> Tensor:
-    """Return the rows of a tensor that this rank holds, with gradient."""
-    return value.to_local() if isinstance(value, DTensor) else value
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ import torch
 from scipy import sparse
 
 from aam.data.batch import Batch
-from aam.data.collate import batch_of_reads, rarefied_rows, rows_read
-from aam.data.study import EVALUATION, Row, Rows, Study
+from aam.data.collate import batch_of_reads, rows_read
+from aam.data.rarefaction import EVALUATION, Row, matrix_of, rarefied_rows
+from aam.data.study import Rows, Study
 from aam.data.targets import TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.device.platform import routed
@@ -40,14 +41,6 @@ Matrix: TypeAlias = sparse.csr_matrix
 
 # Samples that are chosen to get an ASV for each sample that has it; one where the network is run, which takes longest.
 RECEIVERS = 2
-
-
-def counts_of(reads: Sequence[Row], asvs: int) -> Matrix:
-    """Return reads (columns, reads) of n samples as int64 ``[n, asvs]``."""
-    columns = np.concatenate([np.zeros(0, np.int64), *(columns for columns, _ in reads)])
-    values = np.concatenate([np.zeros(0, np.int64), *(values for _, values in reads)])
-    starts = np.cumsum([0, *(len(columns) for columns, _ in reads)])
-    return sparse.csr_matrix((values, columns, starts), shape=(len(reads), asvs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +187,7 @@ class Predictor:
         A network of next to no weight predicts of variants what it does of their samples.
         """
         asvs = len(self.study.table.sequences)
-        counts, limited = counts_of(samples.reads, asvs), counts_of(samples.limited, asvs)
+        counts, limited = matrix_of(samples.reads, asvs), matrix_of(samples.limited, asvs)
         of_network = self._network(samples)
         of_samples = self._predict(samples, of_network)
         parts = [[{name: values[:0] for name, values in one.items()} for one in of_samples]]
@@ -428,7 +421,7 @@ def _add_rarefaction(
     model is of the mean.
     """
     asvs = len(predictor.study.table.sequences)
-    reads, limited = (counts_of(one, asvs) for one in (samples.reads, samples.limited))
+    reads, limited = (matrix_of(one, asvs) for one in (samples.reads, samples.limited))
     variants = make_variants(reads, predictor.explains_network, (predictor.saved.seed, samples.rarefaction))
     present: list[tuple[Name, sparse.coo_matrix, Floats]] = [(CARRIERS, reads.tocoo(), np.ones(reads.nnz))]
     if predictor.explains_network:

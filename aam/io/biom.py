@@ -15,8 +15,8 @@ from scipy import sparse
 
 import aam
 from aam.errors import InputError, shown
-from aam.io.counts import RawTable, whole_counts
 from aam.io.hdf5 import create_hdf5, dataset, open_hdf5
+from aam.io.tables import RawTable, whole_counts
 from aam.io.text import decoded
 
 Counts: TypeAlias = sparse.csr_matrix | sparse.csr_array

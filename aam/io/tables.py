@@ -1,18 +1,22 @@
-"""Tables of counts of any format, recognized by their content, and those of text with features in rows."""
+"""Tables of counts as a file holds them: the checks that every table passes, and those of text."""
 
 from __future__ import annotations
 
 import re
 from array import array
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
+import numpy.typing as npt
+from scipy.sparse import coo_array, csr_array
 
-from aam.errors import InputError, Problems
-from aam.io.biom import read_hdf5, read_json
-from aam.io.counts import RawTable, whole_counts
-from aam.io.text import HDF5_MAGIC, MAX_PROBLEMS, decoded, read_bytes, read_content, read_header
+from aam.errors import InputError, Problems, shown
+from aam.io.text import MAX_PROBLEMS, read_header
+
+MAX_COUNT = 2**32 - 1
 
 FEATURE_HEADERS = frozenset(("#otu id", "#otuid", "otu id", "#asv id", "#feature id", "feature id", "feature-id"))
 SAMPLE_HEADERS = frozenset(("sample-id", "sample_id", "sampleid", "#sampleid", "sample id", "#sample id", "sample"))
@@ -26,6 +30,78 @@ ZEROS = frozenset(("0", "0.0"))
 
 # A name that is a sequence; names of samples are not.
 SEQUENCE = re.compile("[ACGTUN]{20,}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """A table of counts as a file holds it: uint32 `counts` [N, F] and the names of rows and columns."""
+
+    counts: csr_array
+    sample_ids: list[str]
+    feature_ids: list[str]
+
+    def transposed(self) -> RawTable:
+        """Return the table with samples and features exchanged."""
+        return RawTable(csr_array(self.counts.T), self.feature_ids, self.sample_ids)
+
+
+def whole_counts(values: npt.NDArray[Any], where: str, place: Callable[[int], str]) -> npt.NDArray[np.uint32]:
+    """Return `values` as uint32; `place` names the position of a value for the message.
+
+    Raises `InputError`: a value is not a whole number of reads from 0 to 2^32 - 1; one problem per kind of
+    mistake.
+    """
+    values = values.astype(np.float64, copy=False)
+    finite = np.isfinite(values)
+    bad = {
+        "not a finite number": ~finite,
+        "negative": finite & (values < 0),
+        "fractional": finite & (values >= 0) & (np.floor(values) != values),
+        f"above {MAX_COUNT}": finite & (values > MAX_COUNT),
+    }
+    problems = Problems()
+    for kind, mask in bad.items():
+        if mask.any():
+            first = int(np.argmax(mask))
+            missing = np.isnan(values[first])
+            remedy = "0 where there are none" if missing else "the table as it was before it was normalised"
+            problems.add(
+                f"{where}: {values[first]:g} at {place(first)} is {kind} ({int(mask.sum())} such values), "
+                f"expected whole reads; pass {remedy}"
+            )
+    problems.raise_if_any()
+    return values.astype(np.uint32)
+
+
+def checked_table(raw: RawTable, where: str) -> RawTable:
+    """Return the table with checked ids, rows sorted by column, and zeros dropped.
+
+    Raises `InputError`: no samples, features or reads; ids that are empty, cannot be printed or occur twice; two counts
+    of one feature in a sample.
+    """
+    problems = Problems()
+    for kind, ids in (("sample", raw.sample_ids), ("feature", raw.feature_ids)):
+        if not ids:
+            problems.add(f"{where}: the table is empty, it has no {kind}s")
+        if empty := [place for place, name in enumerate(ids, start=1) if not name.strip()]:
+            problems.add(f"{where}: {len(empty)} {kind} ids are empty, the first is {kind} {empty[0]}")
+        if odd := [ascii(name) for name in ids if not name.isprintable()]:
+            problems.add(f"{where}: {kind} ids hold characters that cannot be printed: {shown(odd)}")
+        if len(set(ids)) < len(ids):
+            repeated = [name for name, times in Counter(ids).items() if times > 1]
+            problems.add(f"{where}: {len(repeated)} {kind} ids occur more than once: {shown(repeated)}")
+    problems.raise_if_any()
+    counts = raw.counts
+    counts.sort_indices()
+    if not counts.has_canonical_format:
+        entries = counts.tocoo()
+        first = int(np.argmax((np.diff(entries.col) == 0) & (np.diff(entries.row) == 0)))
+        sample, feature = raw.sample_ids[entries.row[first]], raw.feature_ids[entries.col[first]]
+        raise InputError(f"{where}: sample {sample!r}, feature {feature!r} has two counts, expected one")
+    counts.eliminate_zeros()
+    if counts.nnz == 0:
+        raise InputError(f"{where}: the table is empty, all counts are 0")
+    return raw
 
 
 def read_tsv(text: str, where: str, transpose: bool = False) -> RawTable:
@@ -69,23 +145,4 @@ def read_tsv(text: str, where: str, transpose: bool = False) -> RawTable:
     counts = whole_counts(np.array(values), where, lambda k: f"line {lines[rows[k]]}, {kind} {names[columns[k]]!r}")
     matrix = coo_array((counts, (columns, rows)), shape=(len(names), len(row_names)))
     table = RawTable(matrix.tocsr(), names, row_names)
-    return table.transposed() if transpose else table
-
-
-def read_raw(path: Path, transpose: bool = False) -> RawTable:
-    """Return a table as its file holds it, unchecked; with `transpose` its features are the samples.
-
-    Raises `InputError`: the file cannot be read as a table.
-    """
-    if read_bytes(path, len(HDF5_MAGIC)) == HDF5_MAGIC:
-        table = read_hdf5(path, str(path))
-    else:
-        reason = "rarefaction needs counts of reads, pass the table as it was before it was normalised"
-        blob = read_content(path, {"FeatureTable[Frequency]": "feature-table.biom"}, reason)
-        if blob.startswith(HDF5_MAGIC):
-            table = read_hdf5(blob, str(path))
-        elif blob[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-            table = read_json(blob, str(path))
-        else:
-            return read_tsv(decoded(blob, path), str(path), transpose)
     return table.transposed() if transpose else table

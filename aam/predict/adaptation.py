@@ -19,10 +19,9 @@ from aam.errors import Problems, shown
 from aam.evaluate.predictions import PredictionTable
 from aam.io.metadata import Metadata
 from aam.predict.features import Floats, Rows, Samples
+from aam.predict.learner import make_truth
 from aam.predict.linear import LEAST_TO_CENTRE
-from aam.predict.prediction import samples_to_predict
 from aam.predict.saved_model import SavedModel
-from aam.predict.truth import make_truth
 
 log = logging.getLogger("aam")
 
@@ -142,13 +141,12 @@ def _classes(labels: Metadata, spec: TargetSpec, in_study: Collection[str], prob
     return classes
 
 
-def adapt_table(table: PredictionTable, study: Study, labels: Labels, passes: int) -> PredictionTable:
+def adapt_table(table: PredictionTable, samples: Samples, labels: Labels) -> PredictionTable:
     """Return the predictions of a new study adapted to `labels`, whose samples are of subset train; say what changed.
 
-    All samples of `study` are predicted in `table`; the kernel is of the same rarefactions.
+    All `samples` of the study are predicted in `table`, from the same rarefactions.
     """
-    ids, samples = study.table.sample_ids, samples_to_predict(study, study.table.sample_ids, passes)
-    place = {name: row for row, name in enumerate(ids)}
+    place = {name: row for row, name in enumerate(table.sample_ids)}
     for name, classes in labels.items():
         spec = next(spec for spec in table.specs if spec.name == name)
         places = np.array([place[one] for one in classes], np.int64)

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config_commands import ForestConfig
-from aam.data.collate import rarefied_table
+from aam.data.rarefaction import EVALUATION, rarefied_table
 from aam.data.splits import Split
-from aam.data.study import EVALUATION, Study
+from aam.data.study import Study
 from aam.data.targets import TargetSpec
 from aam.evaluate.comparison import COVARIATES, DEPTH, DEPTH_AND_RICHNESS, MAJORITY, MEDIAN, RICHNESS, Baseline
 from aam.evaluate.metrics import Array, auroc

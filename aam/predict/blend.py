@@ -15,9 +15,8 @@ from aam.data.targets import Targets, TargetSpec
 from aam.errors import shown
 from aam.predict.features import FEATURES, Feature, Inputs, Samples, fit_features
 from aam.predict.forest import Forest
-from aam.predict.learner import Arrays, Learner, fitted_state, restore_state
+from aam.predict.learner import Arrays, Floats, Learner, Rows, Truth, fitted_state, make_truth, restore_state, subsample
 from aam.predict.linear import Linear
-from aam.predict.truth import Floats, Rows, Truth, make_truth, subsample
 
 log = logging.getLogger("aam")
 
@@ -232,8 +231,9 @@ class Blend:
 
         `network` says whether there is one.
         """
+        pairs = list(zip(specs_in_order(targets), self.fitted, strict=True))
         widths = {name: feature.checked_width() for name, feature in self.features.items()}
-        for spec, one in zip(specs_in_order(targets), self.fitted, strict=True):
+        for spec, one in pairs:
             names = {*one.learners, NETWORK} if network else one.learners.keys()
             weights = np.array(list(one.weights.values()))
             if not one.weights.keys() <= names or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:

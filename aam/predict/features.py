@@ -11,9 +11,10 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
-from aam.data.collate import distances_of, rarefied_rows
+from aam.data.collate import distances_of
 from aam.data.placement import shipped_reference
-from aam.data.study import Row, Study
+from aam.data.rarefaction import Row, matrix_of, rarefied_rows
+from aam.data.study import Study
 from aam.data.tokens import kmer_words
 from aam.device.rng import splitmix64
 from aam.diversity.dissimilarity import jaccard
@@ -109,14 +110,13 @@ class Samples:
     @classmethod
     def of_reads(cls, study: Study, rows: Rows, rarefactions: Sequence[Sequence[Row]]) -> Samples:
         """Return samples whose reads (columns, reads) in each rarefaction are known."""
-        columns = np.unique(np.concatenate([np.zeros(0, np.int64), *(c for reads in rarefactions for c, _ in reads)]))
+        whole = [matrix_of(reads, len(study.table.sequences)) for reads in rarefactions]
+        columns = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.indices for one in whole)]))
         counts = []
-        for reads in rarefactions:
-            starts = np.cumsum([0, *(len(c) for c, _ in reads)])
-            places = np.searchsorted(columns, np.concatenate([np.zeros(0, np.int64), *(c for c, _ in reads)]))
-            values = np.concatenate([np.zeros(0), *(values for _, values in reads)]).astype(np.float64)
-            counts.append(sparse.csr_matrix((values, places, starts), shape=(len(reads), len(columns))))
-        return cls(study, rows, columns.astype(np.int64), tuple(counts))
+        for one in whole:
+            places, shape = np.searchsorted(columns, one.indices), (one.shape[0], len(columns))
+            counts.append(sparse.csr_matrix((one.data.astype(np.float64), places, one.indptr), shape))
+        return cls(study, rows, columns, tuple(counts))
 
     @classmethod
     def rarefied(cls, study: Study, rows: Rows, rarefactions: Sequence[int]) -> Samples:

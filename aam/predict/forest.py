@@ -14,8 +14,7 @@ from scipy import sparse
 
 from aam.device.threads import in_threads
 from aam.predict.features import Inputs, Matrix
-from aam.predict.learner import Learner, check_shape
-from aam.predict.truth import Floats, Folds, Truth, error_of, subsample
+from aam.predict.learner import Floats, Folds, Learner, Truth, check_shape, error_of, subsample
 
 # Share of the ASVs that a split of a tree of numbers looks at: a third (Geurts et al. 2006) errs more and takes longer.
 NUMBER_FEATURES = 0.1

@@ -1,8 +1,9 @@
-"""A learner: scikit-learn's interface, without its import, over features of rarefied samples; saved as plain arrays."""
+"""What learners have in common: what they learn of n samples, inner folds, scikit-learn's interface, plain arrays."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,171 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aam.data.splits import kfold
+from aam.device.rng import generator
+from aam.evaluate.metrics import auroc
 from aam.predict.features import Inputs
-from aam.predict.truth import Floats, Folds, Truth, inner_folds, make_truth
 
 Arrays = dict[str, npt.NDArray[Any]]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+Names = npt.NDArray[np.str_]
+Folds = Sequence[tuple[Rows, Rows]]
+
+THRESHOLDS = 40
+
+INNER_FOLDS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """One target of n training samples.
+
+    Attributes
+    ----------
+    values : float64 [n]
+        Numbers, or indices of classes.
+    classes : int
+        How many there are; 0 for a number.
+    sample_weights : float64 [n]
+        Of the samples, 1 on average.
+    weights : float64 [n]
+        The same, but two classes weigh as much as each other: otherwise the share of a class among the training
+        samples, which differs between folds, would move all scores of a fold. Of several studies each weighs by the
+        root of its samples, and the two classes of a study as much as each other.
+    studies : str [n], optional
+        Of each sample, where there are several.
+    """
+
+    values: Floats
+    classes: int
+    sample_weights: Floats
+    weights: Floats
+    studies: Names | None = None
+
+    def rows(self, places: Rows) -> Truth:
+        """Return the target of some of the samples, whose classes and studies are weighed anew."""
+        studies = None if self.studies is None else self.studies[places]
+        return make_truth(self.values[places], self.classes, self.sample_weights[places], studies)
+
+    @property
+    def indicators(self) -> Floats:
+        """Which class a sample has, ``[n, classes]``."""
+        return np.eye(self.classes)[self.values.astype(np.int64)]
+
+
+def make_truth(
+    values: Floats, classes: int, weights: Floats | None = None, studies: Sequence[str] | Names | None = None
+) -> Truth:
+    """Return a target whose weights are 1 on average, and as large in sum for both of two classes.
+
+    `studies` [n] weigh by the root of their sums, and their two classes alike within each.
+    """
+    of_samples = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+    balanced, of_study = of_samples, None if studies is None else np.asarray(studies, dtype=str)
+    study = np.zeros(len(values), np.int64) if of_study is None else np.unique(of_study, return_inverse=True)[1]
+    if classes == 2:
+        both = 2 * study + values.astype(np.int64)
+        balanced = of_samples / np.maximum(np.bincount(both, of_samples), 1e-12)[both]
+    if of_study is not None and len(values):
+        roots = np.sqrt(np.bincount(study, of_samples)) / np.maximum(np.bincount(study, balanced), 1e-12)
+        balanced = balanced * roots[study]
+    averages = [one * (len(one) / max(one.sum(), 1e-12)) for one in (of_samples, balanced)]
+    return Truth(values, classes, averages[0], averages[1], of_study)
+
+
+def inner_folds(truth: Truth, names: Sequence[str], groups: Sequence[str] | None, seed: int) -> list[tuple[Rows, Rows]]:
+    """Return up to `INNER_FOLDS` pairs of places (learn, predict) in the samples `names`, whole groups at a time.
+
+    Of several studies each is a group; without groups each sample is its own. Every sample is predicted once; without a
+    second group there is nothing to divide and no pair.
+    """
+    groups = names if groups is None else groups
+    if truth.studies is not None and len(set(truth.studies)) > 1:
+        groups = truth.studies.tolist()
+    number = min(INNER_FOLDS, len(set(groups)))
+    if number < 2:
+        return []
+    strata = [str(int(value)) for value in truth.values] if truth.classes else truth.values
+    place = {name: row for row, name in enumerate(names)}
+    folds = []
+    for split in kfold(names, number, groups, strata, 0.0, seed=seed):
+        subsets = [np.array(sorted(place[name] for name in split.ids(side)), np.int64) for side in ("train", "test")]
+        folds.append((subsets[0], subsets[1]))
+    return folds
+
+
+def subsample(samples: int, number: int, limit: int) -> Rows:
+    """Return which of the training samples rarefaction `number` learns from, ascending: all, or `limit` at random.
+
+    An average over random parts is nearly as good as one model of all (Zhang, Duchi and Wainwright 2015).
+    """
+    if samples <= limit:
+        return np.arange(samples)
+    return np.sort(generator("kernel samples", number).permutation(samples)[:limit])
+
+
+def thresholds_of(values: Floats) -> Floats:
+    """Return at most `THRESHOLDS` quantiles of the training values, ascending, without the largest value."""
+    unique = np.unique(values)
+    if len(unique) > THRESHOLDS:
+        levels = (np.arange(THRESHOLDS) + 0.5) / THRESHOLDS
+        chosen = np.unique(np.quantile(values, levels, method="nearest"))
+    else:
+        chosen = unique
+    below = chosen[chosen < unique[-1]]
+    return below if len(below) else unique[:1]
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """The numbers q at which a distribution is predicted, and the range of the training values."""
+
+    at: Floats
+    low: float
+    high: float
+
+    def indicators(self, values: Floats) -> Floats:
+        """Return whether each value is at most each threshold, ``[n, q]``."""
+        return (values[:, None] <= self.at).astype(np.float64)
+
+    def quantile(self, distribution: Floats, level: float = 0.5) -> Floats:
+        """Return a quantile ``[n]``, the median by default, of predicted distributions ``[n, q]``.
+
+        Predictions that fall somewhere are replaced by the mean of the closest rising ones above and below; the
+        step at a threshold stands halfway to the next, and between steps the distribution is linear.
+        """
+        rising = np.maximum.accumulate(distribution, axis=1)
+        falling = np.minimum.accumulate(distribution[:, ::-1], axis=1)[:, ::-1]
+        steps = np.clip((rising + falling) / 2, 0, 1)
+        middles = (self.at + np.append(self.at[1:], self.high)) / 2
+        place = np.concatenate([[self.low - (middles[0] - self.low) / 2], middles, [self.high]])
+        padded = np.pad(steps, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
+        padded = padded + np.arange(len(place)) * 1e-9
+        quantiles = np.array([np.interp(level, row, place) for row in padded])
+        return np.asarray(np.clip(quantiles, self.low, self.high))
+
+
+def make_thresholds(values: Floats) -> Thresholds:
+    """Return the thresholds of training values."""
+    return Thresholds(thresholds_of(values), float(values.min()), float(values.max()))
+
+
+def error_of(truth: Truth, predicted: Floats) -> float:
+    """Return what chooses a penalty: MAE, 1 - AUROC of two classes, or 1 - accuracy of more.
+
+    `predicted` are numbers ``[n, 1]`` or scores ``[n, classes]``.
+    """
+    if not truth.classes:
+        return float(np.average(np.abs(predicted[:, 0] - truth.values), weights=truth.weights))
+    if truth.classes == 2:
+        area = auroc(truth.values == 1, predicted[:, 1])
+        if not math.isnan(area):
+            return 1 - area
+    return 1 - float(np.average(predicted.argmax(axis=1) == truth.values, weights=truth.weights))
+
+
+# --- the interface --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)

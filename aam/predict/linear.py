@@ -15,8 +15,19 @@ from scipy.linalg import lapack
 from aam.device.threads import in_threads
 from aam.errors import shown
 from aam.predict.features import Inputs, Matrix, Product
-from aam.predict.learner import Learner, check_shape
-from aam.predict.truth import Floats, Folds, Names, Rows, Thresholds, Truth, error_of, make_thresholds, subsample
+from aam.predict.learner import (
+    Floats,
+    Folds,
+    Learner,
+    Names,
+    Rows,
+    Thresholds,
+    Truth,
+    check_shape,
+    error_of,
+    make_thresholds,
+    subsample,
+)
 
 PENALTIES = 10.0 ** np.arange(-1.5, 2.51, 0.25)
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aam.predict.features import Inputs
-from aam.predict.learner import Learner
-from aam.predict.truth import Floats, Folds, Rows, Truth, error_of
+from aam.predict.learner import Floats, Folds, Learner, Rows, Truth, error_of
 
 NEAREST = (1, 3, 5, 10, 20, 40)
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from aam.data.batch import Batch
 from aam.data.collate import Collation
 from aam.data.loader import Loader
-from aam.data.study import EVALUATION, Study
+from aam.data.rarefaction import EVALUATION
+from aam.data.study import Study
 from aam.device.distributed import World
 from aam.device.options import RuntimeConfig
 from aam.device.platform import routed

@@ -1,30 +1,133 @@
-"""Predictions of a saved model: its learners blended, and averaged over rarefactions, as one table."""
+"""Predictions of saved models: their learners blended, averaged over rarefactions and models, as one table."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from aam.data.study import EVALUATION, Study
+from aam.data.placement import shipped_reference
+from aam.data.rarefaction import EVALUATION
+from aam.data.study import Study
 from aam.device.options import RuntimeConfig
+from aam.errors import InputError, shown
 from aam.evaluate.intervals import Conformal
-from aam.evaluate.predictions import PredictionTable, joined
+from aam.evaluate.predictions import PredictionTable, combined, joined
+from aam.io.metadata import Metadata
+from aam.predict.adaptation import adapt_table, checked_labels
 from aam.predict.blend import NETWORK
 from aam.predict.features import Samples
 from aam.predict.linear import LEAST_TO_CENTRE
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, per_target, run_model
-from aam.predict.saved_model import SavedModel
+from aam.predict.saved_model import SavedModel, samples_with_labels
+
+log = logging.getLogger("aam")
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
+# Share of the reads in ASVs of training below which these ASVs say too little (docs/decisions.md).
+LEAST_KNOWN = 0.1
+
+
+# --- a table by several models -----------------------------------------------------------------------------------
+
+
+def predict_samples(
+    models: Sequence[SavedModel],
+    study: Study,
+    passes: int,
+    runtime: RuntimeConfig,
+    new_study: bool = False,
+    labels: Metadata | None = None,
+) -> PredictionTable:
+    """Return one row per sample of the file, the mean of all models; one below the depth is empty and says why.
+
+    With `new_study` the samples are read relative to their own mean, and adapted to the `labels` of a few of them.
+    """
+    if not models[0].targets.specs:
+        raise InputError("--model: a pretrained encoder predicts nothing; fine-tune it with `aam train` first")
+    models = [_bridged(model, study) for model in models]
+    _check_new_study(models, study, new_study)
+    few = {} if labels is None else checked_labels(labels, models, study)
+    ids = study.table.sample_ids
+    studies = ["new"] * len(ids) if new_study else None
+    predictions = [
+        predict_rows(model, replace(study, seed=model.seed), ids, runtime, passes, studies=studies) for model in models
+    ]
+    table = combined(predictions)
+    if few:
+        samples = samples_to_predict(replace(study, seed=models[0].seed), ids, passes)
+        table = adapt_table(table, samples, few)
+    notes = dict.fromkeys(study.selection.of_file, "no metadata, which the model reads")
+    notes |= dict(zip(ids, models[0].profile.compare_samples(study.table), strict=True))
+    notes |= {
+        name: f"{reads} reads, below the model's depth of {study.depth}"
+        for name, reads in study.selection.dropped.items()
+    }
+    subsets = {name: "calibration" for saved in models for name in saved.notes.get("interval_samples", ())}
+    subsets |= {name: "train" for saved in models for name in samples_with_labels(saved)}
+    subsets |= {name: "train" for classes in few.values() for name in classes}
+    table = replace(table, subsets=tuple(subsets.get(name, "") for name in table.sample_ids))
+    return table.with_rows(study.selection.of_file, notes)
+
+
+def _check_new_study(models: Sequence[SavedModel], study: Study, new_study: bool) -> None:
+    """Say what centres the samples of a new study; `InputError` for a model that learned nothing about studies."""
+    ids, column = study.table.sample_ids, models[0].data.study_column
+    if column is None and new_study:
+        raise InputError(
+            "--new-study: the model was not trained to hold in other studies; train it with --study-column"
+        )
+    if column is None:
+        return
+    relative = any(model.blend.is_relative for model in models)
+    seen = set(ids).intersection(*(samples_with_labels(model) for model in models))
+    if new_study and seen:
+        log.warning(
+            "warning: --new-study: %d samples are of a study of training: %s", len(seen), shown(sorted(seen), 3)
+        )
+    if relative and not new_study and len(seen) < len(ids):
+        log.warning(
+            "warning: the model learned from several values of %r; for one it has not seen: --new-study", column
+        )
+    if relative and new_study and len(ids) < LEAST_TO_CENTRE:
+        log.warning(
+            "warning: --new-study: %d samples are too few to know the mean of their study, %d are needed; they are "
+            "read relative to the mean of training", len(ids), LEAST_TO_CENTRE,
+        )  # fmt: skip
+    elif relative and new_study:
+        log.info("--new-study: read relative to the mean of its %d samples, whose labels nobody needs", len(ids))
+
+
+def _bridged(model: SavedModel, study: Study) -> SavedModel:
+    """Return what predicts a table: the model, or its learners of reference branches where it knows few of the reads.
+
+    These say nothing of how far they err: no intervals were fitted to them. `InputError` where the reads are no 16S.
+    """
+    if not model.elsewhere.fitted:
+        return model
+    known = float(np.median(1 - model.profile.shares_of_samples(study.table)["unseen"]))
+    if known >= LEAST_KNOWN:
+        return model
+    log.warning(
+        "warning: training had the ASVs of %.0f %% of the reads (median of samples): predicted by where reads stand on "
+        "a reference tree, which holds across regions of 16S, less exactly and without intervals", 100 * known,
+    )  # fmt: skip
+    shipped_reference().place_softly(study.tokens.numpy()).check_16s(study.table.counts, "--table")
+    notes = {name: value for name, value in model.notes.items() if name != "intervals"}
+    return replace(model, network=None, blend=model.elsewhere, notes=notes)
+
+
+# --- samples by one model ---------------------------------------------------------------------------------------
+
 
 def with_inputs(saved: SavedModel, study: Study) -> Study:
     """Return the study with what the model reads beside the reads: covariates, and places on a reference tree."""
-    return study.with_covariates(saved.covariates, study.metadata).placed_on(saved.reference)
+    return study.placed_on(saved.reference).with_covariates(saved.covariates, study.metadata)
 
 
 def samples_to_predict(study: Study, sample_ids: Sequence[str], passes: int) -> Samples:

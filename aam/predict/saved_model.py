@@ -168,14 +168,17 @@ def _read_network(
     return network.eval()
 
 
-def _read_blends(path: Path, description: Any) -> list[Blend]:
+def _read_blends(path: Path, description: Any, targets: Targets, network: bool) -> list[Blend]:
     """Return what predicts, and what predicts tables of another region; nothing where there is none."""
-    if description["format"] == 1:
-        return [Blend(), Blend()]
-    return [
-        blend_from_arrays(read_arrays(path / file), description[name]) if name in description else Blend()
-        for name, file in (("learners", LEARNERS), ("elsewhere", ELSEWHERE))
-    ]
+    blends = []
+    for name, file in (("learners", LEARNERS), ("elsewhere", ELSEWHERE)):
+        blend = blend_from_arrays(read_arrays(path / file), description[name]) if name in description else Blend()
+        if name == "learners" and not blend.fitted:
+            blend = network_alone(targets)
+        if blend.fitted:
+            blend.check(targets, network and name == "learners")
+        blends.append(blend)
+    return blends
 
 
 def _check_description(description: Any) -> None:
@@ -226,16 +229,19 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
         # Of aam that had options which no command has any more.
         description, _ = without_removed(description)
         model = from_dict(FineTuneConfig().model, description["model"], str(path))
-        heads, targets = HeadConfig(), Targets.from_json(description["targets"])
-        network = None
+        targets = Targets.from_json(description["targets"])
+        covariates = Covariates.from_json(description.get("covariates", {}))
+        heads, network = HeadConfig(), None
         arrays = {**read_arrays(path / REFERENCE), **read_arrays(path / TAXONOMY)}
         reference = ReferenceTree.from_arrays(arrays) if arrays else None
         if description["heads"] is not None:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)
-        profile = read_arrays(path / PROFILE)
-        blend, elsewhere = _read_blends(path, description)
-        saved = SavedModel(
+        blend, elsewhere = _read_blends(path, description, targets, network is not None)
+        sizes = heads.n_targets, tuple(heads.n_classes)
+        if network is not None and blend.network_weight > 0 and sizes != _outputs_of(targets):
+            raise ValueError("the heads of the network are not those of its targets")
+        return SavedModel(
             network=network,
             data=from_dict(DataConfig(), description["data"], str(path)),
             model=model,
@@ -243,20 +249,13 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             depth=description["depth"],
             seed=description["seed"],
             targets=targets,
-            profile=RegionProfile.from_arrays(profile),
+            profile=RegionProfile.from_arrays(read_arrays(path / PROFILE)),
             notes=description["notes"],
-            covariates=Covariates.from_json(description.get("covariates", Covariates().to_json())),
+            covariates=covariates,
             blend=blend,
             elsewhere=elsewhere,
             reference=reference,
         )
-        blend = saved.blend
-        blend.check(targets, network is not None)
-        if elsewhere.fitted:
-            elsewhere.check(targets, False)
-        if blend.network_weight > 0 and (heads.n_targets, tuple(heads.n_classes)) != _outputs_of(targets):
-            raise ValueError("the heads of the network are not those of its targets")
-        return saved
     except UNREADABLE as error:
         if isinstance(error, InputError):
             problems = [p if p.startswith(str(path)) else f"{path}: {p}" for p in error.problems]

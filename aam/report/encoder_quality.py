@@ -17,8 +17,9 @@ from aam.config import TrainConfig
 from aam.data.auxiliary_targets import SEPARATOR, taxon_at
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
+from aam.data.rarefaction import EVALUATION
 from aam.data.splits import Split
-from aam.data.study import EVALUATION, Study
+from aam.data.study import Study
 from aam.data.tokens import MASK, PAD, N
 from aam.device.options import RuntimeConfig
 from aam.diversity.dissimilarity import jaccard

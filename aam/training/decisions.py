@@ -294,8 +294,10 @@ def compiler_for(model: ModelConfig, runtime: RuntimeConfig, device: torch.devic
 def decide(prepared: Prepared) -> tuple[Prepared, Facts]:
     """Return the inputs of a run with its batch size and memory, and all decisions, by this machine or a resumed run.
 
-    All ranks take the decisions of the main rank.
+    All ranks take the decisions of the main rank. There is nothing to decide where no network is trained.
     """
+    if not prepared.config.trains_network:
+        return prepared, {}
     runtime, model, world = prepared.config.runtime, prepared.config.model, prepared.world
     earlier = earlier_decisions(runtime) if world.is_main else json.loads(world.broadcast(b""))
     decisions = decide_execution(runtime, prepared.device, model.head_width, earlier)

@@ -17,9 +17,10 @@ from torch import Tensor
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.collate import Collation, rarefied_batch
+from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
 from aam.data.splits import SUBSETS, Split, Subset, write_split
-from aam.data.study import EVALUATION, Study
+from aam.data.study import Study
 from aam.data.targets import Covariates, Targets
 from aam.device.memory import keep_freed_memory
 from aam.device.timing import stage
@@ -32,11 +33,11 @@ from aam.evaluate.predictions import write_predictions
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, HeadConfig
 from aam.predict.blend import ELSEWHERE, NETWORK, Blend, fit_blend, specs_in_order
+from aam.predict.learner import subsample
 from aam.predict.linear import MAX_SAMPLES
 from aam.predict.network import AsvVectors, encode_table, per_target, run_model
 from aam.predict.prediction import predict_rows
 from aam.predict.saved_model import SavedModel, load_model, samples_with_labels, save_model
-from aam.predict.truth import subsample
 from aam.training.inputs import Prepared, SubsetRows, encoder_folder, make_loaders, supervise
 from aam.training.linear_start import fit_heads
 from aam.training.task import AmpliconTask

@@ -20,8 +20,8 @@ from aam.config import FineTuneConfig, TargetConfig
 from aam.data.study import Study
 from aam.model.aam import Aam
 from aam.model.heads import Readout, TargetHead
+from aam.predict.learner import inner_folds, make_truth, subsample
 from aam.predict.network import AsvVectors, run_model
-from aam.predict.truth import inner_folds, make_truth, subsample
 from aam.training.losses import class_weights
 
 Array = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from aam.config import FineTuneConfig
 from aam.data.batch import Batch
 from aam.data.loader import Loader
-from aam.data.study import EVALUATION
+from aam.data.rarefaction import EVALUATION
 from aam.data.targets import Labels
 from aam.device.distributed import SINGLE, World
 from aam.device.platform import routed

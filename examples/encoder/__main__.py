@@ -20,9 +20,8 @@ from scipy.sparse import csr_array
 
 from aam.cli.main import main
 from aam.config import DataConfig
-from aam.data.rarefaction import rarefied_row
+from aam.data.rarefaction import EVALUATION, rarefied_row
 from aam.data.region import RegionProfile
-from aam.data.study import EVALUATION
 from aam.data.table import SampleTable, read_table, write_biom
 from aam.encoders import ENCODERS
 from aam.errors import FINISHED, InputError

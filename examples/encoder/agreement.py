@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 import aam
-from aam.data.collate import rarefied_table
+from aam.data.rarefaction import rarefied_table
 from aam.data.table import make_table, write_biom
 from aam.diversity.dissimilarity import bray_curtis, jaccard
 from aam.diversity.tables import unifrac_matrix

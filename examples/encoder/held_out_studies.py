@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from aam.config import DataConfig
-from aam.data.collate import rarefied_table
+from aam.data.rarefaction import rarefied_table
 from aam.data.splits import Split, Subset
 from aam.data.study import Study, load_study
 from aam.data.table import read_table

@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 
 from aam.device.distributed import World
 from aam.device.environment import rank_of
-from aam.device.sharding import shard_rows
 from aam.engine.fit import run_command
 from aam.engine.run import RunDirectory, training_outputs
 from aam.errors import InputError
@@ -24,6 +23,7 @@ from aam.files.atomic import write_text
 from aam.options import given
 from examples.htft.config import EvaluateConfig, TeachConfig, TrainConfig, device_names, published, train_problems
 from examples.htft.language import LanguageModel, LanguageTask
+from examples.htft.ranks import shard_rows
 from examples.htft.student import Shape, Student, evaluate, unigram_logits
 from examples.htft.task import FIRST, Data, PipelinedTask, StudentTask
 from examples.htft.teachers import Corpus, Teacher, capture, make_teacher, markov_corpus

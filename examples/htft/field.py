@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.device.distributed import SINGLE, World
-from aam.device.sharding import full_tensor, local_rows
+from aam.device.sharding import full_tensor
 from examples.htft.config import FieldConfig
 from examples.htft.interpolate import weights
+from examples.htft.ranks import local_rows, sum_parts
 
 # The published limits: distances beyond the first are no candidates, exponents are at most the second; and the scale of
 # the metric hybrid_exp.
@@ -42,7 +43,7 @@ class HypertensorField(nn.Module):
     output_bias : Tensor, optional
         ``[D]``, for example the logarithms of unigram probabilities.
     world : World
-        Ranks that hold the units together (`aam.device.distributed.shard_rows`).
+        Ranks that hold the units together (`examples.htft.ranks.shard_rows`).
     """
 
     anchor: Tensor
@@ -132,7 +133,7 @@ class HypertensorField(nn.Module):
         else:
             rows = (3 * units[..., None] + torch.arange(3, device=x.device)).flatten(1)
             total = F.embedding_bag(rows, table, per_sample_weights=mixed, mode="sum")
-        total, normalizer = self.world.sum_parts(total), self.world.sum_parts(scores.sum(1, keepdim=True))
+        total, normalizer = sum_parts(total, self.world), sum_parts(scores.sum(1, keepdim=True), self.world)
         if self.training:
             shares = (scores / normalizer).detach()
             rows = shares.new_zeros(len(x), len(self.local_usage()))

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aam.device.distributed import SINGLE, Link, World
-from aam.device.sharding import local_rows
 from aam.engine.optimizer import make_optimizer
 from aam.engine.options import TrainingOptions
 from aam.engine.task import Metrics, Terms
+from examples.htft.ranks import local_rows
 from examples.htft.relocation import Relocation
 from examples.htft.student import Student, evaluate
 from examples.htft.windows import Windows

@@ -127,11 +127,10 @@ PREDICT = """
 import sys, json, numpy, torch
 from pathlib import Path
 import aam
-from aam.api.apply import load_models_and_table, predict_samples
+from aam.api.apply import load_models_and_table
 from aam.config_commands import PredictConfig
-from aam.data.collate import rarefied_rows
-from aam.data.study import EVALUATION
-from aam.predict.prediction import with_inputs
+from aam.data.rarefaction import EVALUATION, rarefied_rows
+from aam.predict.prediction import predict_samples, with_inputs
 
 folder, exported = Path(sys.argv[1]), Path(sys.argv[2])
 study_folder = folder / "study"

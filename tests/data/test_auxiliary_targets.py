@@ -12,7 +12,8 @@ from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.data.auxiliary_targets import Taxa, read_lineages, taxon_at
-from aam.data.collate import Collation, collate, rarefied_batch, rarefied_rows
+from aam.data.collate import Collation, collate, rarefied_batch
+from aam.data.rarefaction import rarefied_rows
 from aam.data.study import Study, StudyPart
 from aam.errors import InputError
 from tests.data.labels import with_auxiliary_targets

@@ -11,8 +11,8 @@ from skbio import TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
 from aam.data.collate import Collation, InputDropout, rarefied_batch
-from aam.data.rarefaction import rarefied_row
-from aam.data.study import EVALUATION, Study
+from aam.data.rarefaction import EVALUATION, rarefied_row
+from aam.data.study import Study
 from aam.diversity.batch import batch_unifrac
 from tests.data.labels import labelled
 

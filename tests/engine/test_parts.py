@@ -1,24 +1,15 @@
-"""Parts of a model: gradients clipped apart, changes after each step, ranks that hold different rows."""
+"""Parts of a model: gradients clipped apart and changes after each step."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.step import clip_gradients
 from aam.engine.trainer import Trainer
 from tests.engine.conftest import Doubling, options
-
-SCRIPT = Path(__file__).parent / "parts_ranks.py"
 
 
 def test_each_part_is_clipped_to_its_own_norm():
@@ -53,24 +44,3 @@ def test_a_task_may_change_the_model_after_each_step_before_the_state_is_saved()
     trainer.after_step = after_step
     trainer.fit()
     assert events == ["change", "save"] * 5
-
-
-def run_ranks(size: int, path: Path) -> dict[str, torch.Tensor]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {**os.environ, "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, str(SCRIPT), str(size), str(path)]
-    ranks = [subprocess.Popen(command, env={**shared, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(size)]
-    assert [rank.wait(120) for rank in ranks] == [0] * size
-    return load_file(path)
-
-
-@pytest.mark.slow
-def test_two_ranks_that_share_the_rows_of_a_model_are_one(tmp_path):
-    one, two = (run_ranks(size, tmp_path / f"{size}.safetensors") for size in (1, 2))
-    assert one.keys() == two.keys()
-    assert any(name.startswith("state.optimizer") for name in one)
-    for name, value in one.items():
-        difference = (two[name].double() - value.double()).abs()
-        assert (difference <= 1e-6).all(), name

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from aam.config import DataConfig, ModelConfig
-from aam.data.collate import rarefied_rows
+from aam.data.rarefaction import rarefied_rows
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 
 from aam.predict import blend
 from aam.predict.blend import NETWORK, OutOfFold, TargetBlend, blend_power, blend_weights, fit_power, temper
-from aam.predict.truth import make_truth
+from aam.predict.learner import make_truth
 
 RNG = np.random.default_rng(0)
 NUMBERS = make_truth(RNG.normal(size=200), 0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aam.data.collate import Collation, rarefied_batch, rarefied_rows
+from aam.data.collate import Collation, rarefied_batch
 from aam.data.placement import shipped_reference
+from aam.data.rarefaction import rarefied_rows
 from aam.data.tokens import PAD, N, encode
 from aam.predict.features import (
     BUCKETS,

@@ -12,7 +12,7 @@ from aam.data.targets import Scale, Targets, TargetSpec
 from aam.evaluate.metrics import auroc
 from aam.predict.blend import OTHERS, blend_from_arrays, blend_to_arrays, fit_blend, learned_from, specs_in_order
 from aam.predict.features import Kmers, Samples
-from aam.predict.truth import make_truth
+from aam.predict.learner import make_truth
 from tests.data.labels import labelled
 
 SAMPLES, ASVS, TRAIN = 150, 80, np.arange(100)

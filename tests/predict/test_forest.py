@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from aam.predict.forest import Forest, Trees, as_arrays, stacked, telling_columns
-from aam.predict.truth import make_truth
+from aam.predict.learner import make_truth
 from tests.predict.samples import features_of, inputs_of
 
 

@@ -10,8 +10,9 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.ensemble import RandomForestRegressor
 
-from aam.data.collate import rarefied_batch, rarefied_table
-from aam.data.study import EVALUATION, StudyPart
+from aam.data.collate import rarefied_batch
+from aam.data.rarefaction import EVALUATION, rarefied_table
+from aam.data.study import StudyPart
 from aam.predict.baselines import FOREST, LEARNED, LINEAR, NEIGHBOURS, Columns, baselines_of
 from aam.predict.neighbours import Neighbours
 from tests.evaluate.small_study import AGE, DIET, FEW, IDS, SPLITS, learned, metadata

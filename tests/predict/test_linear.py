@@ -14,8 +14,8 @@ from aam.data.tokens import encode
 from aam.evaluate.metrics import auroc
 from aam.predict import linear
 from aam.predict.features import Inputs, Product, kmer_sketch
+from aam.predict.learner import subsample
 from aam.predict.linear import PENALTIES, Linear, fit_dual, inner_products, scale_of, solve_shifted
-from aam.predict.truth import subsample
 from tests.predict.samples import features_of, inputs_of
 
 ONE = ["one"] * 300

@@ -10,7 +10,7 @@ import torch
 
 from aam.data.batch import Batch
 from aam.data.collate import rarefied_batch
-from aam.data.study import EVALUATION
+from aam.data.rarefaction import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
 from aam.predict.network import AsvVectors, EncodedAsvs, Predicted, encode_table, run_model

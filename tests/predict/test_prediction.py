@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aam.config import DataConfig, ModelConfig
+from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
-from aam.data.study import EVALUATION
 from aam.data.targets import Targets, TargetSpec
 from aam.device.options import RuntimeConfig
 from aam.evaluate.predictions import combined, joined

@@ -9,9 +9,9 @@ from scipy.spatial.distance import pdist, squareform
 
 from aam.config import ModelConfig, TrainConfig
 from aam.data.collate import rarefied_batch
+from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
 from aam.data.splits import Split
-from aam.data.study import EVALUATION
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N, encode
 from aam.device.options import RuntimeConfig

@@ -8,11 +8,11 @@ import torch
 from sklearn.linear_model import QuantileRegressor, Ridge
 
 from aam.config import FineTuneConfig, TargetConfig
-from aam.data.study import EVALUATION
+from aam.data.rarefaction import EVALUATION
 from aam.device.options import RuntimeConfig
 from aam.model.heads import HeadConfig
+from aam.predict.learner import subsample
 from aam.predict.network import encode_table, run_model
-from aam.predict.truth import subsample
 from aam.training.linear_start import fit_heads, pinball_ridge
 from tests.data.labels import labelled
 

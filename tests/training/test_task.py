@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from aam.config import CovariateConfig, FineTuneConfig, ModelConfig, RegressorConfig, TargetConfig, TrainConfig
 from aam.data.collate import Collation, InputDropout, rarefied_batch
 from aam.data.loader import Loader
-from aam.data.study import EVALUATION
+from aam.data.rarefaction import EVALUATION
 from aam.device.distributed import SINGLE
 from aam.device.precision import UNSCALED
 from aam.engine import step as step_module

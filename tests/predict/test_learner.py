@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from aam.predict.truth import INNER_FOLDS, THRESHOLDS, error_of, inner_folds, make_thresholds, make_truth
+from aam.predict.learner import INNER_FOLDS, THRESHOLDS, error_of, inner_folds, make_thresholds, make_truth
 
 
 def test_the_median_of_a_known_distribution():
