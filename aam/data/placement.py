@@ -14,15 +14,13 @@ import torch
 from scipy import sparse
 
 from aam.data.primers import first_regions
-from aam.data.tokens import PAD, N, Tokens, encode, kmer_words, reverse_complement
+from aam.data.tokens import PAD, K, N, Tokens, encode, kmer_counts, kmer_words, reverse_complement
 from aam.device.threads import in_threads
 from aam.encoders import REFERENCE, shipped_encoders
 from aam.errors import InputError
 from aam.files.tensors import read_arrays
 from aam.io.newick import read_tree
 from aam.io.phylogeny import Phylogeny
-
-K = 8
 
 WORDS: int = 4**K
 
@@ -184,10 +182,11 @@ class ReferenceTree:
         An ASV stands at the tip with which it shares most 8-mers (Jaccard index; the first of equal ones), and on no
         branch where it shares none with any tip. The number of the features fills the rows up.
         """
-        _, tips = _words(self.tokens)
+        tips = kmer_counts(self.tokens).sign()
         parts = []
         for start in range(0, len(tokens), ASVS_AT_ONCE):
-            words, present = _words(tokens[start : start + ASVS_AT_ONCE])
+            some = tokens[start : start + ASVS_AT_ONCE]
+            words, present = kmer_words(torch.from_numpy(some), K).numpy(), kmer_counts(some).sign()
             shared = (present @ tips.T).toarray()
             either = np.diff(present.indptr)[:, None] + np.diff(tips.indptr) - shared
             similarity = shared / np.maximum(either, 1)
@@ -195,20 +194,20 @@ class ReferenceTree:
             branches[~similarity.any(axis=1)] = -1
             branches[branches < 0] = self.features
             # The number that stands for no word is the last, hence the number of the features here.
-            parts.append(np.concatenate([branches, words + np.int32(len(self.parent))], axis=1))
+            parts.append(np.concatenate([branches, (words + len(self.parent)).astype(np.int32)], axis=1))
         return np.concatenate(parts)
 
     @functools.cached_property
     def _tip_words(self) -> sparse.csr_matrix:
         """Return which words tips hold, [4^8, T]."""
-        return sparse.vstack(in_threads(lambda some: _words(some)[1], _parts(self.tokens))).T.tocsr()
+        return sparse.vstack(in_threads(lambda some: kmer_counts(some).sign(), _parts(self.tokens))).T.tocsr()
 
     def _nearest(self, tokens: Tokens) -> tuple[Ints, Floats]:
         """Return the `TIPS` tips that hold most words of each ASV, int32 [F, K], and the share of its words."""
         kept, tip_words = min(TIPS, len(self.tokens)), self._tip_words
 
         def nearest(some: Tokens) -> tuple[Ints, Floats]:
-            _, present = _words(some)
+            present = kmer_counts(some).sign()
             shared = (present @ tip_words).toarray() / np.maximum(np.diff(present.indptr), 1)[:, None]
             best = np.sort(np.argpartition(-shared, kept - 1, axis=1)[:, :kept], axis=1)
             order = np.argsort(-np.take_along_axis(shared, best, axis=1), axis=1, kind="stable")
@@ -244,7 +243,7 @@ class ReferenceTree:
         ones = np.ones(len(rows), np.float32)
         above = sparse.csr_matrix((ones, (rows, self.ancestors[rows, columns])), (len(self.tokens), len(self.parent)))
         known = sparse.diags((similarity[:, 0] >= least).astype(np.float32))
-        _, words = _words(np.where(turned[:, None], reverse_complement(tokens), tokens))
+        words = kmer_counts(np.where(turned[:, None], reverse_complement(tokens), tokens)).sign()
         return SoftPlacement(
             (on_tips @ above).tocsr(),
             similarity[:, 0],
@@ -341,17 +340,6 @@ def least_share(tokens: Tokens, references: int) -> Floats:
     words = np.maximum((tokens != PAD).sum(axis=1) - K + 1, 1)
     share = np.maximum(NOT_16S, NOT_16S_SHARE + NOT_16S_WORDS * np.log(references) / words)
     return np.asarray(share, np.float32)
-
-
-def _words(tokens: Tokens) -> tuple[Ints, sparse.csr_matrix]:
-    """Return the word that starts at each position of ASVs ``[F, L]``, int32 [F, L], and which they hold [F, 4^8]."""
-    words = kmer_words(torch.from_numpy(tokens), K).numpy()
-    rows, positions = np.nonzero(words < WORDS)
-    shape = (len(words), WORDS)
-    # Words that an ASV holds several times are added up.
-    present = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, words[rows, positions])), shape)
-    present.data[:] = 1
-    return words.astype(np.int32), present
 
 
 def reference_of(tree: Phylogeny, source: str) -> ReferenceTree:

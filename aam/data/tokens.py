@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from aam.device.rng import GOLDEN, splitmix64
@@ -15,6 +16,9 @@ from aam.errors import InputError
 PAD, A, C, G, T, N, MASK = range(7)
 
 Tokens = npt.NDArray[np.uint8]
+
+# Bases of the words by which sequences are compared.
+K = 8
 
 
 def _code() -> Tokens:
@@ -77,6 +81,17 @@ def kmer_words(tokens: Tensor, k: int) -> Tensor:
         words += bases[:, place : place + length] * 4**place
         whole &= known[:, place : place + length]
     return torch.where(whole, words, 4**k)
+
+
+def kmer_counts(tokens: Tokens) -> sparse.csr_matrix:
+    """Return how often each word of `K` bases stands in each sequence ``[F, L]`` of tokens, float32 ``[F, 4^K]``.
+
+    A word with anything but A, C, G and T is left out.
+    """
+    words = kmer_words(torch.from_numpy(tokens), K).numpy()
+    row, place = np.nonzero(words < 4**K)
+    shape = (len(tokens), 4**K)
+    return sparse.csr_matrix((np.ones(len(row), np.float32), (row, words[row, place])), shape)
 
 
 def count_sketch(number: int, size: int) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from aam.data.tokens import MASK, PAD, A, C, G, N, T
 from aam.device.attention import use_backends
 from aam.errors import InputError, RunError, import_extra
 from aam.model.aam import Aam
-from aam.predict.exported_learners import ExportedLearners, known_asvs, learner_outputs
+from aam.predict.exported_learners import ExportedLearners, decoded, known_asvs, learner_outputs
 from aam.predict.features import as_sequences
 from aam.predict.saved_model import SavedModel
 
@@ -93,17 +93,11 @@ class ExportedModel(ExportedEncoder):
         outputs = []
         if network.target is not None:
             numbers, quantiles = network.target.predict(read, category)
-            outputs += [self._decoded(numbers[:, column], column) for column in range(len(self.numeric))]
+            outputs += [decoded(numbers[:, column], spec) for column, spec in enumerate(self.numeric)]
             for column, spec in enumerate(self.numeric):
                 if quantiles is not None and spec.quantiles:
-                    outputs.append(self._decoded(quantiles[:, :, column], column))
+                    outputs.append(decoded(quantiles[:, :, column], spec))
         return (*outputs, *(torch.softmax(head(read), dim=-1) for head in network.labels))
-
-    def _decoded(self, values: Tensor, column: int) -> Tensor:
-        """Return a target in its own units, as `Targets.decode` does."""
-        spec = self.numeric[column]
-        values = values * spec.scale.spread + spec.scale.center
-        return torch.expm1(values) if spec.transform.startswith("log-") else values
 
 
 def of_learners(saved: SavedModel, part: str) -> bool:

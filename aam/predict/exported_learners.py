@@ -11,10 +11,11 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from aam.data.tokens import kmer_words
+from aam.data.targets import TargetSpec
+from aam.data.tokens import K, kmer_words
 from aam.device.rng import splitmix64
 from aam.predict.blend import TargetBlend, specs_in_order
-from aam.predict.features import BUCKETS, Inputs, K, Matrix, Product, kmer_sketch
+from aam.predict.features import BUCKETS, Inputs, Matrix, Product, kmer_sketch
 from aam.predict.forest import Forest, Trees
 from aam.predict.linear import SMALLEST, Linear
 from aam.predict.saved_model import SavedModel
@@ -167,7 +168,8 @@ class ExportedLearners(nn.Module):
         features["covariates"] = self._covariates(present, category, covariate)
         outputs = []
         for number, (one, learners) in enumerate(zip(self.fitted, self.learners, strict=True)):
-            outputs.append(self._decoded(_blended(one, learners, features), number))  # type: ignore[arg-type]
+            values, spec = _blended(one, learners, features), specs_in_order(self.targets)[number]  # type: ignore[arg-type]
+            outputs.append(decoded(values[:, 0], spec) if spec.kind == "numeric" else values)
         return tuple(outputs)
 
     def _sketched(self, tokens: Tensor, weights: Tensor) -> Tensor:
@@ -187,13 +189,11 @@ class ExportedLearners(nn.Module):
             parts.append(torch.nan_to_num(covariate).double())
         return torch.cat(parts, dim=1)
 
-    def _decoded(self, values: Tensor, number: int) -> Tensor:
-        """Return a number in its own units, as `Targets.decode` does; probabilities as they are."""
-        spec = specs_in_order(self.targets)[number]
-        if spec.kind != "numeric":
-            return values
-        scaled = values[:, 0] * spec.scale.spread + spec.scale.center
-        return torch.expm1(scaled) if spec.transform.startswith("log-") else scaled
+
+def decoded(values: Tensor, spec: TargetSpec) -> Tensor:
+    """Return a number in its own units, as `Targets.decode` does."""
+    scaled = values * spec.scale.spread + spec.scale.center
+    return torch.expm1(scaled) if spec.transform.startswith("log-") else scaled
 
 
 def _blended(one: TargetBlend, learners: Mapping[str, nn.Module], features: Features) -> Tensor:

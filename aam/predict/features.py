@@ -15,7 +15,7 @@ from aam.data.collate import distances_of
 from aam.data.placement import shipped_reference
 from aam.data.rarefaction import Row, matrix_of, rarefied_rows
 from aam.data.study import Study
-from aam.data.tokens import kmer_words
+from aam.data.tokens import kmer_counts
 from aam.device.rng import splitmix64
 from aam.diversity.dissimilarity import jaccard
 from aam.diversity.placed import sample_branches
@@ -27,22 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 # An ASV of fewer training samples says nothing of others.
 LEAST_SAMPLES = 3
 
-K = 8
-
 # Two samples' kernel is kept to about sqrt(1 / BUCKETS), 1 %, of their own.
 BUCKETS = 8192
 
 ASVS_AT_ONCE = 4096
-
-
-def kmer_counts(tokens: Bytes) -> sparse.csr_matrix:
-    """Return how often each word of `K` bases stands in each sequence ``[F, L]`` of tokens, float64 ``[F, 4 ** K]``.
-
-    A word with N is left out.
-    """
-    words = kmer_words(torch.from_numpy(tokens), K).numpy()
-    row, place = np.nonzero(words < 4**K)
-    return sparse.csr_matrix((np.ones(len(row)), (row, words[row, place])), shape=(len(tokens), 4**K))
 
 
 def kmer_sketch(tokens: Bytes) -> sparse.csr_matrix:

@@ -20,14 +20,13 @@ from aam.data.collate import Collation, rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.splits import Split
 from aam.data.study import Study
-from aam.data.tokens import MASK, PAD, N
+from aam.data.tokens import MASK, PAD, K, N, kmer_counts
 from aam.device.options import RuntimeConfig
 from aam.diversity.dissimilarity import jaccard
 from aam.evaluate.metrics import Array, mantel, neighbours_recovered, partial_mantel, pearson, regression_metrics
 from aam.io.taxonomy import Lineage
 from aam.model.aam import Aam
 from aam.model.heads import AuxiliaryConfig, DistanceHead, TaxaHead
-from aam.predict.features import K, kmer_counts
 from aam.predict.network import run_model
 from aam.predict.saved_model import SavedModel
 from aam.report.charts import Figure

@@ -8,19 +8,17 @@ import pytest
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.placement import shipped_reference
 from aam.data.rarefaction import rarefied_rows
-from aam.data.tokens import PAD, N, encode
+from aam.data.tokens import PAD, K, N, encode, kmer_counts
 from aam.predict.features import (
     BUCKETS,
     FEATURES,
     Branches,
     Inputs,
-    K,
     Presence,
     Samples,
     as_bytes,
     as_sequences,
     fit_features,
-    kmer_counts,
     kmer_sketch,
 )
 from tests.data.labels import labelled
