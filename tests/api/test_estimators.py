@@ -244,15 +244,19 @@ def test_missing_classes_are_refused(frame, metadata, small, missing):
         aam.AmpliconClassifier(**small).fit(frame, y.to_numpy())
 
 
-def test_pretrain_and_unifrac(frame, study_folder, small, tmp_path):
+@pytest.fixture(scope="module")
+def pretrained(frame, study_folder, small, tmp_path_factory) -> tuple[aam.Model, Path]:
+    folder = tmp_path_factory.mktemp("pretrained") / "pre"
+    return aam.pretrain(frame, study_folder / "tree.nwk", output_dir=folder, **small), folder
+
+
+def test_pretrain_and_unifrac(frame, study_folder, pretrained):
     skbio = pytest.importorskip("skbio")
-    tree = study_folder / "tree.nwk"
-    options = {name: value for name, value in small.items() if name != "threads"}
-    encoder = aam.pretrain(frame, tree, output_dir=tmp_path / "pre", threads=1, **options)
+    tree, (encoder, folder) = study_folder / "tree.nwk", pretrained
     assert encoder.targets == ()
     assert encoder.embed(frame).shape == (60, 16)
     with pytest.raises(InputError, match="holds results already"):
-        aam.pretrain(frame, tree, output_dir=tmp_path / "pre")
+        aam.pretrain(frame, tree, output_dir=folder)
     distances = aam.unifrac(frame, skbio.TreeNode.read(str(tree)), device="cpu", threads=1)
     expected = skbio.diversity.beta_diversity(
         "unweighted_unifrac", frame.to_numpy(), list(frame.index), taxa=list(frame.columns),
@@ -276,10 +280,10 @@ def test_what_is_in_memory_is_written_to_no_file(frame, study_folder, regressor,
     assert aam.unifrac(frame, tree, **options) == of_files.filter(frame.index)
 
 
-def test_a_run_is_resumed_with_the_same_data_in_memory_alone(frame, small, tmp_path, caplog):
-    options = {**small, "output_dir": tmp_path / "pre"}
-    first = aam.pretrain(frame, **options)
-    inputs = json.loads((tmp_path / "pre" / "run.json").read_text())["inputs"]
+def test_a_run_is_resumed_with_the_same_data_in_memory_alone(frame, study_folder, small, pretrained, caplog):
+    first, folder = pretrained
+    options = {**small, "tree": study_folder / "tree.nwk", "output_dir": folder}
+    inputs = json.loads((folder / "run.json").read_text())["inputs"]
     assert inputs["table"]["path"] == "(in memory)"
     with caplog.at_level(logging.INFO, "aam"):
         again = aam.pretrain(frame, resume_from="auto", **options)

@@ -20,8 +20,8 @@ def study(simulate_study) -> Path:
 MEMBERS = "--members deep presence"
 
 
-def train(study: Path, output: Path, more: str = "--members presence", columns: str = "ph biome") -> int:
-    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column {columns} --threads 1"
+def train(study: Path, output: Path, more: str = "--members presence") -> int:
+    words = f"train --table {study}/table.biom --metadata {study}/metadata.tsv --metadata-column biome --threads 1"
     words += " --rarefy-depth 200 --device cpu --epochs 1 --embedding-dim 8 --attention-layers 1 --attention-heads 2"
     return main([*words.split(), *more.split(), "--output-dir", str(output)])
 
@@ -61,20 +61,20 @@ def test_training_leaves_a_folder_of_others_alone(study, tmp_path, capsys):
 
 def test_a_run_is_replaced_and_what_is_of_others_stays(study, tmp_path, capsys):
     folder, more = tmp_path / "run", "--members deep presence --cv 2 --ensemble --memory-profile"
-    assert train(study, folder, more, "biome") == 0
+    assert train(study, folder, more) == 0
     assert unlisted(folder) == set()
     (folder / "notes.txt").write_text("mine")
     (folder / "raw").mkdir()
     (folder / "raw" / "reads.fastq").write_text("mine")
     (folder / "figures" / "old.svg").write_text("of an earlier run")
-    assert train(study, folder, f"{more} --overwrite", "biome") == 0
+    assert train(study, folder, f"{more} --overwrite") == 0
     assert unlisted(folder) == {"notes.txt", "raw/reads.fastq"}
     assert not (folder / "figures" / "old.svg").exists()
     (folder / "model" / "notes.txt").write_text("mine")
     (folder / "explanation").mkdir()
     (folder / "explanation" / "explain.html").write_text("of aam explain")
     before = contents(folder)
-    assert train(study, folder, f"{more} --overwrite", "biome") == 2
+    assert train(study, folder, f"{more} --overwrite") == 2
     error = capsys.readouterr().err
     assert "'explanation'" in error
     assert "'model/notes.txt'" in error
@@ -115,9 +115,8 @@ def test_a_run_is_no_earlier_result_of_other_commands(study, run, capsys):
         assert contents(run) == before, words
 
 
-def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study, tmp_path, capsys):
-    assert train(study, tmp_path / "deep", "--members deep --test-size 0", "biome") == 0
-    applied = f"--model {tmp_path}/deep --table {study}/table.biom --threads 1"
+def test_what_is_applied_or_evaluated_lists_its_results_and_replaces_them(study, run, tmp_path, capsys):
+    applied = f"--model {run} --table {study}/table.biom --threads 1"
     commands = {
         "evaluate": f"evaluate {applied} --metadata {study}/metadata.tsv",
         "embed": f"embed {applied}",

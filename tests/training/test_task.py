@@ -312,7 +312,7 @@ def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(study, model_of, tmp
     targets = TargetConfig(metadata_column=() if heads is PRETRAIN else ("a", "b", "c"))
     if heads is CONDITIONED:
         targets = dataclasses.replace(targets, quantiles=(0.1, 0.5, 0.9))
-    config = config_of(6, targets=targets, patience=3, **{"batch_size": 2, **options})
+    config = config_of(4, targets=targets, patience=3, **{"batch_size": 2, **options})
     config = dataclasses.replace(config, covariates=CovariateConfig(categorical_lr=0.1))
     learned = {PRETRAIN: study, SUPERVISED: supervised(study), CONDITIONED: conditioned(study)}[heads]
 
