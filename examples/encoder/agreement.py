@@ -20,12 +20,12 @@ from scipy import sparse
 import aam
 from aam.data.rarefaction import rarefied_table
 from aam.data.table import make_table, write_biom
+from aam.data.tokens import kmer_counts
 from aam.diversity.dissimilarity import bray_curtis, jaccard
 from aam.diversity.tables import unifrac_matrix
 from aam.diversity.unifrac import UnifracOptions
 from aam.errors import FINISHED
 from aam.evaluate.metrics import mantel, pearson, upper_triangle
-from aam.predict.features import kmer_counts
 from examples.encoder.held_out_studies import read_study
 
 Floats = npt.NDArray[np.floating]

@@ -16,8 +16,8 @@ import torch
 from scipy import sparse
 from sklearn.naive_bayes import MultinomialNB
 
-from aam.data.placement import RANKS, WORDS, K, ReferenceTree
-from aam.data.tokens import Tokens, encode, kmer_words
+from aam.data.placement import RANKS, WORDS, ReferenceTree
+from aam.data.tokens import K, Tokens, encode, kmer_words
 from aam.errors import FINISHED
 from aam.io.phylogeny import Phylogeny
 from aam.predict.saved_model import load_models

@@ -163,21 +163,6 @@ def test_bad_input_is_said_once(study, tmp_path):
     assert "--lr" not in quiet
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, "no rank stands in the environment"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "MASTER_ADDR and MASTER_PORT not set"),
-        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "1", "MASTER_ADDR": "x"}, "MASTER_PORT not set"),
-    ],
-)
-def test_what_is_missing_to_meet_is_said(study, tmp_path, monkeypatch, capsys, environment, expected):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert main(pretraining(study, tmp_path / "run", "--distributed")) == 2
-    assert expected in capsys.readouterr().err
-
-
 def test_sides_smaller_than_the_devices_are_refused(study, tmp_path):
     ranks = ranks_of(study, tmp_path / "run", "--validation-size 0.01")
     (first, stderr), (second, _) = (ended(rank, 60) for rank in ranks)

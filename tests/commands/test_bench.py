@@ -36,8 +36,12 @@ def test_stages_add_up_to_the_step_and_leave_no_hooks(config):
     assert 0.5 < measured["accounted"] <= 1
 
 
-def test_training_figures_belong_together(config, monkeypatch):
+@pytest.fixture(autouse=True)
+def small_product(monkeypatch):
     monkeypatch.setattr(timing, "PRODUCT_SIZE", 256)
+
+
+def test_training_figures_belong_together(config):
     measured = time_training(config, repeats=2)
     assert measured["steps"] == 2
     assert measured["rate"]["executed"] == measured["rate"]["needed"]

@@ -53,11 +53,13 @@ def test_a_run_of_one_process_needs_no_group(monkeypatch):
     end_rank(3)
 
 
-def test_the_meeting_point_is_asked_for(monkeypatch):
-    for name, value in zip(RANK_VARIABLES[0], ("0", "2", "0"), strict=True):
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [((*zip(RANK_VARIABLES[0], "020", strict=True),), "MASTER_ADDR and MASTER_PORT not set"),
+     ((*zip(RANK_VARIABLES[1], "121", strict=True), ("MASTER_ADDR", "x")), "MASTER_PORT not set")],
+)  # fmt: skip
+def test_the_meeting_point_is_asked_for(monkeypatch, values, missing):
+    for name, value in values:
         monkeypatch.setenv(name, value)
-    with (
-        pytest.raises(InputError, match="MASTER_ADDR and MASTER_PORT not set"),
-        process_group(ProcessConfig(distributed=True)),
-    ):
+    with pytest.raises(InputError, match=missing), process_group(ProcessConfig(distributed=True)):
         pass

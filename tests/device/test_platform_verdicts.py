@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -51,16 +50,6 @@ def test_a_verdict_is_measured_once_for_each_question(cache):
     assert cached_verdict("test", QUESTION, measure, is_valid, refresh=True) == {"number": 3}
     assert cached_verdict("test", QUESTION, measure, is_valid) == {"number": 3}
     assert len(list(cache.iterdir())) == 2
-
-
-@pytest.mark.parametrize("damage", ["{", "[]", json.dumps({"question": QUESTION, "verdict": 3})])
-def test_a_damaged_verdict_is_measured_again(cache, damage):
-    measure = Measurement()
-    cached_verdict("test", QUESTION, measure, is_valid)
-    (path,) = cache.iterdir()
-    path.write_text(damage)
-    assert cached_verdict("test", QUESTION, measure, is_valid) == {"number": 2}
-    assert json.loads(path.read_text()) == {"question": QUESTION, "verdict": {"number": 2}}
 
 
 def test_a_cache_that_cannot_be_written_is_logged(cache, caplog):

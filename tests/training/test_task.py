@@ -480,7 +480,7 @@ def test_scores_are_those_of_the_predictions(study, model_of):
 @pytest.mark.parametrize(("metric", "sign"), [("r2", -1), ("mae", 1), ("accuracy", -1), ("val_loss", 1)])
 def test_the_metric_that_was_asked_for_decides(study, model_of, metric, sign):
     records: list[dict] = []
-    config = config_of(8, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
+    config = config_of(5, patience=0, lr=0.01, targets=TargetConfig(best_metric=metric))
     trainer = trainer_of(model_of(SUPERVISED), supervised(study), config, range(3, 9), records.append)
     trainer.fit()
     key = metric if metric == "val_loss" else f"val_{metric}"
