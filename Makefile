@@ -95,7 +95,7 @@ lint: setup ## ruff, its formatter, mypy --strict and the layers of the package
 	.venv/bin/lint-imports
 
 .PHONY: docs pictures results
-docs: setup ## build the documentation site into docs/build/html, without a network but to install it the first time
+docs: setup ## build the documentation site into docs/build/html, without the internet but to install it the first time
 	$(ENV) -c "import furo, myst_parser" 2>/dev/null || $(ENV) -m pip install -q -e ".[docs]"
 	$(ENV) -m sphinx -b html -W --keep-going -n docs docs/build/html $(ARGS)
 

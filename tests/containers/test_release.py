@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def test_the_conda_recipe_asks_for_what_the_project_asks_for():
     assert f"- aam = {PROJECT['scripts']['aam']}\n" in text
     assert f'summary: "{PROJECT["description"]}"\n' in text
     assert f"license: {PROJECT['license']}\n" in text
+
+
+def test_the_commands_that_the_conda_recipe_tests_run(tmp_path, monkeypatch):
+    commands = re.findall(r"(?m)^      - aam ([^=].*)$", RECIPE.read_text())
+    assert len(commands) == 4
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        done = subprocess.run([sys.executable, "-m", "aam", *command.split()], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_rattler_build_renders_the_recipe():
