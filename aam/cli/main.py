@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None, program: Program = AAM) -> int:
         if "--debug" in words and not isinstance(error, (CallAgain, KeyboardInterrupt, BrokenPipeError)):
             _end_rank(FAILED)
             raise
-        status = _report(f"{program.name} {name}", error)
+        status = _exit_status(f"{program.name} {name}", error)
     except SystemExit as end:
         _end_rank(end.code if isinstance(end.code, int) else FAILED)
         raise
@@ -152,7 +152,7 @@ def _configure_log() -> None:
     log.propagate = False
 
 
-def _report(name: str, error: BaseException) -> int:
+def _exit_status(name: str, error: BaseException) -> int:
     """Print what ended the command `name` of a program and return its exit status."""
     if isinstance(error, InputError):
         plural = f"{len(error.problems)} problems" if len(error.problems) > 1 else "problem"

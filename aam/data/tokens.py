@@ -1,4 +1,4 @@
-"""Nucleotides as tokens."""
+"""Nucleotides as tokens; the network reads them in `model/asv.py` (`AsvEncoder.embed`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from torch import Tensor
 from aam.device.rng import GOLDEN, splitmix64
 from aam.errors import InputError
 
-PAD, A, C, G, T, N, MASK = range(7)
+N_TOKENS = 7
+
+PAD, A, C, G, T, N, MASK = range(N_TOKENS)
 
 Tokens = npt.NDArray[np.uint8]
 

@@ -1,7 +1,8 @@
 """The UniFrac metrics: a class for each, which says what it reads of samples and how it compares two blocks of them.
 
-To add a metric, write a class with the methods of `Metric` and name it in `metric_of`. Legend for shapes: I and J
-samples of two blocks, C common and R rare branches, D depths.
+To add a metric, name it in `config.UnifracMetric`, write a class with the methods of `Metric` and return it in
+`metric_of`; `VarianceAdjusted` is a variant of them all. Legend for shapes: I and J samples of two blocks, C common and
+R rare branches, D depths.
 """
 
 from __future__ import annotations
@@ -96,11 +97,13 @@ def metric_of(options: UnifracOptions) -> Metric:
     """Return the metric that `options` name."""
     if options.variance_adjusted:
         return VarianceAdjusted(options.metric, options.alpha)
-    if options.metric == "unifrac":
-        return Unweighted()
-    if options.metric == "generalized" and options.alpha != 1:
-        return Generalized(options.alpha)
-    return Weighted(normalized=options.metric != "weighted")
+    plain: dict[UnifracMetric, Metric] = {
+        "unifrac": Unweighted(),
+        "weighted": Weighted(normalized=False),
+        "weighted-normalized": Weighted(normalized=True),
+        "generalized": Weighted(normalized=True) if options.alpha == 1 else Generalized(options.alpha),
+    }
+    return plain[options.metric]
 
 
 def between(

@@ -9,11 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aam.config import ModelConfig
-from aam.data.tokens import PAD
+from aam.data.tokens import N_TOKENS, PAD
 from aam.device.shapes import Bool, Float, UInt8
 from aam.model.layers import AttentionPool, Stack, standardize
 
-N_TOKENS = 7
 N_BASES = 4
 
 

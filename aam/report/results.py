@@ -71,7 +71,7 @@ def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, c
     )
 
 
-def with_intervals(
+def with_conformal_intervals(
     table: PredictionTable, metadata: Metadata, columns: Columns, seed: int, bounded: bool = False
 ) -> tuple[PredictionTable, dict[str, Conformal]]:
     """Return held-out predictions with conformal intervals, and by target what makes those of new samples.

@@ -26,7 +26,7 @@ from aam.predict.saved_model import SavedModel, save_ensemble, save_model
 from aam.report.charts import Figure
 from aam.report.encoder_quality import evaluate_encoder
 from aam.report.report import ReportData, TargetResult
-from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
+from aam.report.results import BaselineSource, evaluate_targets, with_conformal_intervals, write_results
 from aam.report.samples import surroundings
 from aam.report.tables import Table
 from aam.report.training_figures import loss_figures, loss_names, read_epochs
@@ -160,7 +160,7 @@ class TrainingReport:
         # Without a test side early stopping has seen what is held out, which cannot vouch for new samples.
         if tested:
             bounded = config.regressor.bounded_targets
-            table, fitted = with_intervals(table, study.metadata, columns, config.runtime.seed, bounded)
+            table, fitted = with_conformal_intervals(table, study.metadata, columns, config.runtime.seed, bounded)
             intervals = {name: dataclasses.asdict(one) for name, one in fitted.items()}
             for folder, saved in self.models.items() if intervals else ():
                 notes = {**saved.notes, "intervals": intervals, "interval_samples": sorted(table.sample_ids)}

@@ -22,7 +22,7 @@ from aam.evaluate.predictions import PredictionTable
 from aam.io.metadata import Metadata
 from aam.predict.baselines import Columns, baselines_of
 from aam.report.report import ReportData
-from aam.report.results import BaselineSource, evaluate_targets, with_intervals, write_results
+from aam.report.results import BaselineSource, evaluate_targets, with_conformal_intervals, write_results
 
 CPU = torch.device("cpu")
 
@@ -193,15 +193,15 @@ def test_intervals_for_new_batches_are_of_whole_batches(caplog):
     held = []
     for seed in range(30):
         table, metadata, _ = of_batches(25, seed)
-        table, fitted = with_intervals(table, metadata, Columns("subject", "study"), 0)
+        table, fitted = with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)
         assert fitted["age"].groups == 25
         limits, (_, _, of_new) = table.limits("age"), of_batches(25, seed + 1000)
         held += [(limits[:, 0] <= of_new) & (of_new <= limits[:, 1])]
     assert np.mean(held) == pytest.approx(0.9, abs=0.02)
     table, metadata, _ = of_batches(12, 0)
-    assert with_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
+    assert with_conformal_intervals(table, metadata, Columns("subject", "study"), 0)[1] == {}
     assert "age: no 90 % intervals, 12 held-out values of study are too few: 20 are needed" in caplog.text
-    assert with_intervals(table, metadata, Columns("subject", None), 0)[1]["age"].groups == 60
+    assert with_conformal_intervals(table, metadata, Columns("subject", None), 0)[1]["age"].groups == 60
 
 
 def test_limits_are_not_below_zero_where_no_value_is(caplog):
@@ -216,7 +216,7 @@ def test_limits_are_not_below_zero_where_no_value_is(caplog):
         metadata = Metadata(ids, {"age": cells}, {"age": "numeric"})
         spec = TargetSpec("age", "numeric", bounds=(lowest, 9.0))
         table = PredictionTable(ids, (spec,), {"age": predicted - shift}, {}, {}, ("",) * 200, ("",) * 200)
-        made, fitted = with_intervals(table, metadata, Columns(), 0)
+        made, fitted = with_conformal_intervals(table, metadata, Columns(), 0)
         assert fitted["age"].bounds == (None if shift or lowest < 0 else (0.0, None))
         return np.asarray(made.limits("age")) + shift
 
@@ -240,7 +240,7 @@ def test_the_only_negative_value_decides_nothing_of_its_own_interval():
     spec = TargetSpec("age", "numeric", bounds=(-1.0, 9.0))
     predicted = truth + draw.normal(size=200)
     table = PredictionTable(ids, (spec,), {"age": predicted}, {}, {}, ("",) * 200, folds)
-    made, _ = with_intervals(table, metadata, Columns(), 0)
+    made, _ = with_conformal_intervals(table, metadata, Columns(), 0)
     low, high = made.limits("age").T
     in_fold = np.array(folds) == folds[0]
     assert low[in_fold & (high > 0)].min() >= 0
