@@ -126,8 +126,9 @@ def build_oci(request: Request, only_text: bool) -> Path | str:
         fill_context(Path(folder), text, pins, base, fabric)
         wheels = [path for path in wheel_folders() if base.local]
         binds = [word for path in wheels for word in ("--volume", f"{path}:{path}:ro")]
-        # Tagged as an archive, the image is written there and no copy of it stays in the user's storage.
-        build = [command, "build", "--format", "oci", "--layers=false", "--force-rm", *binds]
-        build += ["--tag", f"oci-archive:{new}:{name}", "--file", f"{folder}/Containerfile", folder]
+        # Tagged as an archive, the image is written there and no copy of it stays in the user's storage. Layers that
+        # are built are not compressed by default, unlike those that are pushed.
+        build = [command, "build", "--format", "oci", "--layers=false", "--force-rm", "--disable-compression=false"]
+        build += [*binds, "--tag", f"oci-archive:{new}:{name}", "--file", f"{folder}/Containerfile", folder]
         run_engine(build, f"building {name}", extra={"TMPDIR": folder})
     return archive

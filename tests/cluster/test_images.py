@@ -288,7 +288,9 @@ def test_slow_an_oci_archive_is_built_to_its_end_and_becomes_an_image(buildah, c
     archive = checkout / "containers" / "aam-cpu.oci.tar"
     with tarfile.open(archive) as file:
         index = json.load(file.extractfile("index.json"))
-    (manifest,) = index["manifests"]
+        (manifest,) = index["manifests"]
+        described = json.load(file.extractfile(f"blobs/{manifest['digest'].replace(':', '/')}"))
+    assert {layer["mediaType"].rpartition("+")[2] for layer in described["layers"]} == {"gzip"}
     assert manifest["annotations"]["org.opencontainers.image.ref.name"].startswith("aam-cpu:")
     assert shell(*storage).stdout == before, "nothing of it stays in the storage"
     other_image = checkout / "containers" / "aam-from-oci.sif"

@@ -77,7 +77,7 @@ def test_files_of_the_build(script, tmp_path):
     with tarfile.open(context / "base.tar") as file:
         assert "./etc/os-release" in file.getnames()
     (call,) = (tmp_path / "podman.calls").read_text().splitlines()
-    assert call.startswith("build --format oci --layers=false --force-rm")
+    assert call.startswith("build --format oci --layers=false --force-rm --disable-compression=false ")
     assert re.search(r"--tag oci-archive:\S+~out\.oci\.tar:aam-cpu:[\d.]+ ", call), "written as it is built"
 
 
