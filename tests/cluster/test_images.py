@@ -294,7 +294,8 @@ def test_slow_an_oci_archive_is_built_to_its_end_and_becomes_an_image(buildah, c
     assert manifest["annotations"]["org.opencontainers.image.ref.name"].startswith("aam-cpu:")
     assert shell(*storage).stdout == before, "nothing of it stays in the storage"
     other_image = checkout / "containers" / "aam-from-oci.sif"
-    shell("apptainer", "build", other_image, f"oci-archive://{archive}")
+    fast = ["--mksquashfs-args", "-comp zstd -Xcompression-level 1"]
+    shell("apptainer", "build", *fast, other_image, f"oci-archive://{archive}")
     assert (
         "training: " in shell("apptainer", "exec", "--cleanenv", other_image, "python", "/opt/aam/selftest.py").stdout
     )
