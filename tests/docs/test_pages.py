@@ -173,6 +173,17 @@ def test_every_file_and_column_is_described(second):
     assert not missing, missing
 
 
+def test_results_has_every_row_that_make_results_prints():
+    sys.path.insert(0, str(DOCS))
+    try:
+        from results import COHORTS, ROWS
+    finally:
+        sys.path.remove(str(DOCS))
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    missing = [name for name in (*ROWS, *COHORTS) if f"\n| {name}" not in page]
+    assert not missing, missing
+
+
 def test_make_has_every_target_and_variable_that_a_page_names():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = " ".join(re.findall(r"(?m)^([a-z][a-z -]+):", makefile)).split()
