@@ -200,12 +200,10 @@ def tree_figure(explanation: Explanation) -> list[Figure]:
     names = max(text_width(str(row["label"])) for row in rows)
     scale = alt.Scale(nice=False, zero=False, range=[TREE_LEFT, TREE_RIGHT - names])
     length = alt.X("x:Q", axis=None, scale=scale)
-    stem = chart.mark_rule(color=SOFT, strokeWidth=0.7).encode(x=length, y2="y2:Q")
+    stem = chart.mark_rule(color=SOFT, strokeWidth=0.7).encode(length, alt.Y2("y2:Q"))
     width = alt.StrokeWidth("width:Q", scale=None)
-    branch = chart.mark_rule(aria=True).encode(
-        x=length, x2="x2:Q", color=colour, strokeWidth=width, description="tip:N"
-    )
-    label = chart.mark_text(align="left", dx=6).encode(x="x2:Q", text="label:N")
+    branch = chart.mark_rule(aria=True).encode(length, alt.X2("x2:Q"), colour, width, alt.Description("tip:N"))
+    label = chart.mark_text(align="left", dx=6).encode(alt.X("x2:Q"), alt.Text("label:N"))
     best = explanation.asvs.label(columns[int(weight.argmax())])
     return [
         Figure(
@@ -255,10 +253,10 @@ def _heatmap(
         "height": ROW_HEIGHT * len(values),
     }
     return alt.Chart(data(rows), **size).mark_rect(aria=True).encode(
-        x=alt.X("name:N", title=None, axis=top, scale=alt.Scale(domain=names)),
-        y=alt.Y("row:O", title=title, axis=y_axis, scale=alt.Scale(domain=list(range(len(values))))),
-        color=alt.Color("sign:N", scale=colour, legend=alt.Legend(direction="horizontal")), description="tip:N",
-        opacity=alt.Opacity("size:Q", scale=alt.Scale(domain=[0, largest], range=[0, 1]), legend=shades),
+        alt.X("name:N", title=None, axis=top, scale=alt.Scale(domain=names)),
+        alt.Y("row:O", title=title, axis=y_axis, scale=alt.Scale(domain=list(range(len(values))))),
+        alt.Color("sign:N", scale=colour, legend=alt.Legend(direction="horizontal")), alt.Description("tip:N"),
+        alt.Opacity("size:Q", scale=alt.Scale(domain=[0, largest], range=[0, 1]), legend=shades),
     )  # fmt: skip
 
 

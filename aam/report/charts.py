@@ -129,7 +129,7 @@ class Figure:
     @cached_property
     def svg(self) -> str:
         """The figure as an SVG file: on white, with title and description."""
-        svg = vl_convert.vegalite_to_svg(_printable({**self.chart.to_dict(), "config": LOOK}))
+        svg = vl_convert.vegalite_to_svg(_printable({**self.chart.to_dict(validate=False), "config": LOOK}))
         words = printable(f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>")
         svg = _compact(svg).replace(">", f">{words}", 1)
         met = Counter[str]()
@@ -184,8 +184,8 @@ def lines(points: Iterable[Sequence[object]], **mark: Any) -> Chart:
     vertical = bool(rows) and "y2" in rows[0]
     chart = alt.Chart(data({**row, "at": at} for at, row in enumerate(rows)))
     if vertical:
-        return chart.mark_rule(**mark).encode(x="x:Q", y="y:Q", y2="y2:Q")
-    return chart.mark_line(**mark).encode(x="x:Q", y="y:Q", detail="series:N", order="at:Q")
+        return chart.mark_rule(**mark).encode(alt.X("x:Q"), alt.Y("y:Q"), alt.Y2("y2:Q"))
+    return chart.mark_line(**mark).encode(alt.X("x:Q"), alt.Y("y:Q"), alt.Detail("series:N"), alt.Order("at:Q"))
 
 
 def diagonal(low: float, high: float) -> Chart:
@@ -206,7 +206,7 @@ def y_axis(title: str, **scale: Any) -> alt.Y:
 def points(rows: Iterable[Mapping[str, object]], x: alt.X, y: alt.Y, colours: Mapping[str, Any], **mark: Any) -> Chart:
     """Return the points of rows, each of which holds x, y and the text `tip` that a pointer shows."""
     chart = alt.Chart(data(rows)).mark_point(**{"aria": True, "opacity": 0.75, **mark})
-    return chart.encode(x=x, y=y, description="tip:N", **colours)
+    return chart.encode(alt.Description("tip:N"), x=x, y=y, **colours)
 
 
 def sized(*layers: Chart) -> Chart:
@@ -279,17 +279,17 @@ def interval_chart(
         for at, (row, text) in enumerate(zip(rows, texts, strict=True))
     ]  # fmt: skip
     kinds = levels("kind", {names.get(colour, str(colour)): colour for colour in used}, legend=bool(names))
-    chart = alt.Chart(data(values)).encode(y=alt.Y("row:O", axis=None))
+    chart = alt.Chart(data(values)).encode(alt.Y("row:O", axis=None))
     above, beside, bar = (-16, -1, 13) if tall else (-8, -8, 7)
-    name = chart.mark_text(align="left", yOffset=above).encode(x=alt.value(0), text="name:N")
-    value = chart.mark_text(align="right", yOffset=beside, color=SOFT).encode(x=alt.value("width"), text="text:N")
+    name = chart.mark_text(align="left", x=0, yOffset=above).encode(alt.Text("name:N"))
+    value = chart.mark_text(align="right", x="width", yOffset=beside, color=SOFT).encode(alt.Text("text:N"))
     intervals = chart.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, yOffset=bar, y2Offset=bar)
     axis = x_axis(title, zero=zero)
     layers = [
         chart.transform_filter("isValid(datum.line)")
         .mark_tick(color=INK, thickness=1.2, size=13, yOffset=bar)
-        .encode(x="line:Q"),
-        intervals.encode(x="low:Q", x2="high:Q", color=kinds["color"]),
+        .encode(alt.X("line:Q")),
+        intervals.encode(alt.X("low:Q"), alt.X2("high:Q"), color=kinds["color"]),
         chart.transform_filter("isValid(datum.x)").mark_point(opacity=1, yOffset=bar).encode(x=axis, **kinds),
     ]
     return alt.layer(name, value, *layers).properties(width=WIDTH, height=alt.Step(TALL_ROW if tall else ROW_HEIGHT))

@@ -140,10 +140,13 @@ def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
         "x": alt.X("x:O", title="tenth of the true values, low to high", axis=alt.Axis(labelAngle=0)),
         "y": y_axis("predicted minus true"),
     }
-    zero = alt.Chart(data([{"y": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(y="y:Q")
-    outer = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(x="x:O", y="low:Q", y2="high:Q")
-    inner = chart.mark_rule(color=LIGHT[0], strokeWidth=9, opacity=0.55).encode(x="x:O", y="first:Q", y2="third:Q")
-    medians = chart.mark_point(aria=True, color=LIGHT[1], shape="square", opacity=1).encode(description="tip:N", **axes)
+    zero = alt.Chart(data([{"y": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(alt.Y("y:Q"))
+    outer = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(alt.X("x:O"), alt.Y("low:Q"), alt.Y2("high:Q"))
+    inner = chart.mark_rule(color=LIGHT[0], strokeWidth=9, opacity=0.55).encode(
+        alt.X("x:O"), alt.Y("first:Q"), alt.Y2("third:Q")
+    )
+    marks = chart.mark_point(aria=True, color=LIGHT[1], shape="square", opacity=1)
+    medians = marks.encode(alt.Description("tip:N"), **axes)
     medians_by_tenth = "; ".join(str(row["tip"]).removeprefix("true ").replace("median error ", "") for row in rows)
     return [
         Figure(
@@ -258,12 +261,15 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
         })  # fmt: skip
     chart = alt.Chart(data(rows))
     # A histogram of the samples along the bottom, a seventh of the height at most.
-    samples = chart.mark_rect(color=SOFT, opacity=0.25).encode(x="start:Q", x2="end:Q", y="share:Q", y2=alt.datum(0))
-    intervals = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(x="x:Q", y="low:Q", y2="high:Q")
+    samples = chart.mark_rect(color=SOFT, opacity=0.25).encode(
+        alt.X("start:Q"), alt.X2("end:Q"), alt.Y("share:Q"), alt.Y2Datum(0)
+    )
+    intervals = chart.mark_rule(color=LIGHT[0], strokeWidth=1.5).encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
     marks = chart.mark_point(aria=True, color=LIGHT[0], opacity=1).encode(
-        x=x_axis("probability of the chosen class", **SHARE), y=y_axis("share that is right", **SHARE),
-        description="tip:N",
-    )  # fmt: skip
+        x_axis("probability of the chosen class", **SHARE),
+        y_axis("share that is right", **SHARE),
+        alt.Description("tip:N"),
+    )
     shares = "; ".join(f"{name}: {number(values['accuracy'])} of {count}" for name, (count, values) in parts.items())
     return Figure(
         "reliability", "Reliability of the probabilities", f"Share that is right by probability. {shares}.",
@@ -288,18 +294,18 @@ def confusion_figure(complete: TargetPredictions) -> Figure:
     axis: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 110}
     angle = -60 if len(labels) > 2 else 0
     chart = alt.Chart(data(rows)).encode(
-        x=alt.X("predicted:N", sort=list(labels), title="predicted class", axis=alt.Axis(labelAngle=angle, **axis)),
-        y=alt.Y("true:N", sort=list(labels), title="true class", axis=alt.Axis(**axis)),
+        alt.X("predicted:N", sort=list(labels), title="predicted class", axis=alt.Axis(labelAngle=angle, **axis)),
+        alt.Y("true:N", sort=list(labels), title="true class", axis=alt.Axis(**axis)),
     )
     shade = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.75]), legend=None)
     if len(labels) > MOST_WITH_TEXT:
         shade = shade.legend(shades_legend("share of the true class", [0.1, 0.5, 1.0], ".0%", LIGHT[0]))
-    layers = [chart.mark_rect(aria=True, color=LIGHT[0]).encode(opacity=shade, description="tip:N")]
+    layers = [chart.mark_rect(aria=True, color=LIGHT[0]).encode(alt.Description("tip:N"), opacity=shade)]
     with_counts = len(labels) <= MOST_WITH_COUNTS
     if len(labels) <= MOST_WITH_TEXT:
-        layers.append(chart.mark_text(yOffset=-8 if with_counts else 0).encode(text="percent:N"))
+        layers.append(chart.mark_text(yOffset=-8 if with_counts else 0).encode(alt.Text("percent:N")))
     if with_counts:
-        layers.append(chart.mark_text(yOffset=9).encode(text="count:N"))
+        layers.append(chart.mark_text(yOffset=9).encode(alt.Text("count:N")))
     right = ", ".join(f"{labels[k]} {100 * float(shares[k, k]):.0f} %" for k in range(len(labels)))
     return Figure(
         "confusion", "True and predicted class", f"Share of each class that is right: {right}.",

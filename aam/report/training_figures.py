@@ -122,9 +122,10 @@ def _loss_figure(runs: Mapping[str, Sequence[Record]], loss: str, title: str) ->
     axes = {"x": x_axis("epoch", nice=False), "y": y_axis(title[0].lower() + title[1:])}
     one = len(runs) == 1
     curves = chart.mark_line(strokeWidth=2 if one else 1.3, opacity=1 if one else 0.75)
-    curves = curves.encode(detail="run:N", color=colours["color"], **axes)
+    curves = curves.encode(alt.Detail("run:N"), color=colours["color"], **axes)
     kept = chart.transform_filter("datum.tip !== ''")
-    kept = kept.mark_point(aria=True, opacity=1, color=LIGHT[COLOURS["validation"]]).encode(description="tip:N", **axes)
+    kept = kept.mark_point(aria=True, opacity=1, color=LIGHT[COLOURS["validation"]])
+    kept = kept.encode(alt.Description("tip:N"), **axes)
     folds = "" if one else f" One line for each of {len(runs)} folds."
     return Figure(
         "loss" if loss == "loss" else f"loss-{loss}", title,
@@ -179,8 +180,8 @@ def _pairs_figure(truth: Array, predicted: Array, metric: str) -> Figure:
         for i, j in np.argwhere(counts > 0).tolist()
     ]  # fmt: skip
     cells = alt.Chart(data(rows)).mark_rect(aria=True, color=LIGHT[0]).encode(
-        x=x_axis(f"true {metric}", nice=False), x2="x2:Q", y=y_axis(f"predicted {metric}", nice=False), y2="y2:Q",
-        opacity=alt.Opacity("shade:Q", scale=None), description="tip:N",
+        x_axis(f"true {metric}", nice=False), alt.X2("x2:Q"), y_axis(f"predicted {metric}", nice=False), alt.Y2("y2:Q"),
+        alt.Opacity("shade:Q", scale=None), alt.Description("tip:N"),
     )  # fmt: skip
     correlation = number(mantel(predicted, truth))
     return Figure(

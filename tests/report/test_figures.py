@@ -90,6 +90,7 @@ def test_figures_are_well_formed_and_described():
     drawn = every_figure()
     assert len(drawn) == 17
     for figure in drawn:
+        figure.chart.to_dict(validate=True)
         root = parsed(figure)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert len(figure.description) > 20, figure.name
