@@ -61,7 +61,7 @@ def run(folder: Path, pause: float = 0.0, epochs: int = EPOCHS, lr: float = 0.02
 
 
 def test_inputs_are_read_before_an_earlier_run_is_removed(tmp_path):
-    assert run(tmp_path / "run") == FINISHED
+    assert run(tmp_path / "run", epochs=1) == FINISHED
     before = sorted(path for path in tmp_path.rglob("*"))
     runtime = RunConfig(output_dir=tmp_path / "run", device="cpu", overwrite=True)
 
