@@ -173,6 +173,32 @@ def test_a_changed_file_is_recorded(tmp_path):
     assert git.revision(repository) == (commit, True)
 
 
+def test_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypatch):
+    """A key of this test only: the build signs, `verify` accepts; one byte more, or no key, and it refuses."""
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
+    monkeypatch.setenv("AAM_SCRATCH", str(workshop / "scratch"))
+    engine = find_engine(apptainer)
+    image = workshop / "signed.sif"
+    shell("apptainer", "build", image, make_small_root(workshop / "small"))
+    assert sign(engine, image) == "", "without a key it is not signed"
+    new_key = ["key", "newpair", "--name", "aam test", "--email", "test@localhost", "--comment", "", "--password", ""]
+    shell("apptainer", *new_key, "--push=false", "--bit-length", "2048")
+    unsigned = file_digest(image)
+    assert sign(engine, image) == unsigned
+    assert file_digest(image) != unsigned
+    assert signature_problems(engine, image) == []
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "no-keys"))
+    (problem,) = signature_problems(engine, image)
+    assert "verify refuses its signature" in problem
+    assert "is its key in your keyring?" in problem
+    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
+    damaged = bytearray(image.read_bytes())
+    at = damaged.index(b"hsqs") + 200
+    damaged[at] ^= 1
+    image.write_bytes(damaged)
+    assert "verify refuses its signature" in signature_problems(engine, image)[0]
+
+
 # --- slow: run by nox -s images, not at every change -------------------------------------------------------------
 
 
@@ -244,32 +270,6 @@ def test_slow_a_user_without_rights_gets_a_layer(guest, shell, workshop, base):
         guest(checkout / "containers" / "run", image, "cat", "/opt/aam/sbom.json", cwd=checkout).stdout
     )
     assert {"debian/gcc", "torch"} <= {component["name"] for component in packages["components"]}
-
-
-def test_slow_a_build_is_signed_with_a_real_key(apptainer, shell, workshop, monkeypatch):
-    """A key of this test only: the build signs, `verify` accepts; one byte more, or no key, and it refuses."""
-    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
-    monkeypatch.setenv("AAM_SCRATCH", str(workshop / "scratch"))
-    engine = find_engine(apptainer)
-    image = workshop / "signed.sif"
-    shell("apptainer", "build", image, make_small_root(workshop / "small"))
-    assert sign(engine, image) == "", "without a key it is not signed"
-    new_key = ["key", "newpair", "--name", "aam test", "--email", "test@localhost", "--comment", "", "--password", ""]
-    shell("apptainer", *new_key, "--push=false", "--bit-length", "2048")
-    unsigned = file_digest(image)
-    assert sign(engine, image) == unsigned
-    assert file_digest(image) != unsigned
-    assert signature_problems(engine, image) == []
-    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "no-keys"))
-    (problem,) = signature_problems(engine, image)
-    assert "verify refuses its signature" in problem
-    assert "is its key in your keyring?" in problem
-    monkeypatch.setenv("APPTAINER_KEYSDIR", str(workshop / "keys"))
-    damaged = bytearray(image.read_bytes())
-    at = damaged.index(b"hsqs") + 200
-    damaged[at] ^= 1
-    image.write_bytes(damaged)
-    assert "verify refuses its signature" in signature_problems(engine, image)[0]
 
 
 @pytest.fixture
