@@ -102,7 +102,7 @@ docs: setup ## build the documentation site into docs/build/html, without the in
 pictures: setup ## take the pictures of the docs anew from real runs, into demo/pictures (Chromium, AAM_BENCH_DATA; 15 minutes)
 	$(ENV) docs/pictures.py demo/pictures
 
-results: setup ## print the tables of docs/results.md anew from real runs, in demo/results (AAM_BENCH_DATA; an hour of one processor)
+results: setup ## print the first three tables of docs/results.md anew from real runs, in demo/results (AAM_BENCH_DATA; an hour of one processor)
 	$(ENV) docs/results.py demo/results
 
 bench: setup ## measure aam beside its rivals: the plain implementation, scikit-bio, ssu (aam bench: this device alone)

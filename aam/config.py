@@ -598,7 +598,7 @@ class PretrainConfig:
 
     def problems(self) -> list[str]:
         """Return the contradictions between the studies and the targets that an encoder is to learn from."""
-        return [*resume_problems(self.data, self.runtime), *trim_problems(self.data, self.model, self.train),
+        return [*run_problems(self.data, self.train, self.runtime), *trim_problems(self.data, self.model, self.train),
                 *self._study_problems(), *self._target_problems(), *self._loss_problems()]  # fmt: skip
 
     def _study_problems(self) -> list[str]:
@@ -725,7 +725,7 @@ class FineTuneConfig:
         heads = covariates.cross_attn_heads
         return [
             *broken(rules),
-            *resume_problems(data, self.runtime),
+            *run_problems(data, train, self.runtime),
             *trim_problems(data, self.model, train),
             *(head_problems(self.model.embedding_dim, heads, "--cross-attn-heads") if attends else []),
         ]
@@ -802,10 +802,16 @@ class FineTuneConfig:
         return broken(rules)
 
 
-def resume_problems(data: DataConfig, runtime: RunConfig) -> list[str]:
-    """Return that the folds of a cross-validation go on from their own checkpoints only, where it is not so asked."""
+def run_problems(data: DataConfig, train: TrainConfig, runtime: RunConfig) -> list[str]:
+    """Return that folds are to go on from other checkpoints than theirs, or shards to be trained by SGD."""
     other = data.cv is not None and runtime.resume_from not in (None, "auto")
-    return broken({f"--resume-from is {runtime.resume_from}, expected auto with --cv": other})
+    rules = {
+        f"--resume-from is {runtime.resume_from}, expected auto with --cv": other,
+        "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam": (
+            runtime.fsdp and train.optimizer == "sgd"
+        ),
+    }
+    return broken(rules)
 
 
 def trim_problems(data: DataConfig, model: ModelConfig, train: TrainConfig) -> list[str]:

@@ -257,3 +257,11 @@ def test_a_target_does_not_divide_the_samples(option):
     targets = TargetConfig(metadata_column=("ph", "site"))
     problems = option_problems(FineTuneConfig(data=DataConfig(**{option: "site"}), targets=targets))
     assert any(problem.startswith("--metadata-column 'site' divides the samples too") for problem in problems)
+
+
+def test_weights_in_shards_are_not_trained_by_sgd(tmp_path):
+    for kind in (PretrainConfig, FineTuneConfig):
+        runtime = dataclasses.replace(kind().runtime, fsdp=True, output_dir=tmp_path / "run")
+        wrong = problems_of(kind(runtime=runtime, train=dataclasses.replace(kind().train, optimizer="sgd")))
+        assert "--fsdp and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam" in wrong
+        assert "sgd" not in problems_of(kind(runtime=runtime))

@@ -266,9 +266,11 @@ def sorted_levels(values: Array) -> list[Any]:
     """Return the distinct values, numbers and ranges (`9.00 to 10.0`) in numeric order even where they are text."""
 
     def place(level: Any) -> tuple[bool, float, str]:
-        number = str(level).partition(" to ")[0]
-        is_number = number.replace(".", "", 1).removeprefix("-").isdecimal()
-        return (False, float(number), "") if is_number else (True, 0.0, str(level))
+        try:
+            number = float(str(level).partition(" to ")[0])
+        except ValueError:
+            number = math.nan
+        return (False, number, "") if math.isfinite(number) else (True, 0.0, str(level))
 
     return sorted(np.unique(values), key=place)
 

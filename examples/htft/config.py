@@ -165,6 +165,9 @@ def train_problems(config: TrainConfig) -> list[str]:
     checks = {
         f"--devices is {','.join(devices)}, expected one device for each of the two stages": len(devices) not in (0, 2),
         "--devices and --shard-units: both given; take one of them": bool(devices) and student.shard_units,
+        "--shard-units and --optimizer sgd: torch has no fused SGD for weights in shards; take adamw or adam": (
+            student.shard_units and config.train.optimizer == "sgd"
+        ),
         "--shard-units with --active or --relocate-every: units are chosen among all; leave them out": (
             student.shard_units and (any(student.active) or student.relocate_every > 0)
         ),

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from aam.cli.main import main
+from aam.device import attention
 from aam.device.attention import use_backends
 
 pytestmark = pytest.mark.slow
@@ -260,6 +261,16 @@ def test_a_run_that_goes_on_keeps_its_back_ends_whatever_the_gates_say_now(study
     (run / "metrics.json").unlink()
     assert pretrain(study, run, "--resume-from", "auto", "--attn-implementation", "math") == 0
     assert "--attn-implementation was auto and is math" in capsys.readouterr().err
+
+
+def test_attention_is_not_judged_where_there_is_no_network(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "check_backends", lambda *_: pytest.fail("judged"))
+    table = ["--table", str(study / "table.biom")]
+    words = [*table, "--metadata", str(study / "metadata.tsv"), "--metadata-column", "ph", "--rarefy-depth", "200"]
+    assert main(["train", *words, "--members", "presence", "--output-dir", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["decisions"] == {}
+    model = ["--model", str(tmp_path / "run" / "model")]
+    assert main(["predict", *model, *table, "--output", str(tmp_path / "predictions.tsv")]) == 0
 
 
 @pytest.mark.parametrize(

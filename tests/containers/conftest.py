@@ -83,11 +83,11 @@ def script(tmp_path: Path, engine: Path, tree: Path) -> Callable[..., subprocess
     def run(
         name: str, *words: object, cwd: Path = tmp_path, root: Path = tree, umask: int = -1, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        own = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
+        inherited = {key: os.environ[key] for key in ("HOME", "PYTHONPATH", "LANG", "USER") if key in os.environ}
         path = f"{engine}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        environment = {**own, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
+        environment = {**inherited, "PATH": path, "AAM_SCRATCH": str(tmp_path / "scratch"), "TMPDIR": str(tmp_path)}
         command = [sys.executable, str(root / "containers" / name), *map(str, words)]
-        inherited = {**environment, **variables}
-        return subprocess.run(command, cwd=cwd, env=inherited, capture_output=True, text=True, umask=umask)
+        environment |= variables
+        return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, umask=umask)
 
     return run

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+from typing import get_args
 
 import biom
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import sparse
 from skbio import DistanceMatrix, TreeNode
 from skbio.diversity import alpha_diversity, beta_diversity
 
+from aam.config import UnifracMetric
 from aam.diversity import branches, tables, unifrac
 from aam.diversity.batch import batch_unifrac, faith_pd, multiply_on, samples_without_tips
 from aam.diversity.branches import exact_in_single, groups
@@ -21,7 +23,7 @@ from aam.errors import InputError
 from aam.io.newick import parse_newick, read_tree
 from aam.io.phylogeny import Phylogeny, match_tips, prune
 
-METRICS = ("unifrac", "weighted", "weighted-normalized", "generalized")
+METRICS = get_args(UnifracMetric)
 RIVALS = {
     "unifrac": {"metric": "unweighted_unifrac"},
     "weighted": {"metric": "weighted_unifrac"},

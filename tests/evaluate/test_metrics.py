@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aam.evaluate import metrics
-from aam.evaluate.metrics import regression_metrics
+from aam.evaluate.intervals import tenths
+from aam.evaluate.metrics import regression_metrics, sorted_levels
 from aam.report.results import plain_json
 from tests.evaluate.simulated import measured
 
@@ -156,3 +157,16 @@ def test_ranking_metrics_of_classes_over_folds_are_named_pooled():
     alone, pooled = (metrics.per_class(truth, probabilities, ("a", "b"), folds)["b"][1] for folds in (False, True))
     assert list(pooled) == ["precision", "recall", "f1", "auroc_pooled", "auprc_pooled"]
     assert list(pooled.values()) == list(alone.values())
+
+
+@pytest.mark.parametrize("truth", [np.geomspace(1e-6, 1e-2, 40), np.geomspace(1e7, 1e11, 40), np.linspace(-50, 50, 40)])
+def test_tenths_of_a_target_stand_in_its_order(truth):
+    levels = sorted_levels(tenths(truth))
+    assert [float(level.partition(" to ")[0]) for level in levels] == sorted(
+        float(level.partition(" to ")[0]) for level in levels
+    )
+    assert len(levels) == 10
+
+
+def test_levels_that_are_no_number_stand_behind_those_that_are():
+    assert sorted_levels(np.array(["nan", "10", "b", "9", "inf", "1e-3"])) == ["1e-3", "9", "10", "b", "inf", "nan"]

@@ -43,7 +43,9 @@ def small_options(**changes: object) -> StudentOptions:
 def make_trainer(kind: str, world: World, changes: dict[str, object] | None = None) -> Trainer:
     student_options = small_options(shard_units=kind == "units", **(changes or {}))
     size = STEP // world.size if kind == "batches" else STEP
-    options = TrainingOptions(epochs=3, batch_size=size, lr=0.03, weight_decay=0.0, optimizer="adam", ema_decay=0.5)
+    options = TrainingOptions(
+        epochs=3, batch_size=size, lr=0.03, weight_decay=0.0, ema_decay=0.5, optimizer="adam", max_grad_norm=0.3
+    )
     config = TrainConfig(student=student_options, train=options)
     train, validation = random_windows(100), random_windows(40, 1)
     student = build(config, Capture({"train": train, "validation": validation}, 5, {}), world)

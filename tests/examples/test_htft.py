@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from aam.cli.main import main
 from aam.device.distributed import SINGLE
 from aam.engine.checkpoint import State, load, save
-from aam.engine.options import RunConfig
+from aam.engine.options import RunConfig, TrainingOptions
 from aam.engine.trainer import Trainer
 from aam.errors import InputError
 from examples.htft.__main__ import PROGRAM
@@ -346,8 +346,9 @@ def test_relocation_moves_unused_units_to_bad_samples_and_goes_on_bit_by_bit(tmp
 
 
 def test_all_wrong_options_are_named_at_once(tmp_path, capsys):
-    config = TrainConfig(devices=("cpu",), student=small_options(units=(3,), shard_units=True, active=(2, 2)))
-    assert len(train_problems(config)) == 4
+    student = small_options(units=(3,), shard_units=True, active=(2, 2))
+    assert len(train_problems(TrainConfig(devices=("cpu",), student=student))) == 4
+    assert len(train_problems(TrainConfig(student=student, train=TrainingOptions(optimizer="sgd")))) == 3
     status = main(["train", "--windows", str(tmp_path), "--units", "3", "--output-dir", str(tmp_path / "o")], PROGRAM)
     assert status == 2
     assert "--units is 3, expected 2 numbers" in capsys.readouterr().err
