@@ -28,6 +28,9 @@ PRIMERS = {
 # What a primer may have before it, and how many of its letters may be others.
 SPACER, MISMATCHES = 8, 1
 
+# Sequences that are searched together: the other strand of 3,000,000 of 150 bases takes 6.5 GB (docs/decisions.md).
+SEQUENCES_AT_ONCE = 65_536
+
 # Share of the reads that hold a primer above which this is said.
 MOST_WITH_PRIMER = 0.05
 
@@ -87,8 +90,9 @@ def _at_start(tokens: Tokens) -> tuple[Ints, Ints]:
 
 def find_primers(tokens: Tokens) -> FoundPrimers:
     """Return the primers with which sequences ``[F, L]`` begin, and those whose complement ends them."""
-    first, before = _at_start(tokens)
-    last, after = _at_start(reverse_complement(tokens))
+    parts = [tokens[start : start + SEQUENCES_AT_ONCE] for start in range(0, max(len(tokens), 1), SEQUENCES_AT_ONCE)]
+    first, before = map(np.concatenate, zip(*map(_at_start, parts), strict=True))
+    last, after = map(np.concatenate, zip(*(_at_start(reverse_complement(part)) for part in parts), strict=True))
     return FoundPrimers(first, last, before, after)
 
 

@@ -102,6 +102,12 @@ def rarefied_table(study: Study, epoch: int = EVALUATION) -> sparse.csr_matrix:
     return matrix_of(rows, len(study.table.feature_ids))
 
 
+def rarefied_richness(study: Study, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the number of ASVs of the samples at `rows` in the rarefaction of evaluation, [n], one by one."""
+    richness = [len(rarefied_rows(study, row, EVALUATION)[0][0]) for row in rows[:, None]]
+    return np.array(richness, dtype=np.int64)
+
+
 KEPT_TENTHS = 9
 # Fewer reads say little about which ASVs a sample has, so they are never chosen, only asked for.
 LOWEST_DEPTH = 500

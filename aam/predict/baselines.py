@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aam.config_commands import ForestConfig
-from aam.data.rarefaction import EVALUATION, rarefied_table
+from aam.data.rarefaction import EVALUATION, rarefied_richness
 from aam.data.splits import Split
 from aam.data.study import Study
 from aam.data.targets import TargetSpec
@@ -336,7 +336,7 @@ def baselines_of(
         labels=spec.labels,
         folds=tuple(Fold(np.isin(ids, split.not_held_out), np.isin(ids, split.held_out)) for split in splits),
         depth=study.table.depths[rows],
-        richness=np.diff(rarefied_table(study).indptr)[rows].astype(np.int64),
+        richness=rarefied_richness(study, rows),
         levels={name: values for name, values in sorted(levels.items()) if values is not None},
         groups=column_values(metadata, columns.group, ids),
         covariates=covariate_matrix(metadata, columns, ids),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import aam
+from aam.data import primers
 from aam.data.primers import LETTERS, PRIMERS, find_primers, without_primers
 from aam.data.table import make_table, read_table
 from aam.data.tokens import encode, reverse_complement
@@ -40,6 +42,17 @@ def test_a_primer_is_found_at_both_ends_and_strands_with_one_error_and_not_witho
     assert (find_primers(reverse_complement(encode(begins))).last >= 0).all()
     assert not find_primers(encode([own, own[:30]])).any.any()
     assert not find_primers(encode([own[:40] + exact + own[40:]])).any.any(), "in the middle it is no primer"
+
+
+def test_primers_of_many_sequences_are_found_in_parts(monkeypatch):
+    own, rng = "ACGTTGCA" * 12, np.random.default_rng(0)
+    tokens = encode([written(PRIMERS["515F"], rng) + own, own, written(PRIMERS["806R"], rng) + own, own, own])
+    whole = find_primers(tokens)
+    monkeypatch.setattr(primers, "SEQUENCES_AT_ONCE", 2)
+    for one, other in zip(dataclasses.astuple(find_primers(tokens)), dataclasses.astuple(whole), strict=True):
+        assert one.tolist() == other.tolist()
+    assert whole.any.tolist() == [True, False, True, False, False]
+    assert not len(find_primers(tokens[:0]).any)
 
 
 def test_reads_of_real_16s_hold_no_primer_until_it_is_there():

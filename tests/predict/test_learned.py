@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 from sklearn.ensemble import RandomForestRegressor
 
 from aam.data.collate import rarefied_batch
-from aam.data.rarefaction import EVALUATION, rarefied_table
+from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
 from aam.data.study import StudyPart
 from aam.predict.baselines import FOREST, LEARNED, LINEAR, NEIGHBOURS, Columns, baselines_of
 from aam.predict.neighbours import Neighbours
@@ -27,6 +27,11 @@ def study(study_of, tiny):
     given = tiny(samples=24, asvs=30)
     given["counts"][2:, 7] = 0
     return study_of(**given)
+
+
+def test_richness_is_that_of_the_rarefied_table(study):
+    rows = np.array([3, 0, 11])
+    assert rarefied_richness(study, rows).tolist() == np.diff(rarefied_table(study).indptr)[rows].tolist()
 
 
 # --- learning ----------------------------------------------------------------------------------------------
