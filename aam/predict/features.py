@@ -72,6 +72,22 @@ class Product:
         return np.asarray((self.left @ self.right).toarray())
 
 
+def stack_rows(parts: Iterable[sparse.csr_matrix]) -> sparse.csr_matrix:
+    """Return matrices below each other, at least one, holding no more than one of them beside the whole."""
+    rest = iter(parts)
+    whole = next(rest)
+    data, columns, widths = whole.data.copy(), whole.indices.copy(), [np.diff(whole.indptr)]
+    for part in rest:
+        start = len(data)
+        for old, new in ((data, part.data), (columns, part.indices)):
+            # In place: the whole is not copied.
+            old.resize(start + len(new), refcheck=False)
+            old[start:] = new
+        widths.append(np.diff(part.indptr))
+    ends = np.concatenate([np.zeros(1, np.int64), *widths]).cumsum()
+    return sparse.csr_matrix((data, columns, ends), shape=(len(ends) - 1, whole.shape[1]))
+
+
 Matrix: TypeAlias = Floats | sparse.csr_matrix | Product
 
 
@@ -124,8 +140,7 @@ class Samples:
         """Return what `read` says of the tokens ``[F, L]`` of the ASVs, some thousands at a time."""
         tokens = self.study.tokens.numpy()
         starts = range(0, max(len(self.columns), 1), ASVS_AT_ONCE)
-        parts = [read(tokens[self.columns[start : start + ASVS_AT_ONCE]]) for start in starts]
-        return sparse.vstack(parts, format="csr")
+        return stack_rows(read(tokens[self.columns[start : start + ASVS_AT_ONCE]]) for start in starts)
 
 
 class Feature:
@@ -143,7 +158,7 @@ class Feature:
         if self.last is None or self.last[0] is not tokens or not np.isin(columns, self.last[1]).all():
             self.last = tokens, columns, samples.of_asvs(read)
         _, known, values = self.last
-        return values[np.searchsorted(known, columns)]
+        return values if np.array_equal(known, columns) else values[np.searchsorted(known, columns)]
 
     def fit(self, samples: Samples) -> Feature:
         """Learn what the feature needs to know of training samples: nothing, unless a class says so."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
+from scipy import sparse
 
 from aam.data.collate import Collation, rarefied_batch
 from aam.data.placement import shipped_reference
@@ -20,6 +23,7 @@ from aam.predict.features import (
     as_sequences,
     fit_features,
     kmer_sketch,
+    stack_rows,
 )
 from tests.data.labels import labelled
 
@@ -184,3 +188,18 @@ def test_8_mers_of_samples_are_compared_as_sets(study):
     covered = labelled(study, category=np.zeros((9, 0), np.int64), covariate=covariate)
     (farther,) = FEATURES["kmer-jaccard"]().transform(Samples.rarefied(covered, ROWS, [0]))
     np.testing.assert_allclose(farther - distance, np.abs(covariate - covariate.T), atol=1e-6)
+
+
+def test_what_is_read_of_many_asvs_is_held_once_while_it_is_put_together():
+    parts = [sparse.random(500, 300, 0.2, format="csr", random_state=seed) for seed in range(20)]
+    expected = sparse.vstack(parts, format="csr")
+    size = expected.data.nbytes + expected.indices.nbytes
+    tracemalloc.start()
+    whole = stack_rows(part.copy() for part in parts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (whole != expected).nnz == 0
+    assert whole.indices.dtype == expected.indices.dtype
+    assert peak < 1.3 * size, "sparse.vstack holds every part beside the whole: 2.1 times"
+    alone = stack_rows(iter(parts[:1]))
+    assert (alone != parts[0]).nnz == 0
