@@ -116,9 +116,6 @@ NOT_FINITE = 1e30
 FORMAT = 1
 
 
-# --- the check ---------------------------------------------------------------------------------------------
-
-
 def _inputs(length: int, width: int, masked: bool) -> tuple[list[Tensor], Tensor | None]:
     """Return query, key, value and the weights of a loss, float64, and a mask."""
     generator = torch.Generator().manual_seed(length)
@@ -268,9 +265,6 @@ def choose_backends(checks: Checks, requested: str, timed: bool) -> dict[str, st
             problems.add(f"--attn-implementation {requested}: {kind}: {reason}; take auto (here {best})")
     problems.raise_if_any()
     return chosen
-
-
-# --- the choice ----------------------------------------------------------------------------------------------
 
 
 def _decide_for(facts: Facts, config: RuntimeConfig) -> dict[str, Any]:

@@ -228,7 +228,7 @@ CONFORMAL_LEVEL = 0.9
 # The scale of an interval is that of so many quantiles of the prediction.
 SCALES = 5
 
-# The least number of held-out groups for intervals of new samples; README and messages give this number.
+# The least number of held-out groups for intervals of new samples; messages give this number.
 CONFORMAL_GROUPS = FEW_GROUPS
 
 # With fewer groups no residual is large enough to hold `CONFORMAL_LEVEL` of new groups.
