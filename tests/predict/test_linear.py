@@ -165,6 +165,20 @@ def test_a_large_study_is_learned_in_random_parts(monkeypatch):
         np.testing.assert_allclose(weights, np.mean([one.coef_[name] for one in alone], axis=0), atol=1e-12)
 
 
+@pytest.mark.parametrize("classes", [0, 2])
+def test_kernels_of_many_samples_are_in_single_precision_which_moves_predictions_by_little(monkeypatch, classes):
+    rng = np.random.default_rng(11)
+    X = inputs_of(*(features_of(rng) for _ in range(2)))
+    y = rng.normal(size=80) if not classes else rng.integers(0, classes, 80).astype(float)
+    double = Linear(classes, terms=KERNEL).fit(X, y)
+    monkeypatch.setattr(linear, "MAX_SAMPLES", 80)
+    single = Linear(classes, terms=KERNEL).fit(X, y)
+    assert single.alpha_ == double.alpha_
+    assert (single.coef_["kmers"] != double.coef_["kmers"]).any(), "the kernels were not in single precision"
+    np.testing.assert_allclose(single.indicators(X), double.indicators(X), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(single.out_of_fold_, double.out_of_fold_, rtol=0, atol=1e-4)
+
+
 def test_probabilities_of_an_uncommon_class_keep_its_base_rate():
     """Scores of two classes are learned as if both were equally common; what is published is not."""
     X = inputs_of(features_of(np.random.default_rng(3), samples=200))
