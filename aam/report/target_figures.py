@@ -215,6 +215,7 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         recall += _points(mean, hits[1:] / hits[-1], precision)
         chance += [(mean, 0.0, share), (mean, 1.0, share)]
     folds = " Samples of all folds are pooled here; without that word, AUROC and AUPRC are means over folds."
+    which = f"The class is {complete.labels[1]}, the second of two. " if len(complete.labels) == 2 else ""
     folds = folds if pooled else ""
     axes = {
         "roc": (x_axis("share of the others taken for the class", **SHARE),
@@ -234,13 +235,13 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         "roc", "ROC curve",
         f"Share of a class that is found against false alarms. {titles['roc']} of {'; '.join(areas)}.",
         drawn[0],
-        f"Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
+        f"{which}Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
     )  # fmt: skip
     recall_figure = Figure(
         "precision-recall", "Precision and recall",
         f"Precision against recall. {titles['recall']} of {'; '.join(averages)}.",
         drawn[1],
-        f"Guessing follows the dashed lines: the share of the class.{folds}",
+        f"{which}Guessing follows the dashed lines: the share of the class.{folds}",
     )  # fmt: skip
     return [roc_figure], [recall_figure]
 

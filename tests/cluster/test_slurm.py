@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 SMALL = ["--rarefy-depth", "300", "--embedding-dim", "16", "--attention-layers", "1", "--attention-heads", "2"]
 SMALL += ["--threads", "1", "--batch-size", "16", "--device", "cpu"]
 # Seconds of training, so that there is something to interrupt; the first checkpoint comes after 1.2 s.
-EPOCHS = 60
+EPOCHS = 90
 LONG = [*SMALL, "--epochs", str(EPOCHS), "--patience", "0", "--checkpoint-minutes", "0.02"]
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 
@@ -197,12 +197,14 @@ def start_long(site: Site, out: str, disk: str = "local", resume: bool = True, *
     """
     words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
     job = site.submit("pretrain_single", *words, **variables)
-    disk = f"{disk}/*/**/job_{job}/aam/run"
+    disk = f"{disk}/*/*/job_{job}/aam/run"
     site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out))
-    for process in tasks_of(out):
+    tasks = tasks_of(out)
+    assert tasks, f"it ended before it was stopped: {site.log(out)}"
+    for process in tasks:
         os.kill(process, signal.SIGSTOP)
     site.until(lambda: steps(site.shared / out), message=lambda: site.log(out))
-    for process in tasks_of(out) if resume else ():
+    for process in tasks if resume else ():
         os.kill(process, signal.SIGCONT)
     return job
 

@@ -154,6 +154,7 @@ def test_curves_are_those_of_scikit_learn():
     assert f">yes: {number(sklearn.metrics.roc_auc_score(positive, score))}</text>" in roc.svg
     average = sklearn.metrics.average_precision_score(positive, score)
     assert f">yes: {number(average)}, guessing 0.500</text>" in recall.svg
+    assert all(figure.caption.startswith("The class is yes, the second of two. ") for figure in (roc, recall))
 
 
 def test_classes_whose_names_differ_in_the_middle_have_curves_of_their_own():
