@@ -49,6 +49,13 @@ BASES_OF_ASV = 100
 ASVS_OF_SAMPLE = 47.0
 SAMPLES_ON_DEVICE = TrainConfig().batch_size
 NODES = (1, 2, 4, 16, 64)
+# Samples/s of one process of one thread, and seconds of a step that ranks do not share (docs/decisions.md): optimizer,
+# UniFrac, losses of pairs; two Intel Xeon cores.
+ONE_RANK, NOT_SHARED = 160.0, 0.011
+RANKS, LATENCIES, LINK = (1, 2, 4, 8, 16, 32, 64), (0.0, 10e-6, 100e-6), 25e9
+# Messages that a rank sends one after the other in a step, for each further rank: rows and two gathers pass once around
+# the ring; two sums of gradients of vectors, one of weights and three small ones (counts, finite, checkpoint) twice.
+MESSAGES = 3 + 2 * 6
 HEADER = "| devices | nodes | TFLOP each | MB sent by each: gradients | vectors | rows "
 HEADER += "| ms computation | communication |"
 
@@ -84,15 +91,17 @@ def operations(config: ModelConfig, samples: float) -> float:
     return 3 * (encoders + pooled + contents)
 
 
-def bytes_sent(config: ModelConfig, devices: int, sharded: bool = False) -> dict[str, float]:
-    """Return the bytes that each device sends in a step, with rings and float32."""
+def bytes_sent(
+    config: ModelConfig, devices: int, sharded: bool = False, samples: float = SAMPLES_ON_DEVICE
+) -> dict[str, float]:
+    """Return the bytes that each device sends in a step of `samples` on each, with rings and float32."""
     ring_share = (devices - 1) / devices
-    samples = SAMPLES_ON_DEVICE * devices
+    everything = samples * devices
     return {
         "gradients": (3 if sharded else 2) * ring_share * 4 * parameters(config),
         # One all-gather of the vectors and one all-reduce of their gradients.
-        "vectors": 3 * ring_share * 4 * config.embedding_dim * (distinct_asvs(samples) + samples),
-        "rarefied rows": 8 * SAMPLES_ON_DEVICE * ASVS_OF_SAMPLE * (devices - 1),
+        "vectors": 3 * ring_share * 4 * config.embedding_dim * (distinct_asvs(everything) + everything),
+        "rarefied rows": 8 * samples * ASVS_OF_SAMPLE * (devices - 1),
     }
 
 
@@ -114,8 +123,27 @@ def table(config: ModelConfig, machine: Machine) -> Iterator[str]:
         )
 
 
+def step_seconds(config: ModelConfig, ranks: int, latency: float) -> float:
+    """Return the time of a step of 64 samples, shared by CPU ranks that compute and send one after the other."""
+    samples = SAMPLES_ON_DEVICE / ranks
+    alone = SAMPLES_ON_DEVICE / ONE_RANK - NOT_SHARED
+    sending = sum(bytes_sent(config, ranks, samples=samples).values()) / LINK
+    return NOT_SHARED + alone / ranks + sending + MESSAGES * (ranks - 1) * latency
+
+
+def curve(config: ModelConfig) -> Iterator[str]:
+    """Yield the lines of a table: how many times the samples/s of one rank several have."""
+    yield "| ranks | " + " | ".join(f"{1e6 * latency:.0f} microseconds" for latency in LATENCIES) + " |"
+    yield "|---" * (1 + len(LATENCIES)) + "|"
+    for ranks in RANKS:
+        one = step_seconds(config, 1, 0.0)
+        times = " | ".join(f"{one / step_seconds(config, ranks, latency):.2f}" for latency in LATENCIES)
+        yield f"| {ranks} | {times} |"
+
+
 def main() -> None:
     """Print all tables."""
+    print("\n".join(curve(MODELS["default"])))
     for name, config in MODELS.items():
         for machine in MACHINES:
             print(f"\n{name} model, {parameters(config) / 1e6:.1f} M parameters, on {machine.name}:\n")

@@ -6,6 +6,7 @@ import itertools
 import math
 import signal
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -172,8 +173,17 @@ class Loader:
         parts_by_batch = [self.parts(rows) for rows in order]
         take = partial(rarefied_rows, self.study, epoch=epoch, shallow=self.how.shallow)
         rarefied_here = self._ahead(_RarefiedBatches([parts[world.rank] for parts in parts_by_batch], take))
+        richest = np.minimum(np.diff(self.study.table.counts.indptr), self.study.depth)
+        waiting: deque[tuple[list[Rows], Callable[[], list[list[Row]]]]] = deque()
         for parts, rarefied in zip(parts_by_batch, rarefied_here, strict=True):
-            yield self.window(parts, exchange_rows(rarefied, [len(part) for part in parts], world), epoch)
+            most = max(int(richest[part].sum()) for part in parts)
+            waiting.append((parts, exchange_rows(rarefied, [len(part) for part in parts], most, world)))
+            # The rows of a batch arrive while the one before is computed.
+            if len(waiting) > 1:
+                parts, arrived = waiting.popleft()
+                yield self.window(parts, arrived(), epoch)
+        for parts, arrived in waiting:
+            yield self.window(parts, arrived(), epoch)
 
     def _ahead(self, dataset: _RarefiedBatches) -> Iterator[Any]:
         """Yield the items of a data set in order, made by `workers` where there are any."""
@@ -201,16 +211,28 @@ class Loader:
                 raise RunError(f"{killed} ({error}); lower --num-workers {self.workers}") from error
 
 
-def exchange_rows(rarefied: Sequence[Row], sizes: Sequence[int], world: World) -> list[list[Row]]:
-    """Return the rarefied samples of all ranks, `sizes` of each, from those of this rank; int32 arrays are sent."""
+def exchange_rows(
+    rarefied: Sequence[Row], sizes: Sequence[int], most: int, world: World
+) -> Callable[[], list[list[Row]]]:
+    """Begin to exchange rarefied samples; what is returned waits for those of all ranks, `sizes` of each.
+
+    int32 arrays are sent, of a length for which no rank may have more than `most` ASVs in its samples together.
+    """
     lengths = [len(columns) for columns, _ in rarefied]
     own_rows = np.concatenate([lengths, *(columns for columns, _ in rarefied), *(reads for _, reads in rarefied)])
-    rows_by_rank = []
-    for message, size in zip(world.all_gather_arrays(own_rows.astype(np.int32), "rarefied rows"), sizes, strict=True):
-        ends = np.cumsum(message[:size])[:-1]
-        columns, reads = message[size:].reshape(2, -1)
-        rows_by_rank.append(list(zip(np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True)))
-    return rows_by_rank
+    message = np.zeros(max(sizes) + 2 * most, np.int32)
+    message[: len(own_rows)] = own_rows
+    arrived = world.gather_alike(message, "rarefied rows")
+
+    def rows() -> list[list[Row]]:
+        rows_by_rank = []
+        for message, size in zip(arrived(), sizes, strict=True):
+            ends = np.cumsum(message[:size])[:-1]
+            columns, reads = message[size : size + 2 * message[:size].sum()].reshape(2, -1)
+            rows_by_rank.append(list(zip(np.split(columns, ends), np.split(reads.astype(np.int64), ends), strict=True)))
+        return rows_by_rank
+
+    return rows
 
 
 def each_study(origin: Rows, sample_ids: Sequence[str], rows: Rows, size: int) -> list[Rows]:

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,24 +33,46 @@ from aam.errors import BAD_INPUT, CALL_AGAIN, FAILED, FINISHED, WARNINGS, InputE
 log = logging.getLogger("aam")
 
 
-class _Gather(torch.autograd.Function):
-    """Gather the rows of all ranks; the gradient of the rows of a rank is the sum over ranks."""
+class _Begin(torch.autograd.Function):
+    """Send rows [n, ...] to all ranks; backward waits for the sum of the gradients that `_Arrive` has begun."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], rank: int) -> Tensor:
-        ctx.sizes, ctx.rank = sizes, rank
+    def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], way: _Way) -> Tensor:
+        ctx.way = way
         # gloo gathers tensors of equal length.
         padded = nn.functional.pad(rows, (0, 0) * (rows.ndim - 1) + (0, max(sizes) - len(rows))).contiguous()
-        parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+        way.parts = [torch.empty_like(padded) for _ in sizes]
+        way.work = dist.all_gather(way.parts, padded, async_op=True)
+        return rows.view_as(rows)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        ctx.way.work.wait()
+        return gradients[0], None, None
+
+
+class _Arrive(torch.autograd.Function):
+    """Wait for the rows of all ranks; the gradient of the rows of a rank is the sum over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: tuple[int, ...], rank: int, way: _Way) -> Tensor:
+        ctx.sizes, ctx.rank, ctx.way = sizes, rank, way
+        way.work.wait()
+        return torch.cat([part[:size] for part, size in zip(way.parts, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         summed = gradients[0].contiguous()
-        dist.all_reduce(summed)
+        ctx.way.work = dist.all_reduce(summed, async_op=True)
         start = sum(ctx.sizes[: ctx.rank])
-        return summed[start : start + ctx.sizes[ctx.rank]], None, None
+        return summed[start : start + ctx.sizes[ctx.rank]], None, None, None
+
+
+class _Way:
+    """What is under way between ranks: the operation, and the rows that it brings."""
+
+    work: Any
+    parts: list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -81,12 +103,17 @@ class World:
         """Return whether this is the rank that writes and logs."""
         return self.rank == 0
 
-    def all_gather_rows(self, rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        """Gather the rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; with one size, return `rows`."""
+    def gather_rows(self, rows: Tensor, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
+        """Begin to gather the rows ``[n, ...]`` of all ranks, `sizes` of each, with gradient; what is returned waits.
+
+        What a rank computes before it calls that hides the exchange, in backward too. With one size it is `rows`.
+        """
         if len(sizes) < 2:
-            return rows
+            return lambda: rows
         self.bytes_sent["vectors"] += rows.nbytes * (2 if rows.requires_grad else 1)
-        return _Gather.apply(rows, sizes, self.rank)  # type: ignore[no-any-return, no-untyped-call]
+        way = _Way()
+        sent = _Begin.apply(rows, sizes, way)  # type: ignore[no-untyped-call]
+        return lambda: _Arrive.apply(sent, sizes, self.rank, way)  # type: ignore[no-untyped-call]
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum over ranks of tensors of one shape."""
@@ -131,6 +158,18 @@ class World:
         dist.all_gather(parts, torch.from_numpy(padded))
         self.bytes_sent[kind] += padded.nbytes
         return [part.numpy()[: int(size)] for part, size in zip(parts, sizes, strict=True)]
+
+    def gather_alike(self, array: npt.NDArray[Any], kind: str) -> Callable[[], list[npt.NDArray[Any]]]:
+        """Begin to gather the arrays of all ranks, of one shape; what is returned waits. `kind` as above."""
+        parts = [torch.from_numpy(np.empty_like(array)) for _ in range(self.size)]
+        work = dist.all_gather(parts, torch.from_numpy(array), async_op=True)
+        self.bytes_sent[kind] += array.nbytes
+
+        def arrived() -> list[npt.NDArray[Any]]:
+            work.wait()
+            return [part.numpy() for part in parts]
+
+        return arrived
 
     def broadcast(self, data: bytes) -> bytes:
         """Return the `data` of rank 0 on every rank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,8 +29,8 @@ CACHED_PATCHES = 4096
 TYPICAL_LOG_SHARE = -4.0
 
 
-def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    return rows
+def _alone(rows: Tensor, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
+    return lambda: rows
 
 
 @dataclass(frozen=True)
@@ -230,18 +230,15 @@ class Aam(nn.Module):
 
     def forward(self, batch: Batch, masks: Masks | None = None, asvs: Float[Tensor, "U D"] | None = None) -> Outputs:
         """Run `batch`; `asvs` ``[U, D]`` are its ASV vectors where they were computed beforehand."""
-        n_unique = len(batch.tokens)
         nucleotides = None
         if masks is not None and asvs is None and not (self.reads_samples or self.further):
-            return self._masked_bases_alone(batch, masks)
+            nucleotides = self._masked_bases(batch, masks)
+            return Outputs(nucleotides[:0], nucleotides[:0], nucleotides=nucleotides)  # no loss reads any vector
         if asvs is None:
-            copied = masks is not None and masks.tokens.shape[1] > 0
-            tokens = torch.cat([batch.tokens, masks.tokens]) if masks is not None and copied else batch.tokens
-            patches, vectors = self.encode_asvs(tokens, batch.padded)
-            asvs = self.gather(vectors[:n_unique], batch.ranks.asvs)
-            if masks is not None and copied:
-                logits = self.asv.nucleotide_logits(patches[n_unique:], batch.tokens.shape[1])
-                nucleotides = logits[masks.where]
+            arriving = self.gather(self.encode_asvs(batch.tokens, batch.padded)[1], batch.ranks.asvs)
+            if masks is not None and masks.tokens.shape[1] > 0:
+                nucleotides = self._masked_bases(batch, masks)
+            asvs = arriving()
         hidden = None if masks is None else masks.counts
         context, samples = self.encode_samples(asvs, batch, hidden)
         present = self._presence(batch)
@@ -275,11 +272,10 @@ class Aam(nn.Module):
         """Whether any head reads sample vectors."""
         return self.further.reads_samples or any((self.distance, self.faith_pd, self.count, self.target, *self.labels))
 
-    def _masked_bases_alone(self, batch: Batch, masks: Masks) -> Outputs:
-        """Return the predictions of masked bases and no vectors, which no loss would read."""
-        patches, vectors = self.encode_asvs(masks.tokens, batch.padded)
-        logits = self.asv.nucleotide_logits(patches, batch.tokens.shape[1])
-        return Outputs(vectors[:0], vectors[:0], nucleotides=logits[masks.where])
+    def _masked_bases(self, batch: Batch, masks: Masks) -> Float[Tensor, "masked 4"]:
+        """Return the predictions of masked bases, from the masked copies alone."""
+        patches, _ = self.encode_asvs(masks.tokens, batch.padded)
+        return self.asv.nucleotide_logits(patches, batch.tokens.shape[1])[masks.where]
 
     def _presence(self, batch: Batch) -> Float[Tensor, "B W"] | None:
         """Return the weighted presence on the reference tree, where there is one."""
@@ -305,4 +301,4 @@ class Aam(nn.Module):
     def _distances(self, vectors: Float[Tensor, "B C"] | None, batch: Batch) -> Float[Tensor, "B all_B"] | None:
         if self.distance is None or vectors is None:
             return None
-        return self.distance(vectors, self.gather(vectors, batch.ranks.samples))  # type: ignore[no-any-return]
+        return self.distance(vectors, self.gather(vectors, batch.ranks.samples)())  # type: ignore[no-any-return]

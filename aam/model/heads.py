@@ -235,7 +235,7 @@ class TargetHead(Readout):
         return target if self.kind == "none" else LINKS[self.kind][1]((target - zero).clamp_min(BORDER))
 
 
-Gather = Callable[[Tensor, tuple[int, ...]], Tensor]
+Gather = Callable[[Tensor, tuple[int, ...]], Callable[[], Tensor]]
 
 DIVERSITY, TAXONOMY = "faith-pd", "taxonomy"
 
@@ -314,7 +314,7 @@ class AuxiliaryHeads(nn.ModuleDict):
                 continue
             if isinstance(head, DistanceHead):
                 vectors = head.vectors(samples)
-                predicted[name] = head(vectors, gather(vectors, batch.ranks.samples))
+                predicted[name] = head(vectors, gather(vectors, batch.ranks.samples)())
             else:
                 predicted[name] = head(asvs[batch.ranks.own_asvs] if isinstance(head, TaxaHead) else samples)
         return predicted

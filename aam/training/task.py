@@ -72,7 +72,7 @@ class AmpliconTask(Task):
         self.model: Aam = model
         self.config, self.device, self.world = config, device, world
         self.train, self.validation, self.asvs = train, validation, asvs
-        model.gather = world.all_gather_rows
+        model.gather = world.gather_rows
         labels = train.study.labels.label[train.rows]
         sizes = [len(head.linear.bias) for head in model.labels if isinstance(head, Readout)]
         self.class_weights = class_weights(config.targets.class_weights, labels, sizes)
