@@ -112,7 +112,7 @@ def _new_batches(complete: TargetPredictions, name: str) -> list[str]:
         return []
     return [
         f"Samples of one {name} are in several folds: the metrics do not hold for a {name} never seen; "
-        f"--cv {name} would tell."
+        f"--cv {name} --rf-baseline would tell."
     ]
 
 

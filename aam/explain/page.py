@@ -46,7 +46,9 @@ def opening(explanation: Explanation) -> str:
     what = f"What drives the predictions of {spec.name}, in {words.get(explanation.subset, explanation.subset)}: "
     out = explanation.stands_out
     leaders = ", ".join(explanation.asvs.label(column) for column in out.index[out][:5])
-    text = f"{what}{explanation.verdict()}." + (f" The most important are {leaders}." if leaders else "")
+    text = f"{what}{explanation.verdict()}." + (
+        f" Of those that stand out, the most important are {leaders}." if leaders else ""
+    )
     of_taxa = explanation.taxa_verdict()
     return f"{text} {of_taxa}." if of_taxa else text
 

@@ -113,6 +113,8 @@ def _verdict_tile(result: TargetResult, key: str) -> Tile:
     best = full[0]
     state = outcome(best, constant, key)
     words, sign = VERDICTS[state]
+    if state == "better" and all(one.trivial for one in full):
+        words = "Beats trivial baselines"
     difference = f"The {TITLES[key]} of the model minus that of {best.name}: {with_limits(best.tested_difference)}"
     sentence = f"{difference}; {p_text(best, tests_corrected_for(result.comparisons))}."
     if state == "not shown":
@@ -185,7 +187,7 @@ def keep_in_mind(result: TargetResult, transductive: bool = False) -> list[str]:
     if not result.comparisons and result.subset != "training":
         reasons.append("There is no baseline beside it: how good this is cannot be judged from it alone.")
     elif result.comparisons and all(one.trivial for one in result.comparisons):
-        reasons.append("No learned baseline, such as a forest, stands beside it.")
+        reasons.append("No learned baseline, such as a forest, stands beside it; --rf-baseline adds them.")
     if complete.batch is not None and len(result.batches) > 1:
         reasons.append(f"What differs between values of {result.names.batch} may be what was learned.")
     dropped = sum(n - kept for n, kept in result.dropped.values())

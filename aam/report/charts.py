@@ -65,7 +65,7 @@ LOOK: dict[str, Any] = {
         "titleFont": FONT, "titleColor": INK, "titleFontSize": 13, "titleFontWeight": "normal", "titleLimit": WIDTH,
         "layout": {"bottom": {"anchor": "start", "direction": "vertical"}},
     },
-    "point": {"filled": True, "size": 34, "opacity": 0.75},
+    "point": {"filled": True, "size": 34, "opacity": 0.75, "color": LIGHT[0]},
     "text": {"font": FONT, "fontSize": 13, "color": INK},
     "line": {"strokeWidth": 2, "color": LIGHT[0]},
     "rule": {"color": SOFT},
@@ -284,7 +284,7 @@ def interval_chart(
     name = chart.mark_text(align="left", x=0, yOffset=above).encode(alt.Text("name:N"))
     value = chart.mark_text(align="right", x="width", yOffset=beside, color=SOFT).encode(alt.Text("text:N"))
     intervals = chart.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, yOffset=bar, y2Offset=bar)
-    axis = x_axis(title, zero=zero)
+    axis = x_axis(title, zero=zero).axis(grid=False)  # lines would cross the numbers
     layers = [
         chart.transform_filter("isValid(datum.line)")
         .mark_tick(color=INK, thickness=1.2, size=13, yOffset=bar)

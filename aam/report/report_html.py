@@ -14,6 +14,7 @@ from typing import Any
 
 import jinja2
 
+import aam
 from aam.report.answer import introduction, judged_samples, keep_in_mind, tiles
 from aam.report.charts import dark_rules
 from aam.report.reading import entries, key_of, names_in
@@ -113,6 +114,7 @@ def templates() -> jinja2.Environment:
         loader=jinja2.PackageLoader("aam.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"key": key_of, "options": unbroken_options, "cell": cell_with_limits, "terms": with_terms}
+    environment.globals["version"] = aam.__version__
     environment.globals["importances_start"], environment.globals["importances_end"] = IMPORTANCES
     return environment
 

@@ -137,7 +137,9 @@ def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
         rows.append({"x": at, "low": low, "first": first, "y": middle, "third": third, "high": high, "tip": tip})
     chart = alt.Chart(data(rows))
     axes = {
-        "x": alt.X("x:O", title="tenth of the true values, low to high", axis=alt.Axis(labelAngle=0)),
+        "x": alt.X("x:O", title="tenth of the true values, low to high").axis(
+            labelAngle=0, labelAlign="center", labelBaseline="top"
+        ),
         "y": y_axis("predicted minus true"),
     }
     zero = alt.Chart(data([{"y": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(alt.Y("y:Q"))
