@@ -185,19 +185,19 @@ def steps(folder: Path) -> list[Path]:
     return list(folder.glob("checkpoints/step-*"))
 
 
-def start_long(site: Site, out: str, disk: str = "local", resume: bool = True, **variables: str) -> str:
+def start_long(site: Site, out: str, disk: str = "local/*/*", resume: bool = True, **variables: str) -> str:
     """Submit LONG, and return when one of its checkpoints is on shared storage; the run is stopped meanwhile.
 
     Parameters
     ----------
     disk
-        Where the nodes' local disks are in the folder of the cluster: local (/scratch), or tmp (/tmp/USER).
+        Where jobs' folders are in that of the cluster: ``local/*/*`` (/scratch/USER), or ``tmp/*`` (/tmp/USER).
     resume
         False leaves the run stopped: what follows ends it.
     """
     words = ["--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", out]
     job = site.submit("pretrain_single", *words, **variables)
-    disk = f"{disk}/*/*/job_{job}/aam/run"
+    disk = f"{disk}/job_{job}/aam/run"
     site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out))
     tasks = tasks_of(out)
     assert tasks, f"it ended before it was stopped: {site.log(out)}"
@@ -227,11 +227,11 @@ def test_the_warning_before_the_time_limit(site, uninterrupted):
 
 # What the user of each profile sets, and where the disks of its nodes are. `none`: no image is needed for this.
 PROFILES = {
-    "cosmos": ("local", {}),
-    "lumi-g": ("tmp", {"ACCOUNT": "project_1"}),
-    "perlmutter": ("tmp", {"ACCOUNT": "m1"}),
+    "cosmos": ("local/*/*", {}),
+    "lumi-g": ("tmp/*", {"ACCOUNT": "project_1"}),
+    "perlmutter": ("tmp/*", {"ACCOUNT": "m1"}),
     "generic": (
-        "local",
+        "local/*/*",
         {"ACCOUNT": "none", "PARTITION": "cluster", "GRES": "gpu:4", "LOCAL": "/scratch/{user}/job_{job}"}
         | {"MAX_HOURS": "24", "MAX_NODES": "4"},
     ),
@@ -372,12 +372,14 @@ def test_a_failing_stage_in(site):
 
 
 def test_two_jobs_do_not_write_one_run(site):
-    job = start_long(site, "twice")
+    job = start_long(site, "twice", resume=False)
     other = site.submit(
         "pretrain_single", "--table", "table.biom", "--tree", "tree.nwk", *LONG, "--output-dir", "twice"
     )
     assert site.wait(other, "twice") == ("FAILED", 2)
     assert f"job {job} writes" in site.log("twice")
+    for process in tasks_of("twice"):
+        os.kill(process, signal.SIGCONT)
     site.cluster.call("scancel", job)
     site.wait(job, "twice")
 
