@@ -154,10 +154,8 @@ class World:
         dist.all_gather(sizes, torch.tensor([len(array)]))
         padded = np.zeros((max(int(size) for size in sizes), *array.shape[1:]), array.dtype)
         padded[: len(array)] = array
-        parts = [torch.from_numpy(np.zeros_like(padded)) for _ in sizes]
-        dist.all_gather(parts, torch.from_numpy(padded))
-        self.bytes_sent[kind] += padded.nbytes
-        return [part.numpy()[: int(size)] for part, size in zip(parts, sizes, strict=True)]
+        parts = self.gather_alike(padded, kind)()
+        return [part[: int(size)] for part, size in zip(parts, sizes, strict=True)]
 
     def gather_alike(self, array: npt.NDArray[Any], kind: str) -> Callable[[], list[npt.NDArray[Any]]]:
         """Begin to gather the arrays of all ranks, of one shape; what is returned waits. `kind` as above."""

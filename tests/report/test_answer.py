@@ -54,6 +54,9 @@ def test_the_best_is_of_the_baselines_that_predict_all_samples():
         "Better than guessing (the training median). The MAE of the model minus that of forest: "
     )
     assert not any("No learned baseline" in reason for reason in keep_in_mind(forest))
+    worse = Baseline("forest", given.truth + 3 * np.where(np.arange(200) % 2, 1, -1), trivial=False)
+    beaten = target_result(Names("age"), given, (median(given), worse), repeats=20)
+    assert tiles(beaten)[2].answer == "Beats best baseline"
     both = replace(result, comparisons=result.comparisons[:1])
     assert tiles(both)[:2] == tiles(result)[:2]
 
