@@ -166,8 +166,8 @@ def uninterrupted(site: Site) -> dict[str, bytes]:
     return site.weights("plain")
 
 
-def tasks_of(out: str) -> list[int]:
-    """Return the processes of aam that jobs of this cluster run for an output."""
+def tasks_of(job: str) -> list[int]:
+    """Return the processes of aam that a job runs, in an image or not."""
     processes = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -175,7 +175,7 @@ def tasks_of(out: str) -> list[int]:
             variables = (path / "environ").read_bytes()
         except OSError:
             continue
-        if b"--resume-from" in words and f"/{out}/".encode() in variables:
+        if b"--resume-from" in words and f"SLURM_JOB_ID={job}".encode() in variables.split(b"\0"):
             processes.append(int(path.name))
     return processes
 
@@ -199,7 +199,7 @@ def start_long(site: Site, out: str, disk: str = "local/*/*", resume: bool = Tru
     job = site.submit("pretrain_single", *words, **variables)
     disk = f"{disk}/job_{job}/aam/run"
     site.until(lambda: any(map(steps, site.cluster.folder.glob(disk))), message=lambda: site.log(out))
-    tasks = tasks_of(out)
+    tasks = tasks_of(job)
     assert tasks, f"it ended before it was stopped: {site.log(out)}"
     for process in tasks:
         os.kill(process, signal.SIGSTOP)
@@ -295,7 +295,7 @@ def test_a_partition_and_gpus_that_do_not_exist(site):
 
 def test_a_task_that_is_killed(site, uninterrupted):
     job = start_long(site, "killed")
-    (task,) = tasks_of("killed")
+    (task,) = tasks_of(job)
     os.kill(task, signal.SIGKILL)
     site.finish(job, "killed")
     assert site.weights("killed") == uninterrupted
@@ -378,7 +378,7 @@ def test_two_jobs_do_not_write_one_run(site):
     )
     assert site.wait(other, "twice") == ("FAILED", 2)
     assert f"job {job} writes" in site.log("twice")
-    for process in tasks_of("twice"):
+    for process in tasks_of(job):
         os.kill(process, signal.SIGCONT)
     site.cluster.call("scancel", job)
     site.wait(job, "twice")
@@ -536,8 +536,8 @@ def test_two_nodes_are_warned_and_lose_a_rank(site):
     site.until_logged("pair", "epoch 3/")
     site.cluster.call("scancel", "--batch", "--signal=USR2", job)
     site.until_logged("pair", "goes on after step")
-    site.until(lambda: len(tasks_of("pair")) == 2)
-    os.kill(tasks_of("pair")[-1], signal.SIGKILL)
+    site.until(lambda: len(tasks_of(job)) == 2)
+    os.kill(tasks_of(job)[-1], signal.SIGKILL)
     site.finish(job, "pair")
     for start, status in enumerate((85, 137, 0), start=1):
         assert f"summary: status {status}, start {start}," in site.log("pair")
