@@ -445,7 +445,10 @@ class TargetConfig:
         False, "With --cv: write OUTPUT-DIR/model too, which holds the models of all folds as one.", of="command"
     )
     rf_baseline: bool = option(
-        False, "Fit the baselines of `aam baselines` on the same splits for the report.", of="command"
+        False,
+        "Fit the baselines of `aam baselines` on the same splits for the report of a large study too, or of a network; "
+        "of a small study they are always fitted (docs/howto/cross-validation.md says which are small).",
+        of="command",
     )
     best_metric: Literal["val_loss", "mae", "r2", "accuracy", "f1", "auroc"] = rare(
         "val_loss", "What decides which epoch is best.", searched=False

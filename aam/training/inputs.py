@@ -142,28 +142,33 @@ def load_inputs(
     _check_studies(study, data.study_column)
     for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
         log.warning("warning: --pretrained-encoder: %s", sentence)
-    if folds and config.targets.metadata_column:
-        config = _with_folds(config, study)
+    compares = folds and config.targets.metadata_column != () and not config.trains_network
+    config = _with_folds(config, study) if compares else config
     splits = make_splits(study, config.data, config.runtime.seed)
+    config = _with_baselines(config, study, splits) if compares else config
     if not config.targets.metadata_column:
         _check_size(study, splits)
     return Prepared(config, study, splits, device, world)
 
 
-def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
-    """Return the options with a cross-validation and learned baselines, where no split is asked for and both are quick.
+def _is_quick(config: FineTuneConfig, study: Study, folds: int) -> bool:
+    """Return whether so many folds, learned baselines among them, take about two minutes on two cores, or less.
 
-    That is without a network, with `LEAST_GROUPS_FOR_FOLDS` groups and up to `MOST_ROWS` samples for each column to
-    predict and `MOST_CELLS` samples times ASVs: about two minutes on two cores.
+    That is five folds of `MOST_ROWS` samples for each column to predict and `MOST_CELLS` samples times ASVs.
     """
-    data, targets, ids = config.data, config.targets, study.table.sample_ids
+    rows = len(study.table.sample_ids) * len(config.targets.metadata_column) * folds / DEFAULT_FOLDS
+    return rows <= MOST_ROWS and rows * len(study.table.sequences) <= MOST_CELLS
+
+
+def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
+    """Return the options with a cross-validation, where no split is asked for, it is quick, and there are groups."""
+    data, ids = config.data, study.table.sample_ids
     asked = (data.cv, data.split, data.split_column, data.test_size)
-    if config.trains_network or study.metadata is None or any(option is not None for option in asked):
+    if study.metadata is None or any(option is not None for option in asked):
         return config
     named = None if data.group_column is None else study.metadata.values(data.group_column, ids)
-    groups, columns, asvs = len(set(named or ids)), targets.metadata_column, len(study.table.sequences)
-    rows = len(ids) * len(columns)
-    if groups < LEAST_GROUPS_FOR_FOLDS or rows > MOST_ROWS or rows * asvs > MOST_CELLS:
+    groups, columns, asvs = len(set(named or ids)), config.targets.metadata_column, len(study.table.sequences)
+    if groups < LEAST_GROUPS_FOR_FOLDS or not _is_quick(config, study, DEFAULT_FOLDS):
         return config
     divided = study.selection.aligned or ids
     few_values = len(set(study.metadata.values(columns[0], divided))) <= MOST_CLASSES
@@ -176,8 +181,14 @@ def _with_folds(config: FineTuneConfig, study: Study) -> FineTuneConfig:
         "; --cv fold takes the folds of the metadata column fold" if "fold" in study.metadata.kinds else "",
     )  # fmt: skip
     data = dataclasses.replace(data, cv=str(DEFAULT_FOLDS), stratify=data.stratify or even)
-    targets = dataclasses.replace(targets, rf_baseline=True)
-    return dataclasses.replace(config, data=data, targets=targets)
+    return dataclasses.replace(config, data=data)
+
+
+def _with_baselines(config: FineTuneConfig, study: Study, splits: Sequence[Split]) -> FineTuneConfig:
+    """Return the options with learned baselines, where these are quick and samples are held out to compare on."""
+    quick = any(split.held_out for split in splits) and _is_quick(config, study, len(splits))
+    targets = dataclasses.replace(config.targets, rf_baseline=config.targets.rf_baseline or quick)
+    return dataclasses.replace(config, targets=targets)
 
 
 def _check_studies(study: Study, column: str | None) -> None:
