@@ -1,4 +1,4 @@
-"""`aam pretrain` on two processes of one core each beside one process: how much faster, and how fast it could be."""
+"""`aam pretrain` on two and four processes of one thread beside one: how much faster, and how fast it could be."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from aam.errors import InputError, RunError
 # The last epoch is timed; by then everything that is done only once is over.
 EPOCHS = 2
 
-# Options of each of two processes whose batches together are those of one.
-TWO: dict[str, tuple[str, ...]] = {
-    "data parallel": ("--distributed", "--batch-size", str(TrainConfig().batch_size // 2))
-}
+# Ranks whose batches together are that of one process; four share the cores of a machine that has two.
+RANKS = (2, 4)
 
 
 def _last_speed(output: Path) -> float:
@@ -59,27 +57,28 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"p50": median(values), "low": min(values), "high": max(values)}
 
 
-def time_two_processes(table: Path, tree: Path, repeats: int) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+def time_ranks(table: Path, tree: Path, repeats: int) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     """Return the speed of pretraining on a CPU in each of the ``ways``, which take turns, `repeats` times.
 
     Of each way ``samples_per_s`` and ``ratio``, to one process in the same turn: ``p50``, ``low`` and ``high``.
-    ``one`` process of one thread; two of them with ``data parallel`` at the same batch; and ``apart``, two that know
-    nothing of each other, together: the most that two cores of this machine can do.
+    ``one`` process of one thread; for each number of `RANKS` so many ``ranks`` at the same batch, and so many
+    ``apart``, which know nothing of each other, together: the most that the cores of this machine can do.
     """
     words = [sys.executable, "-m", "aam", "pretrain", "--table", str(table), "--tree", str(tree)]
     words += ["--missing-tips", "drop", "--device", "cpu", "--threads", "1", "--epochs", str(EPOCHS), "--overwrite"]
     words += ["--from-scratch"]
-    speeds: dict[str, list[float]] = {"one": [], "apart": [], **{way: [] for way in TWO}}
+    speeds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        first, second = Path(folder) / "0", Path(folder) / "1"
-        command, other = ([*words, "--output-dir", str(output)] for output in (first, second))
+        outputs = [Path(folder) / str(number) for number in range(max(RANKS))]
+        commands = [[*words, "--output-dir", str(output)] for output in outputs]
         for _ in range(repeats):
-            _run([command], ranks=False)
-            speeds["one"].append(_last_speed(first))
-            _run([command, other], ranks=False)
-            speeds["apart"].append(_last_speed(first) + _last_speed(second))
-            for way, options in TWO.items():
-                _run([[*command, *options]] * 2, ranks=True)
-                speeds[way].append(_last_speed(first))
+            _run(commands[:1], ranks=False)
+            speeds.setdefault("one", []).append(_last_speed(outputs[0]))
+            for size in RANKS:
+                _run(commands[:size], ranks=False)
+                speeds.setdefault(f"{size} apart", []).append(sum(map(_last_speed, outputs[:size])))
+                batch = str(TrainConfig().batch_size // size)
+                _run([[*commands[0], "--distributed", "--batch-size", batch]] * size, ranks=True)
+                speeds.setdefault(f"{size} ranks", []).append(_last_speed(outputs[0]))
     ratios = {way: [a / b for a, b in zip(values, speeds["one"], strict=True)] for way, values in speeds.items()}
     return {"ways": {way: {"samples_per_s": _spread(speeds[way]), "ratio": _spread(ratios[way])} for way in speeds}}

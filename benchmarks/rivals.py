@@ -14,7 +14,7 @@ from aam.errors import import_extra
 from aam.training.task import AmpliconTask
 from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask
-from benchmarks.ranks import time_two_processes
+from benchmarks.ranks import time_ranks
 from benchmarks.report import time_report
 
 # The batch of which the public predecessor needed 10 s and 5.9 GB a step.
@@ -45,7 +45,7 @@ def rival_cases(config: RivalsConfig, table: Path, tree: Path | None) -> dict[st
         "dense": partial(time_plain, usual, usual, few),
         "dense-nucleotide": partial(time_plain, bases, small, few),
         "unifrac": "needs --tree" if tree is None else partial(_unifrac, table, tree, runtime),
-        "processes": "needs --tree" if tree is None else partial(time_two_processes, table, tree, few),
+        "processes": "needs --tree" if tree is None else partial(time_ranks, table, tree, few),
         "report": partial(time_report, runtime),
         "unlabelled": "needs AAM_BENCH_DATA, the folder that holds unlabelled/table.biom",
     }
@@ -60,7 +60,7 @@ def describe_rival(measurements: Measurements) -> tuple[str, str, str]:
     if "ways" in measurements:
         speed = measurements["ways"]["one"]["samples_per_s"]["p50"]
         to_one = {way: value["ratio"] for way, value in measurements["ways"].items() if way != "one"}
-        notes = "two processes: " + ", ".join(
+        notes = ", ".join(
             f"{way} {ratio['p50']:.2f}x ({ratio['low']:.2f} to {ratio['high']:.2f})" for way, ratio in to_one.items()
         )
         return f"{speed:.1f} samples/s in one process of one thread", "", notes

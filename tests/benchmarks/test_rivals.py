@@ -16,7 +16,7 @@ from aam.training.steps import make_steps
 from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask, every_slot
 from benchmarks.processes import time_process
-from benchmarks.ranks import time_two_processes
+from benchmarks.ranks import time_ranks
 from benchmarks.report import time_report
 from benchmarks.rivals import compare_with_rivals, describe_rival
 
@@ -68,9 +68,9 @@ def test_the_memory_of_a_process_is_its_own_and_its_failure_is_one():
 
 
 @pytest.mark.slow
-def test_two_processes_are_timed_beside_one(study):
-    timing = time_two_processes(study / "table.biom", study / "tree.nwk", repeats=1)
-    assert list(timing["ways"]) == ["one", "apart", "data parallel"]
+def test_ranks_are_timed_beside_one_process(study):
+    timing = time_ranks(study / "table.biom", study / "tree.nwk", repeats=1)
+    assert list(timing["ways"]) == ["one", "2 apart", "2 ranks", "4 apart", "4 ranks"]
     assert timing["ways"]["one"]["ratio"] == {"p50": 1.0, "low": 1.0, "high": 1.0}
     assert all(way["samples_per_s"]["low"] > 0 for way in timing["ways"].values())
 
@@ -83,14 +83,14 @@ def test_a_comparison_is_printed_and_written(study, tmp_path, capsys):
     assert measured["ratio"] > 0
     assert "times as fast as the plain implementation" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"metadata\.tsv"):
-        time_two_processes(study / "table.biom", study / "metadata.tsv", 1)
+        time_ranks(study / "table.biom", study / "metadata.tsv", 1)
 
 
-def test_two_processes_are_shown_by_their_ratio():
+def test_ranks_are_shown_by_their_ratio():
     one = {"samples_per_s": {"p50": 100.0}, "ratio": {"p50": 1.0, "low": 1.0, "high": 1.0}}
     apart = {"samples_per_s": {"p50": 170.0}, "ratio": {"p50": 1.7, "low": 1.6, "high": 1.8}}
-    notes = describe_rival({"ways": {"one": one, "apart": apart}})[2]
-    assert notes == "two processes: apart 1.70x (1.60 to 1.80)"
+    notes = describe_rival({"ways": {"one": one, "2 apart": apart}})[2]
+    assert notes == "2 apart 1.70x (1.60 to 1.80)"
 
 
 def test_a_report_is_timed_for_numbers_and_classes():
