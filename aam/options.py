@@ -90,7 +90,7 @@ class About:
     required : bool
         Whether every command that has it needs it; `section` asks for it in one command.
     unless : str
-        The option of the same section that makes a required one needless.
+        The option of the same section, where that has it, which makes a required one needless.
     reads, writes : bool
         Whether it names files that must exist, or a file that must not exist yet.
     suffixes : tuple of str
@@ -470,7 +470,7 @@ def missing(config: Any) -> list[str]:
         f"{each.name}: not given, and it is required: {each.about.help}"
         for each in options_of(config)
         if each.required and each.value in (None, ())
-        if not (each.about.unless and getattr(each.section, each.about.unless))
+        if not (each.about.unless and getattr(each.section, each.about.unless, None))
     ]
 
 

@@ -47,7 +47,9 @@ class DeviceConfig:
 class RuntimeConfig(DeviceConfig, OutputConfig):
     """Machine, precision and output"""
 
-    output_dir: Path | None = option(None, "Folder of the run; must not hold one already.", changes="nothing")
+    output_dir: Path | None = option(
+        None, "Folder of the run; must not hold one already.", changes="nothing", unless="dry_run"
+    )
     seed: int = option(0, "Seed of every random draw.", ge=0, le=2**32 - 1, aliases=("--random-seed",))
     num_workers: int = rare(0, "Processes that prepare batches beside the main one.", ge=0, changes="nothing")
     mixed_precision: Literal["auto", "none", "bf16", "fp16"] = rare(

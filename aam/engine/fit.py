@@ -98,8 +98,9 @@ def run_command(
         about = describe(name, plan.options, plan.files, facts, plan.in_memory)
         if runtime.dry_run:
             if world.is_main:
-                directory = RunDirectory.check(about, runtime, signals).plan()
-                last = f"output folder {runtime.output_dir}: {directory}; --dry-run has changed nothing"
+                folder = runtime.output_dir
+                state = "not named" if folder is None else RunDirectory.check(about, runtime, signals).plan()
+                last = f"output folder {folder or '(--output-dir)'}: {state}; --dry-run has changed nothing"
                 print("\n".join([*plan.describe(), last]))
             return FINISHED
         world.barrier()

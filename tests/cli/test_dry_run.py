@@ -102,6 +102,13 @@ def test_a_folder_without_a_list_of_results_is_refused_and_one_in_use_too(study,
     assert sorted(path.name for path in run.iterdir()) == [LOCK, "mine.txt", "predictions.tsv", "run.json"]
 
 
+def test_inputs_are_checked_before_an_output_folder_is_chosen(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *words_of(study, *supervision(study))]) == 0
+    assert "output folder (--output-dir): not named; --dry-run has changed nothing" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_run_would_refuse_is_refused(study, tmp_path, capsys):
     wrong = [{"ph": "pH7"}.get(word, word) for word in supervision(study)]
     words = words_of(study, *wrong, "--output-dir", tmp_path / "run")
