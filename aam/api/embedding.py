@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from aam.data.study import Inputs, Study
 from aam.data.tokens import Tokens
 from aam.device.options import RuntimeConfig
 from aam.diversity.placed import (
-    WIDTH,
     PlacedDistance,
     PlacedMetric,
     placed_between,
@@ -37,22 +36,15 @@ from aam.options import given
 from aam.predict.network import SAMPLES_OF_PART, AsvVectors, encode_table, run_model
 from aam.predict.saved_model import SavedModel
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 log = logging.getLogger("aam")
 
 # Of how many ASVs the region is looked up, and the share of them from which a region is named.
 ASVS_OF_REGIONS, LEAST_SHARE = 300, 0.05
 
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
-
-
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """Vectors of samples, float32 ``[N, D]``, and of ASVs, float32 ``[F, D]``, with their ids and sequences."""
-
-    sample_ids: tuple[str, ...]
-    samples: npt.NDArray[np.float32]
-    sequences: tuple[str, ...]
-    asvs: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,25 +115,6 @@ def open_embedding(models: Sequence[SavedModel], config: EmbedConfig, inputs: In
     return Embedding(saved, study, asvs, config.runtime)
 
 
-def embed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None) -> Vectors:
-    """Return the vectors of every sample of a table that reaches the depth, and of every ASV.
-
-    A reference tree has none of ASVs.
-
-    Raises
-    ------
-    InputError
-        Several models, or a bad table.
-    """
-    if len(models) == 1 and models[0].only_places:
-        placed = placed_samples(models, config, inputs)
-        return Vectors(placed.sample_ids, np.concatenate(list(placed.vectors())), (), np.zeros((0, WIDTH), np.float32))
-    embedding = open_embedding(models, config, inputs)
-    table = embedding.study.table
-    samples = np.concatenate(list(embedding.samples()))
-    return Vectors(table.sample_ids, samples, tuple(table.sequences), embedding.asvs.vectors.cpu().numpy())
-
-
 def placed_samples(models: Sequence[SavedModel], config: EmbedConfig, inputs: Inputs | None = None) -> PlacedSamples:
     """Rarefy a table, of `inputs` or of `config`, and place its ASVs on the reference tree of a model.
 
@@ -185,25 +158,6 @@ def _warn_of_regions(reference: ReferenceTree, tokens: Tokens, placement: SoftPl
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """The K samples of a collection that are nearest to each of N samples, nearest first.
-
-    `rows` int64 [N, K] are places in the collection, `distances` float32 [N, K]; equal ones come in its order.
-    """
-
-    sample_ids: tuple[str, ...]
-    collection: tuple[str, ...]
-    rows: npt.NDArray[np.int64]
-    distances: npt.NDArray[np.float32]
-
-    def lines(self) -> Iterator[tuple[str, int, str, float]]:
-        """Yield sample, rank from 1, its neighbour and their distance."""
-        for name, places, distances in zip(self.sample_ids, self.rows, self.distances, strict=True):
-            for rank, (place, distance) in enumerate(zip(places.tolist(), distances.tolist(), strict=True), 1):
-                yield name, rank, self.collection[place], round(distance, 6)
-
-
 def distances_between(samples: PlacedSamples, collection: PlacedSamples, distance: PlacedDistance) -> Iterator[Tile]:
     """Yield the distances of samples to those of a collection in tiles, row after row of them (`placed_between`).
 
@@ -230,11 +184,15 @@ def distances_between(samples: PlacedSamples, collection: PlacedSamples, distanc
 
 def nearest_samples(
     samples: PlacedSamples, among: PlacedSamples | None, distance: PlacedDistance, k: int
-) -> Neighbours:
+) -> pd.DataFrame:
     """Return the `k` samples of a collection that are nearest to each sample, found by comparing with all of them.
 
-    Without a collection these are other samples of the same table.
+    Without a collection these are other samples of the same table. Columns are ``sample-id``, ``rank`` from 1,
+    ``neighbour`` and ``distance``; the nearest comes first, equal ones come in the order of the collection.
     """
+    # The import takes half a second, and other commands make no DataFrame.
+    import pandas as pd
+
     collection = among or samples
     if among is None and len(samples.sample_ids) < 2:
         raise InputError("--among: the table itself, which has one sample, and that does not find itself; name another")
@@ -242,7 +200,12 @@ def nearest_samples(
     tiles = distances_between(samples, collection, distance)
     parts = [_nearest(at, some, k, among is None) for at, some in itertools.groupby(tiles, key=lambda tile: tile[0])]
     rows, distances = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return Neighbours(samples.sample_ids, collection.sample_ids, rows, distances)
+    return pd.DataFrame({
+        "sample-id": np.repeat(np.array(samples.sample_ids, object), k),
+        "rank": np.tile(np.arange(1, k + 1), len(rows)),
+        "neighbour": np.array(collection.sample_ids, object)[rows.ravel()],
+        "distance": [round(value, 6) for value in distances.ravel().tolist()],
+    })  # fmt: skip
 
 
 def _nearest(
@@ -279,9 +242,7 @@ def search(config: NearestConfig) -> None:
     itself = table.samefile(collection)
     others = None if itself else placed_samples(models, EmbedConfig(table=collection, **shared))
     found = nearest_samples(samples, others, config.distance, config.nearest)
-    with atomic_file(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, dialect="excel-tab", lineterminator="\n")
-        writer.writerow(["sample-id", "rank", "neighbour", "distance"])
-        writer.writerows(found.lines())
-    number, nearest = found.rows.shape
-    log.info("%s: the nearest %d of %d samples for each of %d", output, nearest, len(found.collection), number)
+    with atomic_file(output) as temporary:
+        found.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
+    number, of_all = len(samples.sample_ids), len((others or samples).sample_ids)
+    log.info("%s: the nearest %d of %d samples for each of %d", output, found["rank"].max(), of_all, number)

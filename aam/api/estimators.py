@@ -9,10 +9,11 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
@@ -35,9 +36,6 @@ from aam.evaluate.predictions import PredictionTable
 from aam.files.atomic import atomic_folder, check_writable
 from aam.io.metadata import Metadata, is_number
 from aam.options import IN_MEMORY, check, configured, keyword_options
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,12 +6,13 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 
 from aam.api.apply import load_table, prepare_models
-from aam.api.embedding import PlacedSamples, distances_between, embed_samples, nearest_samples, placed_samples
+from aam.api.embedding import PlacedSamples, distances_between, nearest_samples, open_embedding, placed_samples
 from aam.api.explanation import explained, explanation_folder, write_explained
 from aam.api.memory import metadata_from, option_of, phylogeny, sample_table
 from aam.config_commands import ApplyConfig, EmbedConfig, ExplainConfig, PredictConfig
@@ -19,14 +20,10 @@ from aam.data.study import Inputs
 from aam.diversity.placed import PlacedDistance, PlacedMetric
 from aam.errors import InputError, import_extra, shown
 from aam.evaluate.predictions import PredictionTable, prediction_columns
-from aam.explain.results import Explanation
 from aam.io.matrices import fill_tiles
 from aam.options import configured, option_problems, options_of
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Options of commands that say where models and tables lie and what is written.
 OF_FILES = frozenset({"model", "table", "output", "output_dir", "overwrite", "format", "distances"})
@@ -85,8 +82,6 @@ class Model:
         InputError
             Bad options or tables, or an encoder without targets.
         """
-        import pandas as pd
-
         columns = dict(prediction_columns(self.prediction_table(table, metadata, labels, **options)))
         return pd.DataFrame(columns).set_index("sample-id")
 
@@ -105,14 +100,15 @@ class Model:
         numbers for each sample, whose Euclidean distances are close to unweighted UniFrac in their order, and none of
         ASVs (`InputError`).
         """
-        import pandas as pd
-
         config = self._config(EmbedConfig(), table, options)
-        if asvs:
-            _ = self.models[0].required_network
-        vectors = embed_samples(self.models, config, inputs_of_model(config, table))
-        ids, values = (vectors.sequences, vectors.asvs) if asvs else (vectors.sample_ids, vectors.samples)
-        name = "asv" if asvs else "sample-id"
+        inputs, name = inputs_of_model(config, table), "asv" if asvs else "sample-id"
+        if len(self.models) == 1 and self.models[0].only_places and not asvs:
+            placed = placed_samples(self.models, config, inputs)
+            ids, values = list(placed.sample_ids), np.concatenate(list(placed.vectors()))
+        else:
+            embedding = open_embedding(self.models, config, inputs)
+            values = embedding.asvs.vectors.cpu().numpy() if asvs else np.concatenate(list(embedding.samples()))
+            ids = list(embedding.study.table.sequences if asvs else embedding.study.table.sample_ids)
         return pd.DataFrame(values, pd.Index(ids, name=name), [f"d{number}" for number in range(values.shape[1])])
 
     def distances(self, table: Any, metric: PlacedMetric = "unifrac", **options: Any) -> Any:
@@ -147,8 +143,6 @@ class Model:
         expected share of its reads. The columns are the same for every table and region. Parameters are those of
         `predict`.
         """
-        import pandas as pd
-
         samples = self._on_reference(table, metric, options)
         return pd.DataFrame(samples.branches(metric), pd.Index(samples.sample_ids, name="sample-id"))
 
@@ -159,8 +153,6 @@ class Model:
         tree, times fourth roots of its length: nothing of one sample depends on the others of its table. Parameters
         are those of `predict`; rows are the samples of `table`, columns those of `other`.
         """
-        import pandas as pd
-
         first, second = (self._on_reference(one, "unifrac", options) for one in (table, other))
         values = np.zeros((len(first.sample_ids), len(second.sample_ids)), np.float32)
         for rows, columns, tile in distances_between(first, second, "cosine"):
@@ -189,14 +181,11 @@ class Model:
         pandas.DataFrame
             Columns ``sample-id``, ``rank``, ``neighbour`` and ``distance``, nearest first.
         """
-        import pandas as pd
-
         if nearest < 1:
             raise InputError(f"nearest is {nearest}, expected 1 or more")
         samples = self._on_reference(table, distance, options, PlacedDistance)
         others = None if among is None else self._on_reference(among, distance, options, PlacedDistance)
-        found = nearest_samples(samples, others, distance, nearest)
-        return pd.DataFrame(list(found.lines()), columns=["sample-id", "rank", "neighbour", "distance"])
+        return nearest_samples(samples, others, distance, nearest)
 
     def _on_reference(
         self, table: Any, metric: str, options: dict[str, Any], metrics: Any = PlacedMetric
@@ -248,7 +237,8 @@ class Model:
         result = explained(config, self.models, inputs_of_model(config, table, metadata, tree))
         if output is not None:
             write_explained(output, result)
-        return _features(result.explanations)
+        tables = {one.effects.spec.name: one.features.set_index("feature-id") for one in result.explanations}
+        return pd.concat(tables, names=["target"])
 
     def _config(self, default: Any, table: Any, options: dict[str, Any], **inputs: Any) -> Any:
         """Return the options of a command for a table and other `inputs`, by option."""
@@ -275,14 +265,6 @@ def _refuse_useless(default: Any, options: Mapping[str, Any]) -> None:
     of_command = {each.field.name for each in options_of(default) if each.about.of == "command"}
     if useless := sorted(options.keys() & (OF_FILES | of_command)):
         raise InputError(f"{shown(useless)}: of the command, and without effect here; take what is returned")
-
-
-def _features(explanations: Sequence[Explanation]) -> pd.DataFrame:
-    """Return the rows of features.tsv of each target in one table, by target and feature id."""
-    import pandas as pd
-
-    tables = {one.effects.spec.name: one.features.set_index("feature-id") for one in explanations}
-    return pd.concat(tables, names=["target"])
 
 
 def load(path: Paths, **options: Any) -> Model:
