@@ -34,8 +34,15 @@ from aam.evaluate.target_predictions import TargetPredictions
 from aam.files.atomic import file_digest, write_text
 from aam.files.output_folder import check_output_file
 from aam.options import files_read, given
-from aam.predict.baseline_file import Provenance, as_prediction_table, split_digest
-from aam.predict.baselines import Columns, baselines_of, column_values, truth_of
+from aam.predict.baselines import (
+    Columns,
+    Provenance,
+    as_prediction_table,
+    baselines_of,
+    column_values,
+    split_digest,
+    truth_of,
+)
 from aam.report.results import plain_json
 from aam.report.tables import Table, plain_lines
 
@@ -139,7 +146,7 @@ def rf_baseline(config: RfBaselineConfig) -> None:
         splits=tuple(split_digest(split) for split in splits),
         covariates=columns.covariates,
     )
-    content = plain_json({"baselines": metrics, "made_from": made_from.to_json()})
+    content = plain_json({"baselines": metrics, "made_from": dataclasses.asdict(made_from)})
     write_text(output.with_suffix(".json"), json.dumps(content, indent=1) + "\n")
     log.info("%s: for `aam evaluate --baselines`", output)
 

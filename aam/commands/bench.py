@@ -48,7 +48,7 @@ from aam.model.aam import Aam
 from aam.model.heads import HeadConfig
 from aam.options import files_read
 from aam.predict.saved_model import SavedModel, save_model
-from aam.training.steps import STAGES, make_steps
+from aam.training.decisions import STAGES, make_steps
 from aam.training.task import AmpliconTask
 
 Measurements = dict[str, Any]

@@ -22,8 +22,7 @@ from aam.files.atomic import file_digest
 from aam.files.output_folder import FIGURES, MEMORY, RUN, OutputFolder
 from aam.io.metadata import Metadata, align, read_metadata
 from aam.options import files_read, given, to_dict
-from aam.predict.baseline_file import Provenance, check_provenance, split_digest
-from aam.predict.baselines import Columns
+from aam.predict.baselines import Columns, Provenance, check_provenance, split_digest
 from aam.predict.prediction import predict_samples
 from aam.predict.saved_model import SavedModel, samples_with_labels
 from aam.report.report import ReportData

@@ -28,8 +28,7 @@ from aam.errors import InputError
 from aam.files.atomic import atomic_file, write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder
 from aam.options import files_read, given, to_dict
-from aam.training.decisions import largest_fitting_batch
-from aam.training.steps import PretrainingSteps, make_steps
+from aam.training.decisions import PretrainingSteps, largest_fitting_batch, make_steps
 
 
 def _operations(steps: PretrainingSteps, folder: Path) -> Measurements:

@@ -16,11 +16,18 @@ from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.data.placement import ReferenceTree
 from aam.device.shapes import Bool, Float, Int64, UInt8
-from aam.model.asv import AsvEncoder
 from aam.model.branches import BranchDistanceHead, BranchPresence
-from aam.model.covariates import CovariateFusion
-from aam.model.heads import AuxiliaryHeads, DistanceHead, DiversityHead, Gather, HeadConfig, Readout, TargetHead
-from aam.model.sample import SampleEncoder
+from aam.model.heads import (
+    AuxiliaryHeads,
+    CovariateFusion,
+    DistanceHead,
+    DiversityHead,
+    Gather,
+    HeadConfig,
+    Readout,
+    TargetHead,
+)
+from aam.model.layers import AsvEncoder, SampleEncoder
 
 SIZE_GROUPS = 4
 # Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next (docs/decisions.md).
@@ -124,7 +131,7 @@ class Aam(nn.Module):
         self.reference = reference
         self.branches = None if reference is None else BranchPresence(width, reference)
         metric = heads.metric
-        head = DistanceHead if reference is None else BranchDistanceHead
+        head: type[DistanceHead | BranchDistanceHead] = DistanceHead if reference is None else BranchDistanceHead
         self.distance = None if metric in (None, "faith_pd") else head(width, metric != "weighted")
         self.faith_pd = DiversityHead(width, heads.scale) if metric == "faith_pd" else None
         self.scale = heads.scale
@@ -179,8 +186,8 @@ class Aam(nn.Module):
 
     def encode_samples(
         self, asvs: Float[Tensor, "U D"], batch: Batch, hidden: Bool[Tensor, "B S"] | None = None
-    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """Return ASVs in context ``[B, S, D]`` and sample vectors ``[B, D]``.
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"], Float[Tensor, "B W"] | None]:
+        """Return ASVs in context ``[B, S, D]``, sample vectors ``[B, D]`` and the presence that they hold, if any.
 
         Samples come sorted by size, so a group of neighbours is cut to its own longest sample.
         """
@@ -194,7 +201,11 @@ class Aam(nn.Module):
             context, pooled = self.sample(vectors, batch.counts[rows, :longest], part)
             contexts.append(pad(context, (0, 0, 0, slots - longest)))
             attended.append(pooled)
-        return torch.cat(contexts), torch.cat(attended) + self.sample.contents(asvs, batch.asv, batch.counts)
+        samples = torch.cat(attended) + self.sample.contents(asvs, batch.asv, batch.counts)
+        present = self._presence(batch)
+        if self.branches is not None and present is not None:
+            samples = samples + self.branches.read(present)
+        return torch.cat(contexts), samples, present
 
     @torch.no_grad()
     def standardize(self, batch: Batch) -> None:
@@ -207,19 +218,17 @@ class Aam(nn.Module):
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
         self.sample.standardize(asvs, batch.asv, batch.counts)
         self.read_presence_anew(batch)
-        present = self._presence(batch)
         if self.distance is not None or self.further.reads_samples:
-            samples = self._with_presence(self.encode_samples(asvs, batch)[1], present)
+            _, samples, present = self.encode_samples(asvs, batch)
             if self.distance is not None:
-                self.distance.standardize(self.compared(samples, present), self.scale[0])
+                self.distance.standardize(self.distance.vectors(samples, present), self.scale[0])
             self.further.standardize(samples, self.further.keys())
 
     @torch.no_grad()
     def standardize_auxiliary(self, batch: Batch, names: Collection[str]) -> None:
         """Scale the heads of auxiliary targets `names`, new beside vectors that are trained, on a first batch."""
         asvs = self.encode_asvs(batch.tokens, batch.padded)[1]
-        samples = self._with_presence(self.encode_samples(asvs, batch)[1], self._presence(batch))
-        self.further.standardize(samples, names)
+        self.further.standardize(self.encode_samples(asvs, batch)[1], names)
 
     @torch.no_grad()
     def read_presence_anew(self, batch: Batch) -> None:
@@ -240,16 +249,17 @@ class Aam(nn.Module):
                 nucleotides = self._masked_bases(batch, masks)
             asvs = arriving()
         hidden = None if masks is None else masks.counts
-        context, samples = self.encode_samples(asvs, batch, hidden)
-        present = self._presence(batch)
-        samples = self._with_presence(samples, present)
-        compared = None if self.distance is None else self.compared(samples, present)
+        context, samples, present = self.encode_samples(asvs, batch, hidden)
+        compared = distance = None
+        if self.distance is not None:
+            compared = self.distance.vectors(samples, present)
+            distance = self.distance(compared, self.gather(compared, batch.ranks.samples)())
         read = samples if self.covariates is None else self.covariates(samples, batch, context)
         target, quantiles = (None, None) if self.target is None else self.target.predict(read, batch.category)
         return Outputs(
             samples=samples,
             asvs=asvs,
-            distance=self._distances(compared, batch),
+            distance=distance,
             faith_pd=None if self.faith_pd is None else self.faith_pd(samples),
             nucleotides=nucleotides,
             counts=None if self.count is None or hidden is None else logsigmoid(self.count(context).squeeze(-1)),
@@ -284,21 +294,3 @@ class Aam(nn.Module):
         if batch.features is None:
             raise ValueError("the ASVs of the batch are not placed on the reference tree of the model")
         return self.branches(batch.features, batch.asv, batch.sizes)  # type: ignore[no-any-return]
-
-    def _with_presence(
-        self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"] | None
-    ) -> Float[Tensor, "B D"]:
-        return samples if self.branches is None or present is None else samples + self.branches.read(present)
-
-    def compared(self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"] | None) -> Float[Tensor, "B C"]:
-        """Return the vectors whose distances are predicted."""
-        if isinstance(self.distance, BranchDistanceHead) and present is not None:
-            return self.distance.vectors(samples, present)
-        if not isinstance(self.distance, DistanceHead):
-            raise ValueError("the model has no UniFrac head")
-        return self.distance.vectors(samples)
-
-    def _distances(self, vectors: Float[Tensor, "B C"] | None, batch: Batch) -> Float[Tensor, "B all_B"] | None:
-        if self.distance is None or vectors is None:
-            return None
-        return self.distance(vectors, self.gather(vectors, batch.ranks.samples)())  # type: ignore[no-any-return]

@@ -103,8 +103,10 @@ class BranchDistanceHead(nn.Module):
         self.log_power = nn.Parameter(torch.zeros(1))
         self.shift = nn.Parameter(torch.zeros(1))
 
-    def vectors(self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
+    def vectors(self, samples: Float[Tensor, "B D"], present: Float[Tensor, "B W"] | None) -> Float[Tensor, "B C"]:
         """Return the vectors whose Tanimoto distances are predicted: presence and, beside it, projected samples."""
+        if present is None:
+            raise ValueError("nothing is known of the branches of the samples")
         return torch.cat([present, self.project(samples).to(present.dtype)], dim=1)
 
     @staticmethod

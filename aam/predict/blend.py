@@ -15,7 +15,7 @@ from aam.data.targets import Targets, TargetSpec
 from aam.errors import shown
 from aam.predict.features import FEATURES, Feature, Inputs, Samples, fit_features
 from aam.predict.forest import Forest
-from aam.predict.learner import Arrays, Floats, Learner, Rows, Truth, fitted_state, make_truth, restore_state, subsample
+from aam.predict.learner import Arrays, Floats, Learner, Rows, Truth, make_truth, restore_state, save_state, subsample
 from aam.predict.linear import Linear
 
 log = logging.getLogger("aam")
@@ -411,24 +411,17 @@ def _fit_target(spec: TargetSpec, learners: dict[str, Learner], X: Inputs, sourc
     return TargetBlend(learners, dict(zip(learners, shares.tolist(), strict=True)), power, out_of_fold)
 
 
-def _saved(place: str, learner: Any, arrays: Arrays) -> Any:
-    """Put what a learner or feature has learned into `arrays` below `place`, and return the rest of it for JSON."""
-    state, values = fitted_state(learner)
-    arrays |= {f"{place}/{name}": value for name, value in state.items()}
-    return values
-
-
 def blend_to_arrays(blend: Blend) -> tuple[Arrays, dict[str, Any]]:
     """Return the learners and features of a blend as arrays by name, and what describes them in JSON."""
     arrays: Arrays = {}
-    features = {name: _saved(f"features/{name}", one, arrays) for name, one in blend.features.items()}
+    features = {name: save_state(one, f"features/{name}", arrays) for name, one in blend.features.items()}
     targets = []
     for number, one in enumerate(blend.fitted):
         learners = {
             name: {
                 "class": type(learner).__name__,
                 "parameters": learner.get_params(),
-                "fitted": _saved(f"{number}/{name}", learner, arrays),
+                "fitted": save_state(learner, f"{number}/{name}", arrays),
             }
             for name, learner in one.learners.items()
         }
@@ -441,19 +434,16 @@ def blend_from_arrays(arrays: Arrays, description: dict[str, Any]) -> Blend:
 
     Raises KeyError, TypeError or ValueError where they do not belong together.
     """
-
-    def restore(place: str, learner: Any, values: dict[str, Any]) -> Any:
-        own = {name[len(place) + 1 :]: value for name, value in arrays.items() if name.startswith(f"{place}/")}
-        restore_state(learner, own, values)
-        return learner
-
     features = {
-        name: restore(f"features/{name}", FEATURES[name](), values) for name, values in description["features"].items()
+        name: restore_state(FEATURES[name](), f"features/{name}", arrays, values)
+        for name, values in description["features"].items()
     }
     fitted = []
     for number, one in enumerate(description["targets"]):
         learners = {
-            name: restore(f"{number}/{name}", CLASSES[facts["class"]](**facts["parameters"]), facts["fitted"])
+            name: restore_state(
+                CLASSES[facts["class"]](**facts["parameters"]), f"{number}/{name}", arrays, facts["fitted"]
+            )
             for name, facts in one["learners"].items()
         }
         weights = {name: float(weight) for name, weight in one["weights"].items()}

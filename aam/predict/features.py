@@ -237,14 +237,6 @@ class Shares(Presence):
         return shares
 
 
-class LogCounts(Presence):
-    """Logarithms of one more than the reads of the ASVs that `Presence` knows."""
-
-    def value(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        """Return log(1 + reads)."""
-        return counts.log1p()
-
-
 class Kmers(Feature):
     """Presence of ASVs, known or not, smoothed over sequences: sums of their sketches of 8-mers, ``[n, BUCKETS]``."""
 
@@ -363,7 +355,6 @@ class KmerJaccard(Feature):
 FEATURES: dict[str, type[Feature]] = {
     "presence": Presence,
     "shares": Shares,
-    "log-counts": LogCounts,
     "kmers": Kmers,
     "branches": Branches,
     "covariates": Covariates,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Names = npt.NDArray[np.str_]
 Folds = Sequence[tuple[Rows, Rows]]
+L = TypeVar("L")
 
 THRESHOLDS = 40
 
@@ -115,18 +116,6 @@ def subsample(samples: int, number: int, limit: int) -> Rows:
     return np.sort(generator("kernel samples", number).permutation(samples)[:limit])
 
 
-def thresholds_of(values: Floats) -> Floats:
-    """Return at most `THRESHOLDS` quantiles of the training values, ascending, without the largest value."""
-    unique = np.unique(values)
-    if len(unique) > THRESHOLDS:
-        levels = (np.arange(THRESHOLDS) + 0.5) / THRESHOLDS
-        chosen = np.unique(np.quantile(values, levels, method="nearest"))
-    else:
-        chosen = unique
-    below = chosen[chosen < unique[-1]]
-    return below if len(below) else unique[:1]
-
-
 @dataclass(frozen=True, eq=False)
 class Thresholds:
     """The numbers q at which a distribution is predicted, and the range of the training values."""
@@ -157,8 +146,13 @@ class Thresholds:
 
 
 def make_thresholds(values: Floats) -> Thresholds:
-    """Return the thresholds of training values."""
-    return Thresholds(thresholds_of(values), float(values.min()), float(values.max()))
+    """Return thresholds at no more than `THRESHOLDS` quantiles of the training values, the largest value left out."""
+    unique = chosen = np.unique(values)
+    if len(unique) > THRESHOLDS:
+        levels = (np.arange(THRESHOLDS) + 0.5) / THRESHOLDS
+        chosen = np.unique(np.quantile(values, levels, method="nearest"))
+    below = chosen[chosen < unique[-1]]
+    return Thresholds(below if len(below) else unique[:1], float(values.min()), float(values.max()))
 
 
 def error_of(truth: Truth, predicted: Floats) -> float:
@@ -268,32 +262,33 @@ def check_shape(name: str, array: npt.NDArray[Any], *shape: int) -> None:
         raise ValueError(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
 
 
-def fitted_state(learner: Any) -> tuple[Arrays, dict[str, Any]]:
-    """Return what a learner or feature has learned, as arrays and as values of JSON: attributes with an underscore.
+def save_state(learner: Any, place: str, arrays: Arrays) -> dict[str, Any]:
+    """Put the arrays that a learner or feature has learned into `arrays`, and return the rest as values of JSON.
 
-    An attribute that is a dict of arrays is saved as ``name.key``.
+    These are its attributes with an underscore. They are called ``place/name``; of a dict of arrays each is called
+    ``place/name.key``.
     """
-    arrays: Arrays = {}
     values: dict[str, Any] = {}
     for name, value in vars(learner).items():
         if not name.endswith("_") or name == "out_of_fold_":
             continue
         if isinstance(value, np.ndarray):
-            arrays[name] = value
+            arrays[f"{place}/{name}"] = value
         elif isinstance(value, dict):
-            arrays |= {f"{name}.{key}": one for key, one in value.items()}
+            arrays.update({f"{place}/{name}.{key}": one for key, one in value.items()})
         else:
             values[name] = value
-    return arrays, values
+    return values
 
 
-def restore_state(learner: Any, arrays: Arrays, values: dict[str, Any]) -> None:
-    """Give a learner or feature what `fitted_state` returned of it."""
-    for name, value in values.items():
-        setattr(learner, name, value)
+def restore_state(learner: L, place: str, arrays: Arrays, values: dict[str, Any]) -> L:
+    """Give a learner or feature what `save_state` took of it, and return it."""
+    vars(learner).update(values)
     for name, array in arrays.items():
-        attribute, _, key = name.partition(".")
-        if key:
-            vars(learner).setdefault(attribute, {})[key] = array
-        else:
-            setattr(learner, attribute, array)
+        if name.startswith(f"{place}/"):
+            attribute, _, key = name.removeprefix(f"{place}/").partition(".")
+            if key:
+                vars(learner).setdefault(attribute, {})[key] = array
+            else:
+                setattr(learner, attribute, array)
+    return learner

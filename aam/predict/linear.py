@@ -148,18 +148,6 @@ def solve_shifted(matrix: Floats, target: Floats, shifts: Floats) -> Floats:
     return np.asarray(whole.reshape(n, len(shifts), -1).transpose(1, 0, 2))
 
 
-def _published(indicators: Floats, thresholds: Thresholds | None, base_rates: Floats | None = None) -> Floats:
-    """Return the median ``[n, 1]`` of a predicted distribution, or class scores as shares of at least `SMALLEST`.
-
-    Scores that were learned as if classes were equally common get the odds of `base_rates` back; their order stays.
-    """
-    if thresholds is not None:
-        return thresholds.quantile(indicators)[:, None]
-    shares = np.clip(indicators, SMALLEST, 1)
-    shares = shares if base_rates is None else shares / shares.sum(axis=1, keepdims=True) * base_rates
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-
 def _fit_indicators(gram: Floats, indicators: Floats, truth: Truth, penalties: Floats | None, centred: bool) -> Dual:
     """Fit the dual; that of two classes has no base rate, which differs between folds and would move all scores."""
     weights = truth.sample_weights if truth.studies is None else truth.weights
@@ -315,9 +303,17 @@ class Linear(Learner):
                 raise ValueError(f"{columns} thresholds in a range from {low} to {high}")
 
     def published(self, indicators: Floats) -> Floats:
-        """Return what is predicted, numbers or probabilities, from indicators ``[n, C]``."""
-        thresholds = None if self.n_classes else Thresholds(self.thresholds_, *self.range_)
-        return _published(indicators, thresholds, self.base_rates_ if self.n_classes == 2 else None)
+        """Return medians ``[n, 1]`` of the predicted distributions, or probabilities, from indicators ``[n, C]``.
+
+        The latter are shares of at least `SMALLEST`. Scores of two classes, learned as if these were equally common,
+        get the odds of the base rates back; their order stays.
+        """
+        if not self.n_classes:
+            return Thresholds(self.thresholds_, *self.range_).quantile(indicators)[:, None]
+        shares = np.clip(indicators, SMALLEST, 1)
+        if self.n_classes == 2:
+            shares = shares / shares.sum(axis=1, keepdims=True) * self.base_rates_
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def indicators(self, X: Inputs) -> Floats:
         """Return the predicted indicators ``[n, C]``, the mean over the rarefactions of the samples."""

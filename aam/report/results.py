@@ -33,8 +33,7 @@ from aam.evaluate.predictions import PredictionTable
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.files.atomic import write_text
 from aam.io.metadata import Metadata
-from aam.predict.baseline_file import baselines_in
-from aam.predict.baselines import Columns, baselines_of, column_values, rows_for, truth_of
+from aam.predict.baselines import Columns, baselines_in, baselines_of, column_values, rows_for, truth_of
 from aam.report import report, report_html
 from aam.report.report import ReportData, TargetResult
 from aam.report.samples import sample_figures

@@ -12,7 +12,7 @@ import pytest
 from aam.config import FineTuneConfig
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
-from aam.training.steps import make_steps
+from aam.training.decisions import make_steps
 from benchmarks.config import RivalsConfig
 from benchmarks.plain import PlainTask, every_slot
 from benchmarks.processes import time_process

@@ -14,7 +14,7 @@ from aam.config_commands import BenchConfig
 from aam.device import timing
 from aam.device.options import RuntimeConfig
 from aam.errors import InputError
-from aam.training.steps import STAGES, make_steps
+from aam.training.decisions import STAGES, make_steps
 
 
 @pytest.fixture(scope="module")

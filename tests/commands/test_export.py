@@ -19,8 +19,14 @@ from aam.data.region import RegionProfile
 from aam.data.targets import Covariates, Scale, Targets, TargetSpec
 from aam.errors import InputError
 from aam.model.heads import HeadConfig
-from aam.predict.exported import ODD_BATCHES, check_exportable, example_inputs, output_names
-from aam.predict.exported_learners import ExportedLearners, learner_outputs
+from aam.predict.exported import (
+    ODD_BATCHES,
+    ExportedLearners,
+    check_exportable,
+    example_inputs,
+    learner_outputs,
+    output_names,
+)
 from aam.predict.saved_model import SavedModel, load_model, save_model
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]

@@ -10,8 +10,7 @@ import torch
 
 from aam.config import CovariateConfig
 from aam.data.batch import Batch
-from aam.model.covariates import CovariateFusion, CrossAttention
-from aam.model.heads import HeadConfig
+from aam.model.heads import CovariateFusion, CrossAttention, HeadConfig
 
 FUSIONS = ("concat", "add", "gmu", "cross-attention", "perceiver")
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from aam.config import ModelConfig
-from aam.model.sample import CompositionAndPresence, SampleEncoder
+from aam.model.layers import CompositionAndPresence, SampleEncoder
 
 ASVS = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
 ASV = torch.tensor([[0, 3, 4], [2, 1, 0]])

@@ -13,9 +13,8 @@ from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.data.collate import rarefied_batch
 from aam.model.aam import Masks, Outputs
-from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead, HeadConfig, Readout, TargetHead
-from aam.model.sample import CompositionAndPresence, SampleEncoder
+from aam.model.layers import AsvEncoder, CompositionAndPresence, SampleEncoder
 
 SMALL = ModelConfig(embedding_dim=8, attention_heads=2, max_bp=20)
 TOKENS = torch.ones(3, 20, dtype=torch.uint8)

@@ -9,9 +9,9 @@ from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge
 
 from aam.evaluate.metrics import auroc
-from aam.predict import adaptation
-from aam.predict.adaptation import adapt, study_kernel
+from aam.predict import prediction
 from aam.predict.features import Samples
+from aam.predict.prediction import adapt, study_kernel
 
 
 def balanced(classes: np.ndarray) -> np.ndarray:
@@ -56,11 +56,11 @@ def test_a_candidate_is_ridge_regression_of_what_the_prediction_leaves(monkeypat
         scores.append(slope * base + ridge.predict(x))
         covariance = share * x[places] @ x[places].T + np.diag((1 - share) / weights)
         density = multivariate_normal.logpdf(left, cov=covariance * (1 - slope**2))
-        evidence.append(density - (adaptation.PENALTY if slope == 0.2 else 0))
+        evidence.append(density - (prediction.PENALTY if slope == 0.2 else 0))
     weights = np.exp(np.array(evidence) - max(evidence))
     expected = (1 + np.tanh(weights @ np.stack(scores) / weights.sum())) / 2
-    monkeypatch.setattr(adaptation, "SLOPES", (0.2, 0.5))
-    monkeypatch.setattr(adaptation, "SHARES", (0.3,))
+    monkeypatch.setattr(prediction, "SLOPES", (0.2, 0.5))
+    monkeypatch.setattr(prediction, "SHARES", (0.3,))
     np.testing.assert_allclose(adapt(x @ x[places].T, probability, places, classes[places]), expected, atol=1e-9)
 
 

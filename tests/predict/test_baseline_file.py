@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from aam.errors import InputError
-from aam.predict import baseline_file
-from aam.predict.baseline_file import Provenance, baselines_in, check_provenance, read_provenance, split_digest
-from aam.predict.baselines import Columns, baselines_of
+from aam.predict.baselines import (
+    Columns,
+    Provenance,
+    as_prediction_table,
+    baselines_in,
+    baselines_of,
+    check_provenance,
+    read_provenance,
+    split_digest,
+)
 from tests.evaluate.small_study import AGE, DIET, SPLITS, metadata
 
 
@@ -24,7 +31,7 @@ def study(study_of, tiny):
 
 def test_a_file_of_other_targets_or_classes_is_refused(study):
     ids, baselines = baselines_of(study, SPLITS, DIET, metadata(), Columns())
-    table = baseline_file.as_prediction_table(ids, [(DIET, baselines)], SPLITS)
+    table = as_prediction_table(ids, [(DIET, baselines)], SPLITS)
     both, age = (replace(table, specs=specs) for specs in ((AGE, DIET), (AGE,)))
     assert [one.name for one in baselines_in(table, DIET, both)] == [one.name for one in baselines]
     assert baselines_in(table, AGE, both) == (), "of one of two targets only"
@@ -43,7 +50,7 @@ def write(folder: Path, content: object) -> Path:
 
 
 def test_point_14_what_baselines_were_made_from_is_kept_and_compared(tmp_path):
-    path = write(tmp_path, {"made_from": MADE.to_json()})
+    path = write(tmp_path, {"made_from": asdict(MADE)})
     assert read_provenance(path) == MADE
     assert check_provenance(path, Provenance()) == []
     assert check_provenance(path, replace(MADE, splits=("y",))) == []
@@ -54,20 +61,20 @@ def test_point_14_what_baselines_were_made_from_is_kept_and_compared(tmp_path):
     [({"depth": 500}, "1000 reads"), ({"table": "bb"}, "another --table"), ({"splits": ("z",)}, "another --split")],
 )
 def test_point_14_baselines_of_another_depth_table_or_split_are_refused(tmp_path, evaluated, named):
-    path = write(tmp_path, {"made_from": MADE.to_json()})
+    path = write(tmp_path, {"made_from": asdict(MADE)})
     with pytest.raises(InputError, match=named):
         check_provenance(path, replace(MADE, **evaluated))
 
 
 def test_point_14_all_differences_are_in_one_message(tmp_path):
-    path = write(tmp_path, {"made_from": MADE.to_json()})
+    path = write(tmp_path, {"made_from": asdict(MADE)})
     with pytest.raises(InputError) as caught:
         check_provenance(path, Provenance(depth=1, table="b", splits=("z",)))
     assert len(caught.value.problems) == 3
 
 
 def test_point_14_other_seeds_covariates_and_unknown_files_are_warned_of(tmp_path):
-    path = write(tmp_path, {"made_from": MADE.to_json()})
+    path = write(tmp_path, {"made_from": asdict(MADE)})
     seed, covariates = check_provenance(path, replace(MADE, seed=3, covariates=("diet", "sex")))
     assert "seed 0" in seed
     assert "'sex'" in covariates

@@ -13,8 +13,7 @@ from sklearn.ensemble import RandomForestRegressor
 from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
 from aam.data.study import StudyPart
-from aam.predict.baselines import FOREST, LEARNED, LINEAR, NEIGHBOURS, Columns, baselines_of
-from aam.predict.neighbours import Neighbours
+from aam.predict.baselines import FOREST, LEARNED, LINEAR, NEIGHBOURS, Columns, Neighbours, baselines_of
 from tests.evaluate.small_study import AGE, DIET, FEW, IDS, SPLITS, learned, metadata
 from tests.predict.samples import inputs_of
 

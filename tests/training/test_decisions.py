@@ -24,8 +24,13 @@ from aam.engine.options import RunConfig
 from aam.errors import InputError, RunError
 from aam.model.reference import activations
 from aam.training import decisions
-from aam.training.decisions import choose_batch_size, fit_memory_model, largest_fitting_batch
-from aam.training.steps import PretrainingSteps, make_steps
+from aam.training.decisions import (
+    PretrainingSteps,
+    choose_batch_size,
+    fit_memory_model,
+    largest_fitting_batch,
+    make_steps,
+)
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parents[1] / "golden"
