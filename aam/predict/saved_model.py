@@ -190,11 +190,6 @@ def _check_description(description: Any) -> None:
         raise ValueError(f"depth {depth}, expected an integer above 0, and a list of seen samples")
 
 
-def _outputs_of(targets: Targets) -> tuple[int, tuple[int, ...]]:
-    """Return the number of numeric targets, and how many classes each other has."""
-    return len(targets.numeric), tuple(len(spec.labels) for spec in targets.classes)
-
-
 def _check_is_one_model(path: Path) -> None:
     """Raise `InputError` for a folder that holds no model or several."""
     if not (path / MANIFEST).is_file():
@@ -238,8 +233,8 @@ def load_model(path: Path, device: torch.device) -> SavedModel:
             heads = from_dict(HeadConfig(), without_removed(description["heads"])[0], str(path))
             network = _read_network(path, description["depth"], model, heads, reference).to(device)
         blend, elsewhere = _read_blends(path, description, targets, network is not None)
-        sizes = heads.n_targets, tuple(heads.n_classes)
-        if network is not None and blend.network_weight > 0 and sizes != _outputs_of(targets):
+        sizes, expected = (heads.n_targets, *heads.n_classes), [len(spec.labels) for spec in targets.classes]
+        if network is not None and blend.network_weight > 0 and sizes != (len(targets.numeric), *expected):
             raise ValueError("the heads of the network are not those of its targets")
         return SavedModel(
             network=network,

@@ -263,7 +263,8 @@ def train_split(prepared: Prepared, run: RunDirectory, split: Split, folder: Pat
     def start(state: State | None) -> Callable[[], SavedModel]:
         if run.world.is_main:
             write_split(folder / "split.tsv", split)
-            _log_fold(prepared, split)
+            if prepared.config.data.cv is not None:
+                log.info("%s: %s", split_name(prepared, split), split_sizes(prepared, split))
         if not prepared.config.trains_network:
             return lambda: _fit_learners(prepared, run, split, folder)
         if prepared.budget is None and prepared.device.type == "cpu":
@@ -296,12 +297,6 @@ def split_sizes(prepared: Prepared, split: Split) -> str:
         groups = study.metadata.values(column, ids) if study.metadata is not None and column is not None else ()
         parts += [f"{does} {len(ids)} samples" + (f" of {len(set(groups))} {column}" if groups else "")] if ids else []
     return ", ".join(parts)
-
-
-def _log_fold(prepared: Prepared, split: Split) -> None:
-    """Log how far a cross-validation is."""
-    if prepared.config.data.cv is not None:
-        log.info("%s: %s", split_name(prepared, split), split_sizes(prepared, split))
 
 
 def train_on_all(prepared: Prepared, run: RunDirectory) -> SavedModel | None:

@@ -46,38 +46,31 @@ def unifrac_loss(predicted: Float[Tensor, "*shape"], truth: Float[Tensor, "*shap
     """
     if truth.ndim > 1:
         predicted, truth = _each_pair(predicted, first), _each_pair(truth, first)
-    return target_loss(predicted, truth, "mse")
+    return _masked_sum(_errors(predicted, truth, "mse"), torch.isfinite(truth))
 
 
 def _masked_sum(
-    values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"], weight: Float[Tensor, "B 1"] | None = None
+    values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"], weight: Float[Tensor, " B"] | None = None
 ) -> Term:
-    """Return the weighted sum of the values where `mask` is set, and the sum of their weights."""
+    """Return the sum of the values where `mask` is set, times the weights of their samples, and that of the weights."""
     masked = torch.where(mask, values, torch.zeros_like(values))
     if weight is None:
         return masked.sum(), mask.sum()
-    return (masked * weight).sum(), (mask * weight).sum()
+    return (masked * weight[:, None]).sum(), (mask * weight[:, None]).sum()
 
 
-def target_loss(
+def _errors(
     predicted: Float[Tensor, "*shape"],
     target: Float[Tensor, "*shape"],
     kind: str,
     over: float = 1.0,
     under: float = 1.0,
-) -> Term:
-    """Return the error of numeric targets, such as ``[B, T]``, in transformed units; missing ones (NaN) do not count.
+) -> Float[Tensor, "*shape"]:
+    """Return each error, 0 where the target is missing: a NaN under torch.where would still reach the gradient.
 
     `kind` is ``mse``, ``mae``, ``huber`` or ``asymmetric``, which is
     ``over * relu(predicted - target) + under * relu(target - predicted)``.
     """
-    return _masked_sum(_errors(predicted, target, kind, over, under), torch.isfinite(target))
-
-
-def _errors(
-    predicted: Float[Tensor, "*shape"], target: Float[Tensor, "*shape"], kind: str, over: float, under: float
-) -> Float[Tensor, "*shape"]:
-    """Return each error, 0 where the target is missing: a NaN under torch.where would still reach the gradient."""
     truth = torch.where(torch.isfinite(target), target, predicted.detach())
     if kind == "huber":
         return F.huber_loss(predicted, truth, reduction="none")
@@ -162,10 +155,6 @@ def _label_weights(
     return weights if class_weight is None else weights * class_weight.to(label.device)[label.clamp_min(0)]
 
 
-def _sample_weights(batch: Batch) -> Float[Tensor, "B 1"] | None:
-    return None if batch.weight is None else batch.weight[:, None]
-
-
 def taxonomy_loss(logits: Float[Tensor, "U classes"], taxa: Int64[Tensor, "U R"], head: TaxaHead) -> Term:
     """Return the cross-entropy of taxa at all ranks, each in units of the entropy of its classes.
 
@@ -241,7 +230,7 @@ def loss_terms(
         terms["count"] = _count_loss(outputs.counts, batch, masks.counts, depth)
     if outputs.target is not None and batch.target is not None:
         errors = _column_errors(outputs, batch.target, targets, losses)
-        terms["target"] = _masked_sum(errors, torch.isfinite(batch.target), _sample_weights(batch))
+        terms["target"] = _masked_sum(errors, torch.isfinite(batch.target), batch.weight)
     if batch.label is not None:
         for column, logits in enumerate(outputs.labels):
             label = batch.label[:, column]
@@ -276,7 +265,7 @@ def loss_counts(batch: Batch, masks: Masks | None, weights: ClassWeights = ()) -
         counts["nucleotide"] = masks.where.sum()
         counts |= {} if masks.counts is None else {"count": masks.counts.sum()}
     if batch.target is not None:
-        counts["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), _sample_weights(batch))[1]
+        counts["target"] = _masked_sum(batch.target, torch.isfinite(batch.target), batch.weight)[1]
     if batch.label is not None:
         for column, labels in enumerate(batch.label.T):
             counts[f"label{column}"] = _label_weights(labels, weights[column] if weights else None, batch.weight).sum()

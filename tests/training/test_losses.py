@@ -21,7 +21,7 @@ from aam.engine.step import total_loss
 from aam.errors import InputError
 from aam.model.aam import Masks, Outputs
 from aam.model.heads import HeadConfig
-from aam.training.losses import class_weights, loss_counts, loss_terms, penalties, target_loss, unifrac_loss
+from aam.training.losses import class_weights, loss_counts, loss_terms, penalties, unifrac_loss
 from aam.training.masking import make_masks
 
 NAN = math.nan
@@ -89,7 +89,7 @@ def test_a_wrong_shape_is_refused():
     with pytest.raises(TypeCheckError):
         unifrac_loss(torch.zeros(3, 3), torch.zeros(3, 4))
     with pytest.raises(TypeCheckError):
-        target_loss(torch.zeros(3, 2), torch.zeros(3), "mse")
+        unifrac_loss(torch.zeros(3, 2), torch.zeros(3))
 
 
 def test_one_sample_has_no_pair():
@@ -117,19 +117,19 @@ def test_faith_pd_counts_samples():
 def test_errors_of_numeric_targets(kind, expected):
     predicted = torch.tensor([[1.0, 7.0], [0.0, 5.0], [2.0, 1.0]], requires_grad=True)
     target = torch.tensor([[1.5, NAN], [-3.0, 6.0], [NAN, NAN]])
-    total, count = target_loss(predicted, target, kind)
+    total, count = terms_of(outputs_of(3, target=predicted), batch_of(3, target=target), kind=kind)["target"]
     assert value((total, count)) == (pytest.approx(expected), 3)
     total.backward()
     assert torch.isfinite(predicted.grad).all(), "a missing target poisons nothing (failure 5 of the predecessor)"
     assert predicted.grad[torch.isnan(target)].tolist() == [0, 0, 0]
     assert (predicted.grad[torch.isfinite(target)] != 0).all()
-    outputs, batch = outputs_of(3, target=predicted), batch_of(3, target=target)
-    assert value(terms_of(outputs, batch, kind=kind)["target"]) == (pytest.approx(expected), 3)
 
 
 def test_a_batch_without_any_target_moves_nothing():
     predicted = torch.ones(2, 1, requires_grad=True)
-    term = target_loss(predicted, torch.full((2, 1), NAN), "huber")
+    term = terms_of(outputs_of(2, target=predicted), batch_of(2, target=torch.full((2, 1), NAN)), kind="huber")[
+        "target"
+    ]
     assert value(term) == (0.0, 0)
     loss = total_loss({"target": term}, {"target": 1.0})
     loss.backward()
@@ -227,7 +227,8 @@ def test_a_batch_of_which_no_asv_was_masked_still_has_a_loss(study_of, tiny, mod
 
 def test_asymmetric_loss_weighs_both_sides():
     predicted, target = torch.tensor([[3.0], [1.0], [5.0]]), torch.tensor([[1.0], [4.0], [math.nan]])
-    total, count = target_loss(predicted, target, "asymmetric", over=0.5, under=2.0)
+    config = TargetConfig(loss_type="asymmetric", over_penalty=0.5, under_penalty=2.0)
+    total, count = loss_terms(outputs_of(3, target=predicted), batch_of(3, target=target), None, config, 10)["target"]
     assert (total.item(), count.item()) == (0.5 * 2 + 2 * 3, 2)
 
 
