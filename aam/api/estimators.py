@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shutil
 import tempfile
@@ -39,12 +40,6 @@ from aam.options import IN_MEMORY, check, configured, keyword_options
 
 Floats = npt.NDArray[np.float64]
 
-# The columns of groups and studies: the first of these that covariates do not have.
-NAMES = {
-    what: (name, *(f"{name}-{number}" for number in range(1, 1000)))
-    for what, name in {"groups": "group", "studies": "study"}.items()
-}
-
 # The name of the files of the model in the state that is pickled.
 MODEL_FILES = "model files"
 
@@ -59,17 +54,6 @@ def _parameters() -> list[tuple[str, Any, Any]]:
 
 
 Parameters: Any = dataclasses.make_dataclass("Parameters", _parameters(), eq=False, repr=False, kw_only=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Described:
-    """Metadata of samples, and which of its columns are covariates and groups."""
-
-    metadata: Metadata
-    categorical: tuple[str, ...]
-    numeric: tuple[str, ...]
-    group: str | None
-    study: str | None = None
 
 
 class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
@@ -130,25 +114,12 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         name = getattr(y, "name", None)
         target = name if isinstance(name, str) and name and name not in RESERVED else "y"
         self._check_target(aligned(y, table.sample_ids, "y"))
-        described = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
-        inputs = inputs_of(config.data, table, tree, described.metadata)
+        metadata, columns = self._metadata(table.sample_ids, target, y, groups, covariates, studies)
+        inputs = inputs_of(config.data, table, tree, metadata)
         output = Path(self.output_dir or self._new_folder() / "run")
-        config = dataclasses.replace(
-            config,
-            data=dataclasses.replace(
-                config.data,
-                table=option_of(X),
-                tree=option_of(tree),
-                metadata=IN_MEMORY,
-                group_column=described.group,
-                study_column=described.study,
-            ),
-            targets=dataclasses.replace(config.targets, metadata_column=(target,), classifier=self._classifier),
-            covariates=dataclasses.replace(
-                config.covariates, categorical_columns=described.categorical, numeric_columns=described.numeric
-            ),
-            runtime=dataclasses.replace(config.runtime, output_dir=output),
-        )
+        inputs_named = {"table": option_of(X), "tree": option_of(tree), "metadata": IN_MEMORY, "output_dir": output}
+        named = {**inputs_named, "metadata_column": (target,), "classifier": self._classifier, **columns}
+        config = configured(config, named, type(self).__name__)
         with interrupts_as_in_python():
             check(config)
             # The report is for people, but it also fits the intervals on what is held out.
@@ -215,8 +186,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
         (target,) = model.targets
         metadata = None
         if any(given is not None for given in (y, groups, covariates)):
-            described = self._metadata(self._sample_ids(X), target, y, groups, covariates)
-            metadata, options["group_column"] = described.metadata, described.group
+            metadata, columns = self._metadata(self._sample_ids(X), target, y, groups, covariates)
+            options["group_column"] = columns["group_column"]
         return model.explain(X, metadata, **{**self._of_table(), **options}).loc[target]
 
     def _of_table(self) -> dict[str, Any]:
@@ -226,8 +197,8 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _metadata(
         self, sample_ids: Sequence[str], target: str, y: Any = None, groups: Any = None, covariates: Any = None,
         studies: Any = None,
-    ) -> Described:  # fmt: skip
-        """Return target, groups, covariates and studies as metadata, and which column is what."""
+    ) -> tuple[Metadata, dict[str, Any]]:  # fmt: skip
+        """Return target, groups, covariates and studies as metadata, and the options that say which column is what."""
         categories, numbers = _covariates(covariates, sample_ids)
         if target in categories or target in numbers:
             raise InputError(f"covariates: the column {target!r} has the name of the target; rename one of the two")
@@ -237,15 +208,17 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             values = aligned(y, sample_ids, "y")
             columns[target] = [str(value) for value in np.array(values).tolist()] if self._classifier else values
             text += [target] if self._classifier else []
-        named: dict[str, str | None] = {"groups": None, "studies": None}
-        for what, values in (("groups", groups), ("studies", studies)):
-            if values is not None:
-                named[what] = name = next(name for name in NAMES[what] if name not in columns)
+        options: dict[str, Any] = {"categorical_columns": (*categories,), "numeric_columns": (*numbers,)}
+        for what, usual, values in (("groups", "group", groups), ("studies", "study", studies)):
+            # The first of these names that covariates do not have.
+            names = itertools.chain([usual], (f"{usual}-{number}" for number in itertools.count(1)))
+            name = None if values is None else next(name for name in names if name not in columns)
+            options[f"{usual}_column"] = name
+            if name is not None:
                 columns[name] = aligned(values, sample_ids, what)
                 text.append(name)
         source = "covariates" if y is None and groups is None else "y, groups and covariates"
-        metadata = metadata_of_columns(sample_ids, columns, text, source)
-        return Described(metadata, tuple(categories), tuple(numbers), named["groups"], named["studies"])
+        return metadata_of_columns(sample_ids, columns, text, source), options
 
     def _sample_ids(self, X: Any) -> tuple[str, ...]:
         """Return the samples of a table in its order."""
@@ -263,7 +236,7 @@ class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"covariates: not given, and the model reads {shown(columns)}; pass a DataFrame")
         if covariates is not None:
             (target,) = model.targets
-            metadata = self._metadata(self._sample_ids(X), target, covariates=covariates).metadata
+            metadata, _ = self._metadata(self._sample_ids(X), target, covariates=covariates)
         table = model.prediction_table(X, metadata, labels, **options)
         values = next(iter((*table.values.values(), *table.probabilities.values())))
         empty = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
