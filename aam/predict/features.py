@@ -136,12 +136,6 @@ class Samples:
         """The sequences of the ASVs, [F]."""
         return [self.study.table.sequences[column] for column in self.columns.tolist()]
 
-    def of_asvs(self, read: Callable[[Bytes], sparse.csr_matrix]) -> sparse.csr_matrix:
-        """Return what `read` says of the tokens ``[F, L]`` of the ASVs, some thousands at a time."""
-        tokens = self.study.tokens.numpy()
-        starts = range(0, max(len(self.columns), 1), ASVS_AT_ONCE)
-        return stack_rows(read(tokens[self.columns[start : start + ASVS_AT_ONCE]]) for start in starts)
-
 
 class Feature:
     """A feature of samples: `fit` learns from training samples, `transform` gives a matrix for each rarefaction.
@@ -153,10 +147,12 @@ class Feature:
     last: tuple[torch.Tensor, Rows, sparse.csr_matrix] | None = None
 
     def of_asvs(self, samples: Samples, read: Callable[[Bytes], sparse.csr_matrix]) -> sparse.csr_matrix:
-        """Return what `read` says of the ASVs of samples, as `Samples.of_asvs` does, and read each ASV once."""
+        """Return what `read` says of the tokens ``[F, L]`` of ASVs; it reads each once, some thousands at a time."""
         tokens, columns = samples.study.tokens, samples.columns
         if self.last is None or self.last[0] is not tokens or not np.isin(columns, self.last[1]).all():
-            self.last = tokens, columns, samples.of_asvs(read)
+            starts = range(0, max(len(columns), 1), ASVS_AT_ONCE)
+            parts = (read(tokens.numpy()[columns[start : start + ASVS_AT_ONCE]]) for start in starts)
+            self.last = tokens, columns, stack_rows(parts)
         _, known, values = self.last
         return values if np.array_equal(known, columns) else values[np.searchsorted(known, columns)]
 
@@ -348,7 +344,7 @@ class KmerJaccard(Feature):
 
     def transform(self, samples: Samples) -> tuple[Matrix, ...]:
         """Return the distances in each rarefaction."""
-        words = samples.of_asvs(kmer_counts)
+        words = self.of_asvs(samples, kmer_counts)
         return tuple(_plus_covariates(jaccard(counts, features=words), samples) for counts in samples.counts)
 
 

@@ -17,7 +17,6 @@ from aam.data.collate import Collation
 from aam.data.loader import Loader
 from aam.data.rarefaction import EVALUATION
 from aam.data.study import Study
-from aam.device.distributed import World
 from aam.device.options import RuntimeConfig
 from aam.device.platform import routed
 from aam.device.precision import autocast
@@ -127,14 +126,6 @@ class Predicted:
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All arrays, whose first axis is that of the samples."""
         return (self.target, self.samples, self.read, self.quantiles, self.compared, *self.probabilities)
-
-    def all_gather(self, world: World, study: Study) -> Predicted:
-        """Return the predictions of all ranks, on each rank."""
-        if world.size == 1:
-            return self
-        rows = np.concatenate(world.all_gather_arrays(study.rows(self.sample_ids)))
-        names = tuple(study.table.sample_ids[row] for row in rows)
-        return Predicted._of(names, (np.concatenate(world.all_gather_arrays(values)) for values in self.arrays))
 
     def reorder(self, sample_ids: Sequence[str]) -> Predicted:
         """Return the predictions in the order of `sample_ids`."""

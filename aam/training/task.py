@@ -27,7 +27,7 @@ from aam.engine.task import Metrics, Task, Terms
 from aam.evaluate.metrics import classification_metrics, regression_metrics
 from aam.model.aam import Aam, Masks, Outputs
 from aam.model.heads import Readout
-from aam.predict.network import AsvVectors, Predicted, collect
+from aam.predict.network import Array, AsvVectors, Predicted, collect
 from aam.training.losses import class_weights, loss_counts, loss_terms, penalties
 from aam.training.masking import make_masks
 
@@ -172,23 +172,24 @@ class AmpliconTask(Task):
     def _scores(self, predicted: Predicted) -> Metrics:
         """Return the metrics of the predictions of all ranks."""
         study = self.validation.study
-        gathered = predicted.all_gather(self.world, study)
-        scores = _mean_scores(study.labels, study.rows(gathered.sample_ids), gathered)
-        return {f"val_{name}": value for name, value in scores.items()}
+        of_rank = (study.rows(predicted.sample_ids), predicted.target, *predicted.probabilities)
+        gathered = (np.concatenate(self.world.all_gather_arrays(values)) for values in of_rank)
+        return {f"val_{name}": value for name, value in _mean_scores(study.labels, *gathered).items()}
 
 
-def _mean_scores(labels: Labels, rows: npt.NDArray[np.int64], predicted: Predicted) -> dict[str, float]:
+def _mean_scores(labels: Labels, rows: npt.NDArray[np.int64], target: Array, *probabilities: Array) -> dict[str, float]:
     """Return the metrics that choose an epoch, each the mean over the columns that have it, in transformed units.
 
-    `labels` are those of a study, `rows` those of the samples that were predicted.
+    `labels` are those of a study, `rows` ``[n]`` those of the samples of which `target` ``[n, T]`` and `probabilities`
+    ``[n, classes]`` were predicted.
     """
     collected: dict[str, list[float]] = {}
-    for truth, values in zip(labels.target[rows].T, predicted.target.T, strict=True):
+    for truth, values in zip(labels.target[rows].T, target.T, strict=True):
         present = np.isfinite(truth)
         scores = regression_metrics(truth[present], values[present])
         for name in ("mae", "r2"):
             collected.setdefault(name, []).append(scores[name])
-    for classes, shares in zip(labels.label[rows].T, predicted.probabilities, strict=True):
+    for classes, shares in zip(labels.label[rows].T, probabilities, strict=True):
         scores = classification_metrics(classes[classes >= 0], shares[classes >= 0])
         for name, key in (("accuracy", "accuracy"), ("f1", "macro_f1"), ("auroc", "auroc")):
             collected.setdefault(name, []).append(scores[key])

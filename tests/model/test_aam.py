@@ -87,26 +87,6 @@ def test_the_batch_of_unique_asvs_equals_the_dense_computation(study_of, tiny, m
     assert not different(outputs, expected, list(range(9)))
 
 
-@pytest.mark.parametrize("stem", ["patch", "nucleotide"])
-def test_the_vector_of_an_asv_does_not_depend_on_the_others(study_of, tiny, model_of, stem):
-    batch = rarefied_batch(study_of(**tiny(lengths=(24, 13, 30, 19))), np.arange(9), 0)
-    model = model_of(asv_stem=stem)
-    with torch.no_grad():
-        vectors = model(batch).asvs
-        alone = torch.stack([on_its_own(model, row) for row in batch.tokens])
-    assert vectors.std() > 0.3
-    close(vectors, alone)
-
-
-def test_a_sample_does_not_depend_on_its_batch(study, model_of):
-    model, every = model_of(EQUAL), rarefied_batch(study, np.arange(9), 0)
-    with torch.no_grad():
-        together = model(every)
-        for rows in ([4], [0, 8], [2, 3, 5, 7, 1]):
-            some = rarefied_batch(study, np.array(rows), 0)
-            assert not different(model(some), together, [every.sample_ids.index(name) for name in some.sample_ids])
-
-
 def test_shuffled_asvs_within_samples(batch, model_of):
     """Neither the slots of a sample nor the rows of the distinct ASVs have an order."""
     model = model_of(HEADS)
@@ -254,14 +234,6 @@ def test_unifrac_and_targets_read_whole_sequences(batch, model_of):
     model = model_of(HEADS)
     with torch.no_grad():
         assert not different(model(batch, masks), model(batch), list(range(9)), 1e-6)
-
-
-def test_vectors_computed_beforehand_give_the_same(batch, model_of):
-    model = model_of(HEADS)
-    with torch.no_grad():
-        whole = model(batch)
-        bare = dataclasses.replace(batch, tokens=batch.tokens[:, :0])
-        assert not different(model(bare, None, whole.asvs), whole, list(range(9)), 0)
 
 
 # --- heads -------------------------------------------------------------------------------------------------

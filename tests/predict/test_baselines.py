@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import logging
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn.metrics
+from scipy.sparse import csr_matrix
+from sklearn.ensemble import RandomForestRegressor
 
+from aam.data.collate import rarefied_batch
+from aam.data.rarefaction import EVALUATION, rarefied_richness, rarefied_table
+from aam.data.study import StudyPart
 from aam.data.table import read_table, select_samples
+from aam.errors import InputError
 from aam.evaluate.comparison import Baseline
 from aam.predict import baselines
-from aam.predict.baselines import Fold, Task
+from aam.predict.baselines import (
+    FOREST,
+    LEARNED,
+    LINEAR,
+    NEIGHBOURS,
+    Columns,
+    Fold,
+    Neighbours,
+    Provenance,
+    Task,
+    as_prediction_table,
+    baselines_in,
+    baselines_of,
+    check_provenance,
+    read_provenance,
+    split_digest,
+)
+from tests.evaluate.small_study import AGE, DIET, FEW, IDS, SPLITS, learned, metadata
+from tests.predict.samples import inputs_of
 
 
 def folds_of(fold: np.ndarray) -> tuple[Fold, ...]:
@@ -152,30 +178,195 @@ def test_point_2_covariates_alone_are_a_baseline():
 # --- real studies ------------------------------------------------------------------------------------------
 
 
-def study(folder: Path) -> pd.DataFrame:
+def read_columns(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "metadata.tsv", sep="\t", dtype=str).set_index("sample-id")
 
 
 def test_the_median_of_the_study_is_the_trap_of_oral_age(bench_data: Path):
-    metadata = study(bench_data / "oral-age")
-    age = metadata.age.to_numpy(dtype=np.float64)
+    real = read_columns(bench_data / "oral-age")
+    age = real.age.to_numpy(dtype=np.float64)
     flat = np.ones(len(age))
-    levels = {"study": metadata.study.to_numpy(dtype=str)}
-    task = Task(age, (), folds_of(metadata.fold.to_numpy(dtype=str)), flat, flat, levels)
+    levels = {"study": real.study.to_numpy(dtype=str)}
+    task = Task(age, (), folds_of(real.fold.to_numpy(dtype=str)), flat, flat, levels)
     predictions = named(baselines.trivial_baselines(task))
     assert np.abs(predictions["the study's median"] - age).mean() == pytest.approx(4.877, abs=0.001)
     assert np.abs(predictions[baselines.MEDIAN] - age).mean() > 8
 
 
 def test_depth_alone_is_the_trap_of_ibd(bench_data: Path):
-    metadata = study(bench_data / "ibd")
+    real = read_columns(bench_data / "ibd")
     table = read_table(bench_data / "ibd" / "table.biom")
-    table = select_samples(table, [name for name in table.sample_ids if name in metadata.index])
-    metadata = metadata.loc[list(table.sample_ids)]
-    labels, truth = np.unique(metadata.ibd.to_numpy(dtype=str), return_inverse=True)
+    table = select_samples(table, [name for name in table.sample_ids if name in real.index])
+    real = real.loc[list(table.sample_ids)]
+    labels, truth = np.unique(real.ibd.to_numpy(dtype=str), return_inverse=True)
     richness = np.diff(table.counts.indptr)
-    folds = folds_of(metadata.fold.to_numpy(dtype=str))
+    folds = folds_of(real.fold.to_numpy(dtype=str))
     task = Task(truth, tuple(map(str, labels)), folds, table.depths, richness)
     predictions = named(baselines.trivial_baselines(task))
     score = sklearn.metrics.roc_auc_score(truth, predictions[baselines.DEPTH][:, 1])
     assert score == pytest.approx(0.986, abs=0.001)
+
+
+# The first rarefaction of a prediction.
+FIRST = EVALUATION - 1
+
+
+@pytest.fixture
+def study(study_of, tiny):
+    given = tiny(samples=24, asvs=30)
+    given["counts"][2:, 7] = 0
+    return study_of(**given)
+
+
+def test_richness_is_that_of_the_rarefied_table(study):
+    rows = np.array([3, 0, 11])
+    assert rarefied_richness(study, rows).tolist() == np.diff(rarefied_table(study).indptr)[rows].tolist()
+
+
+# --- learning ----------------------------------------------------------------------------------------------
+
+
+def test_no_learned_baseline_sees_the_truth_of_what_it_predicts(study):
+    ages = metadata().columns["age"]
+    other = [age if row % 3 else "999" for row, age in enumerate(ages)]
+    first, second = learned(study), learned(study, ages=other)
+    assert set(first) == set(LEARNED)
+    for name, predicted in first.items():
+        np.testing.assert_array_equal(predicted[::3], second[name][::3])
+        assert np.isfinite(predicted[[0, 1, 3, 4]]).all()
+        assert np.isnan(predicted[2::3]).all(), "in no fold held out"
+        assert (predicted[1::3] != second[name][1::3]).any(), "learned from in the other fold"
+
+
+def test_forests_read_the_shares_of_common_asvs_in_the_table_that_is_evaluated(study):
+    predicted = learned(study, config=replace(FEW, max_features="0.5"))[FOREST]
+    shares = (rarefied_table(study, FIRST) / study.depth).toarray().astype(np.float32)
+    assert shares.sum(axis=1) == pytest.approx(1)
+    batch = rarefied_batch(study, np.arange(24), FIRST)
+    drawn = batch.counts[batch.sample_ids.index("s5")].numpy()
+    np.testing.assert_allclose(np.sort(shares[5][shares[5] > 0]), np.sort(drawn[drawn > 0]) / 40)
+    train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
+    common = (shares[train] > 0).sum(axis=0) >= 3
+    assert not common.all()
+    trees = RandomForestRegressor(6, max_features=0.5, random_state=0)
+    trees.fit(shares[train][:, common], 1.5 * np.flatnonzero(train))
+    assert predicted[test] == pytest.approx(trees.predict(shares[test][:, common]))
+
+
+def test_neighbours_are_those_on_unifrac(study, monkeypatch):
+    monkeypatch.setattr(Neighbours.__init__, "__defaults__", (0, 0, "unifrac", (2,)))
+    batch = rarefied_batch(study, np.arange(24), FIRST)
+    place = [batch.sample_ids.index(name) for name in IDS]
+    distance = batch.distance.numpy()[np.ix_(place, place)]
+    train, test = (np.array([side == one for side in SPLITS[0].subsets]) for one in ("train", "test"))
+    expected = []
+    for row in np.flatnonzero(test):
+        near = np.argsort(distance[row][train])[:2]
+        expected.append(np.average(1.5 * np.flatnonzero(train)[near], weights=1 / distance[row][train][near]))
+    assert learned(study)[NEIGHBOURS][test] == pytest.approx(np.array(expected), rel=1e-4)
+
+
+def test_neighbours_are_chosen_on_groups_that_they_have_not_seen():
+    """Ten twins per child: their own twin tells all, other children nothing but their mean."""
+    rng = np.random.default_rng(0)
+    child, age = np.repeat(np.arange(9), 10), np.repeat(rng.normal(50, 10, 9), 10)
+    apart = np.where(child[:, None] == child, 0.01, 1 + rng.random((90, 90)))
+    X = inputs_of({"presence": csr_matrix((90, 0)), "unifrac": apart})
+    learner = Neighbours(n_neighbors=(1, 40))
+    assert learner.fit(X, age).chosen_ == 1
+    assert learner.fit(X, age, groups=[str(one) for one in child]).chosen_ == 40
+    few = X[np.arange(4)]
+    assert learner.fit(few, age[:4]).chosen_ == 1, "others need more samples than each fold leaves"
+
+
+def test_classes_are_probabilities_and_one_that_training_lacks_gets_0(study):
+    predicted_by_name = learned(study, replace(DIET, labels=("air", "food", "milk")))
+    for name in LEARNED:
+        held_out = predicted_by_name[name][::3]
+        np.testing.assert_allclose(held_out.sum(axis=1), 1)
+        assert held_out[:, 0].max() <= (1e-3 if name == LINEAR else 0)
+
+
+def test_without_a_tree_there_are_no_neighbours(study, caplog):
+    with caplog.at_level(logging.INFO, "aam"):
+        predicted_by_name = learned(replace(study, parts=(StudyPart(),)))
+    assert set(predicted_by_name) == set(LEARNED) - {NEIGHBOURS}
+    assert any("as they need --tree" in message for message in caplog.messages)
+
+
+def test_point_2_learned_baselines_read_the_covariates_too(study):
+    """The target is a covariate: forests and neighbours that read it are nearly right."""
+    columns = Columns("child", numeric=("age",))
+    ids, predicted_by_name = baselines_of(
+        study, SPLITS, AGE, metadata(), columns, replace(FEW, n_estimators=10, max_features="1.0")
+    )
+    blind = learned(study, config=replace(FEW, n_estimators=10, max_features="1.0"))
+    truth = 1.5 * np.arange(24)
+    held_out = np.arange(24) % 3 < 2
+    for baseline in predicted_by_name:
+        if not baseline.trivial:
+            error = np.abs(baseline.predicted - truth)[held_out].mean()
+            assert error < 0.7 * np.abs(blind[baseline.name] - truth)[held_out].mean(), baseline.name
+    assert "covariates alone" in {baseline.name for baseline in predicted_by_name}
+    assert ids == IDS
+
+
+def test_a_file_of_other_targets_or_classes_is_refused(study):
+    ids, baselines = baselines_of(study, SPLITS, DIET, metadata(), Columns())
+    table = as_prediction_table(ids, [(DIET, baselines)], SPLITS)
+    both, age = (replace(table, specs=specs) for specs in ((AGE, DIET), (AGE,)))
+    assert [one.name for one in baselines_in(table, DIET, both)] == [one.name for one in baselines]
+    assert baselines_in(table, AGE, both) == (), "of one of two targets only"
+    with pytest.raises(InputError, match="no column 'age: BASELINE'"):
+        baselines_in(table, AGE, age)
+    with pytest.raises(InputError, match="has classes 'food' that the model has not"):
+        baselines_in(table, replace(DIET, labels=("air", "milk")), both)
+
+
+MADE = Provenance(depth=1000, seed=0, table="aa", splits=("x", "y"), covariates=("diet",))
+
+
+def write(folder: Path, content: object) -> Path:
+    (folder / "rf.json").write_text(json.dumps(content))
+    return folder / "rf.tsv"
+
+
+def test_point_14_what_baselines_were_made_from_is_kept_and_compared(tmp_path):
+    path = write(tmp_path, {"made_from": asdict(MADE)})
+    assert read_provenance(path) == MADE
+    assert check_provenance(path, Provenance()) == []
+    assert check_provenance(path, replace(MADE, splits=("y",))) == []
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "named"),
+    [({"depth": 500}, "1000 reads"), ({"table": "bb"}, "another --table"), ({"splits": ("z",)}, "another --split")],
+)
+def test_point_14_baselines_of_another_depth_table_or_split_are_refused(tmp_path, evaluated, named):
+    path = write(tmp_path, {"made_from": asdict(MADE)})
+    with pytest.raises(InputError, match=named):
+        check_provenance(path, replace(MADE, **evaluated))
+
+
+def test_point_14_all_differences_are_in_one_message(tmp_path):
+    path = write(tmp_path, {"made_from": asdict(MADE)})
+    with pytest.raises(InputError) as caught:
+        check_provenance(path, Provenance(depth=1, table="b", splits=("z",)))
+    assert len(caught.value.problems) == 3
+
+
+def test_point_14_other_seeds_covariates_and_unknown_files_are_warned_of(tmp_path):
+    path = write(tmp_path, {"made_from": asdict(MADE)})
+    seed, covariates = check_provenance(path, replace(MADE, seed=3, covariates=("diet", "sex")))
+    assert "seed 0" in seed
+    assert "'sex'" in covariates
+    for content in ({}, {"made_from": 1}, {"made_from": {"depth": 3}}, []):
+        (warning,) = check_provenance(write(tmp_path, content), MADE)
+        assert "does not say what the baselines were made from" in warning
+
+
+def test_the_digest_of_a_split_names_who_is_held_out():
+    split = SPLITS[0]
+    validation = tuple("validation" if side == "train" else side for side in split.subsets)
+    assert split_digest(split) == split_digest(replace(split, subsets=validation))
+    assert split_digest(split) != split_digest(SPLITS[1])

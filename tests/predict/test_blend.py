@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from aam.predict import blend
-from aam.predict.blend import NETWORK, OutOfFold, TargetBlend, blend_power, blend_weights, fit_power, temper
+from aam.data.targets import Scale, Targets, TargetSpec
+from aam.evaluate.metrics import auroc
+from aam.predict.blend import (
+    NETWORK,
+    OTHERS,
+    OutOfFold,
+    TargetBlend,
+    blend_from_arrays,
+    blend_power,
+    blend_to_arrays,
+    blend_weights,
+    fit_blend,
+    fit_power,
+    learned_from,
+    specs_in_order,
+    temper,
+)
+from aam.predict.features import Kmers, Samples
 from aam.predict.learner import make_truth
+from tests.data.labels import labelled
 
 RNG = np.random.default_rng(0)
 NUMBERS = make_truth(RNG.normal(size=200), 0)
@@ -16,12 +36,6 @@ NUMBERS = make_truth(RNG.normal(size=200), 0)
 def noisy(*deviations: float) -> np.ndarray:
     rng = np.random.default_rng(1)
     return np.stack([NUMBERS.values[:, None] + deviation * rng.normal(size=(200, 1)) for deviation in deviations])
-
-
-def test_the_better_learner_weighs_more():
-    weights = blend_weights(noisy(0.3, 1.0), NUMBERS)
-    assert weights[0] > weights[1] >= 0
-    assert weights.sum() == pytest.approx(1)
 
 
 def test_without_shrinkage_weights_are_the_least_squares_of_independent_errors():
@@ -38,7 +52,7 @@ def test_shrinkage_pulls_to_equal_weights():
 def test_few_samples_move_the_weights_less(monkeypatch):
     few = make_truth(NUMBERS.values[:5], 0)
     gap = np.ptp(blend_weights(noisy(0.3, 1.0)[:, :5], few))
-    monkeypatch.setattr(blend, "FEW_SAMPLES", 0)
+    monkeypatch.setattr("aam.predict.blend.FEW_SAMPLES", 0)
     assert gap < 0.7 * np.ptp(blend_weights(noisy(0.3, 1.0)[:, :5], few))
 
 
@@ -137,3 +151,245 @@ def test_few_validation_samples_show_less_and_none_show_nothing():
 def test_a_network_alone_is_what_is_predicted():
     predicted = np.array([[0.2, 0.8], [0.5, 0.5]])
     np.testing.assert_array_equal(TargetBlend().blend({NETWORK: predicted}), predicted)
+
+
+SAMPLES, ASVS, TRAIN = 150, 80, np.arange(100)
+TEST = np.arange(100, SAMPLES)
+TARGETS = Targets(
+    (
+        TargetSpec("site", "class", ("a", "b", "c")),
+        TargetSpec("age", "numeric", transform="zscore", scale=Scale(30.0, 10.0), bounds=(-100.0, 100.0)),
+        TargetSpec("case", "class", ("no", "yes")),
+    )
+)
+GROUPS = [f"g{row // 3}" for row in range(SAMPLES)]
+NAMES = ("presence", "kernel", "forest")
+
+
+@pytest.fixture(scope="module")
+def study(study_of):
+    """Samples of three sites, each with its own ASVs; the age moves some of them in and out; half are cases."""
+    rng = np.random.default_rng(0)
+    site, age, case = rng.integers(0, 3, SAMPLES), rng.normal(size=SAMPLES), rng.integers(0, 2, SAMPLES)
+    logits = np.full((SAMPLES, ASVS), -1.0)
+    logits[:, :15] += 2.5 * (np.arange(15) % 3 == site[:, None])
+    logits[:, 15:45] += 2.0 * age[:, None] * rng.choice([-1, 1], 30)
+    logits[:, 45:60] += 2.5 * case[:, None]
+    here = rng.random((SAMPLES, ASVS)) < 1 / (1 + np.exp(-logits))
+    counts = rng.poisson(20, (SAMPLES, ASVS)) * here
+    counts[:, -1] += 100
+    sequences = ["".join(rng.choice(list("ACGT"), 40)) for _ in range(ASVS)]
+    made = study_of(counts, sequences, depth=100)
+    order = [made.table.sequences.index(sequence) for sequence in sequences]
+    assert sorted(order) == list(range(ASVS))
+    label = np.stack([site, case], axis=1)
+    return labelled(made, target=age.astype(np.float32)[:, None], label=label)
+
+
+@pytest.fixture(scope="module")
+def blend(study):
+    return fit_blend(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
+
+
+def predict(blend, study, rows, rarefactions, targets=TARGETS) -> dict[str, np.ndarray]:
+    """Return the blended prediction of each target by name."""
+    blended = blend.blend(blend.scores(blend.inputs(Samples.rarefied(study, rows, rarefactions))))
+    return {spec.name: values for spec, values in zip(specs_in_order(targets), blended, strict=True)}
+
+
+def scores(study, predictions) -> tuple[float, float, float]:
+    """Accuracy of the site, correlation of the age, AUROC of the cases, on the held-out samples."""
+    right = (predictions["site"].argmax(axis=1) == study.labels.label[TEST, 0]).mean()
+    related = np.corrcoef(predictions["age"][:, 0], study.labels.target[TEST, 0])[0, 1]
+    return float(right), float(related), auroc(study.labels.label[TEST, 1] == 1, predictions["case"][:, 1])
+
+
+def test_learners_recover_what_presence_tells(study, blend):
+    predictions = predict(blend, study, TEST, [-2, -3])
+    right, related, area = scores(study, predictions)
+    assert right > 0.75
+    assert related > 0.7
+    assert area > 0.85
+    for name, width in (("site", 3), ("case", 2)):
+        assert predictions[name].shape == (50, width)
+        np.testing.assert_allclose(predictions[name].sum(axis=1), 1, atol=1e-12)
+    for of_target in blend.scores(blend.inputs(Samples.rarefied(study, TEST, [-2]))):
+        assert list(of_target) == list(NAMES)
+        assert all(np.isfinite(values).all() for values in of_target.values())
+
+
+def test_permuted_training_labels_give_chance(study):
+    order = np.arange(SAMPLES)
+    order[TRAIN] = np.random.default_rng(3).permutation(TRAIN)
+    mixed = labelled(study, target=study.labels.target[order], label=study.labels.label[order])
+    blend = fit_blend(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
+    right, related, area = scores(study, predict(blend, study, TEST, [-2, -3]))
+    assert right < 0.6
+    assert abs(related) < 0.4
+    assert 0.25 < area < 0.75
+
+
+def test_no_held_out_label_is_seen(study, blend):
+    """Weights, penalties and every array are the same whatever the labels of the held-out samples are."""
+    rng = np.random.default_rng(4)
+    target, label = study.labels.target.copy(), study.labels.label.copy()
+    target[TEST], label[TEST] = rng.permutation(target[TEST]), rng.permutation(label[TEST])
+    assert (label[TEST] != study.labels.label[TEST]).any()
+    mixed = labelled(study, target=target, label=label)
+    again = fit_blend(mixed, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, NAMES)
+    (arrays, description), (others, described) = blend_to_arrays(blend), blend_to_arrays(again)
+    assert description == described
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(values, others[name])
+
+
+def test_large_studies_are_learned_from_in_part(study, monkeypatch):
+    monkeypatch.setattr("aam.predict.blend.MOST_SAMPLES", 60)
+    some = fit_blend(study, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("presence",))
+    for fitted in some.fitted:
+        rows = fitted.out_of_fold.rows
+        assert 0 < len(rows) <= 60
+        assert set(rows) < set(TRAIN)
+        assert fitted.out_of_fold.predictions.shape[1] == len(rows)
+    assert scores(study, predict(some, study, TEST, [-2, -3]))[0] > 0.7
+
+
+def test_sequences_are_read_only_where_a_learner_reads_them(study, monkeypatch):
+    monkeypatch.setattr(Kmers, "transform", None)
+    alone = fit_blend(study, TARGETS, TRAIN, None, 0, ("presence",))
+    assert list(alone.features) == ["presence", "covariates"]
+    assert scores(study, predict(alone, study, TEST, [-2]))[0] > 0.6
+
+
+def test_a_blend_survives_on_disk(study, blend, tmp_path):
+    arrays, description = blend_to_arrays(blend)
+    safetensors.numpy.save_file(arrays, tmp_path / "learners.safetensors")
+    read = blend_from_arrays(
+        safetensors.numpy.load_file(tmp_path / "learners.safetensors"), json.loads(json.dumps(description))
+    )
+    before, after = (predict(one, study, TEST, [-2, -3]) for one in (blend, read))
+    for name, values in before.items():
+        np.testing.assert_array_equal(values, after[name])
+    assert read.fitted[0].learners["forest"].get_params()["n_estimators"] == 50
+
+
+def test_samples_without_a_target_are_left_out_of_it_alone(study):
+    target, label = study.labels.target.copy(), study.labels.label.copy()
+    target[:20], label[30:40, 0] = np.nan, -1
+    gaps = labelled(study, target=target, label=label)
+    blend = fit_blend(gaps, TARGETS, TRAIN, [GROUPS[row] for row in TRAIN], 0, ("kernel",))
+    age, site, case = (fitted.out_of_fold for fitted in blend.fitted)
+    assert age.rows.tolist() == list(range(20, 100))
+    assert len(site.rows) == 90
+    assert len(case.rows) == 100
+    right, related, _ = scores(study, predict(blend, study, TEST, [-2]))
+    assert right > 0.6
+    assert related > 0.5
+
+
+def test_samples_of_no_weight_are_not_learned_from(study):
+    """With whole groups of no weight an inner fold could have nothing to learn from."""
+    weight = np.where(np.arange(SAMPLES) < 75, 0.0, 1.0).astype(np.float32)
+    groups = ["first" if row < 75 else "last" for row in TRAIN]
+    weighted = fit_blend(labelled(study, weight=weight), TARGETS, TRAIN, groups, 0, NAMES[:2])
+    for fitted in weighted.fitted:
+        assert fitted.out_of_fold.rows.tolist() == list(range(75, 100))
+    for values in predict(weighted, study, TEST, [-2]).values():
+        assert np.isfinite(values).all()
+
+
+def test_other_samples_and_the_order_of_rows_change_no_prediction(study, blend):
+    together = predict(blend, study, TEST, [-2])
+    alone = predict(blend, study, TEST[[7, 3]], [-2])
+    for name, values in alone.items():
+        np.testing.assert_allclose(values, together[name][[7, 3]], atol=1e-12)
+
+
+def test_covariates_join(study):
+    """The case is in the covariates and, with its ASVs hidden, nowhere else."""
+    without = labelled(study, label=np.random.default_rng(5).integers(0, 2, (SAMPLES, 1)))
+    targets = Targets((TargetSpec("case", "class", ("no", "yes")),))
+    covered = labelled(without, category=without.labels.label + 1, covariate=np.zeros((SAMPLES, 0), np.float32))
+    areas = []
+    for one in (without, covered):
+        predictions = predict(fit_blend(one, targets, TRAIN, None, 0, NAMES), one, TEST, [-2], targets)
+        areas.append(auroc(one.labels.label[TEST, 0] == 1, predictions["case"][:, 1]))
+    assert areas[0] < 0.75
+    assert areas[1] > 0.9
+
+
+def test_one_group_has_equal_weights(study):
+    blend = fit_blend(study, TARGETS, TRAIN, ["one"] * 100, 0, NAMES[:2])
+    for fitted in blend.fitted:
+        assert list(fitted.weights.values()) == pytest.approx([1 / 2] * 2)
+    assert scores(study, predict(blend, study, TEST, [-2]))[0] > 0.6
+
+
+# --- columns of several studies ----------------------------------------------------------------------------
+
+ONE, OTHER, THIRD = (TargetSpec(name, "class", ("case", "control")) for name in ("one", "other", "third"))
+STUDIES = [*"aaaaaaaabbbbbbbbccccbbbb"]
+
+
+def columns() -> list[tuple[TargetSpec, np.ndarray]]:
+    """Return a column of study a alone, one of a and b, one of c and b."""
+    values = {spec.name: np.full(24, np.nan) for spec in (ONE, OTHER, THIRD)}
+    values["one"][:4], values["other"][4:16], values["third"][16:] = 0, 0, 0
+    for one in values.values():
+        one[1::2] += 1
+    return [(spec, values[spec.name]) for spec in (ONE, OTHER, THIRD)]
+
+
+def test_a_column_of_one_study_learns_from_other_columns_too(caplog):
+    with caplog.at_level("INFO"):
+        source = learned_from(ONE, columns(), np.ones(24), STUDIES, STUDIES)
+    assert "one: one study in training; 20 samples of 'other', 'third' count too, a study by 0.3" in caplog.text
+    np.testing.assert_array_equal(source.places, np.arange(24))
+    np.testing.assert_array_equal(source.values, np.arange(24) % 2)
+    assert [*dict.fromkeys(source.studies)] == ["a", "a/other", "b/other", "c/third", "b/third"]
+    assert not source.choose
+    truth = make_truth(source.values, 2, source.weights, source.studies)
+    sums = {study: truth.weights[truth.studies == study].sum() for study in ("a", "c/third", "b/other")}
+    assert sums["c/third"] == pytest.approx(OTHERS * sums["a"])
+    assert sums["b/other"] == pytest.approx(OTHERS * sums["a"] * np.sqrt(2))
+
+
+def test_many_samples_of_others_are_learned_from_in_part_and_weigh_as_all(monkeypatch):
+    monkeypatch.setattr("aam.predict.blend.MOST_OTHERS", 10)
+    source = learned_from(ONE, columns(), np.ones(24), STUDIES, STUDIES)
+    assert len(source.places) == 14
+    assert source.weights[4:].sum() == pytest.approx(OTHERS**2 * 20)
+
+
+def test_a_column_of_two_studies_or_of_the_same_samples_learns_alone():
+    alone = learned_from(OTHER, columns(), np.ones(24), STUDIES, STUDIES)
+    np.testing.assert_array_equal(alone.places, np.arange(4, 16))
+    assert alone.choose
+    assert alone.studies == STUDIES[4:16]
+    one, other, third = columns()
+    other[1][0] = 1
+    for every, studies in (([one, other, third], STUDIES), (columns(), None)):
+        source = learned_from(ONE, every, np.ones(24), None, studies)
+        np.testing.assert_array_equal(source.places, np.arange(4))
+    words = TargetSpec("words", "class", ("no", "yes"))
+    assert len(learned_from(ONE, [one, (words, third[1])], np.ones(24), None, STUDIES).places) == 4
+
+
+def test_what_other_columns_teach_reaches_a_column_that_hardly_teaches(study):
+    """Two cases and two controls of one study say little of the others, forty samples of another column much."""
+    case = study.labels.label[:, 1]
+    targets = Targets((TargetSpec("few", "class", ("no", "yes")), TargetSpec("many", "class", ("no", "yes"))))
+    few = np.where(
+        np.isin(np.arange(SAMPLES), [*np.flatnonzero(case == 0)[:2], *np.flatnonzero(case == 1)[:2]]), case, -1
+    )
+    made = labelled(study, target=None, label=np.stack([few, np.where(few < 0, case, -1)], axis=1))
+    studies = ["small" if few[row] >= 0 else "large" for row in TRAIN]
+    fitted = fit_blend(made, targets, TRAIN, None, 0, ("presence", "forest"), studies)
+    alone = fit_blend(made, Targets(targets.specs[:1]), TRAIN, None, 0, ("presence", "forest"), studies)
+    areas = [
+        auroc(case[TEST] == 1, predict(one, made, TEST, [-2], targets)["few"][:, 1])
+        for one, targets in ((fitted, targets), (alone, Targets(targets.specs[:1])))
+    ]
+    assert areas[0] > 0.8
+    assert areas[0] > areas[1] + 0.05
+    assert sum(fitted.fitted[0].weights.values()) == pytest.approx(1)

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import resource
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -86,16 +85,6 @@ def test_a_model_comes_back_bit_for_bit(saved, folder, study):
     np.testing.assert_array_equal(loaded.targets.decode(predicted.target), TARGETS.decode(expected.target))
 
 
-def test_a_model_is_replaced_as_a_whole(saved, folder):
-    with torch.no_grad():
-        for parameter in saved.network.parameters():
-            parameter += 1
-    save_model(folder, saved)
-    state = load_model(folder, CPU).network.state_dict()
-    assert all(torch.equal(value, state[name]) for name, value in saved.network.state_dict().items())
-    assert [path.name for path in folder.parent.iterdir()] == ["model"]
-
-
 @pytest.mark.parametrize("name", FILES[1:])
 def test_a_flipped_bit_is_detected(folder, name):
     path = folder / name
@@ -109,22 +98,6 @@ def test_a_flipped_bit_is_detected(folder, name):
         load_model(folder, CPU)
     path.write_bytes(content)
     load_model(folder, CPU)
-
-
-def test_a_flipped_bit_of_the_manifest_is_detected(folder):
-    path = folder / MANIFEST
-    content = path.read_bytes()
-    for position, byte in enumerate(content):
-        path.write_bytes(content[:position] + bytes([byte ^ 1]) + content[position + 1 :])
-        with pytest.raises(InputError):
-            load_model(folder, CPU)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named(folder, name):
-    (folder / name).unlink()
-    with pytest.raises(InputError, match=f"{name}"):
-        load_model(folder, CPU)
 
 
 def test_folders_without_a_model_are_refused(tmp_path):
@@ -178,18 +151,6 @@ def test_options_of_heads_that_are_gone_are_left_out(saved, folder):
     assert load_model(folder, CPU).heads == saved.heads
 
 
-def test_a_description_of_unreasonable_size_is_refused(folder, monkeypatch):
-    monkeypatch.setattr("aam.files.atomic.MAX_JSON", 100)
-    with pytest.raises(InputError, match="larger than"):
-        load_model(folder, CPU)
-
-
-def test_nothing_is_left_of_a_model_that_could_not_be_written(saved, tmp_path):
-    with pytest.raises(TypeError):
-        save_model(tmp_path / "model", dataclasses.replace(saved, notes={"no json": object()}))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_whoever_may_read_the_folder_may_read_the_model(saved, tmp_path):
     before = os.umask(0o022)
     try:
@@ -200,20 +161,6 @@ def test_whoever_may_read_the_folder_may_read_the_model(saved, tmp_path):
     assert set(modes.values()) == {0o644}, modes
     (loaded,) = load_models([tmp_path / "run"], CPU)
     assert loaded.depth == saved.depth, "the folder of a run stands for its model"
-
-
-def test_a_copy_is_a_model_too(folder, tmp_path):
-    copy = tmp_path / "elsewhere"
-    shutil.copytree(folder, copy)
-    shutil.rmtree(folder)
-    assert load_model(copy, CPU).depth == 40
-
-
-def test_no_file_holds_code(folder):
-    """JSON and safetensors only: neither pickle nor zip."""
-    for path in folder.iterdir():
-        head = path.read_bytes()[:16]
-        assert head.startswith(b"{") or head[8:9] == b"{", path.name
 
 
 # --- learners beside a network, and without one -------------------------------------------------------------

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from scipy import sparse
 
@@ -30,6 +29,7 @@ from aam.device.distributed import World, end_rank, process_group
 from aam.engine.checkpoint import State, broadcast_state, load, save
 from aam.engine.options import RunConfig
 from aam.engine.trainer import Trainer
+from aam.files.tensors import write_tensors
 from aam.io.newick import parse_newick
 from aam.io.phylogeny import match_tips
 from aam.model.aam import Aam
@@ -157,13 +157,17 @@ def run(name: str, world: World, folder: Path) -> None:
     records: list[dict[str, Any]] = []
     trainer = trainer_of(name, world)
     trainer.on_record = records.append
+    fit(trainer, world, folder)
+    if world.is_main:
+        (folder / "records.json").write_text(json.dumps(records))
+
+
+def fit(trainer: Trainer, world: World, folder: Path) -> None:
+    """Train, and write the weights."""
     trainer.fit()
     if world.is_main:
         folder.mkdir(parents=True)
-        safetensors.torch.save_file(
-            {n: v.clone().contiguous() for n, v in trainer.last_weights.items()}, folder / "weights.safetensors"
-        )
-        (folder / "records.json").write_text(json.dumps(records))
+        write_tensors(trainer.last_weights, folder / "weights.safetensors")
 
 
 def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
@@ -182,12 +186,7 @@ def run_on(name: str, world: World, saved: Path, folder: Path) -> None:
                 save(saved, State(state.tensors, state.facts), world, CASES[name][2].get("fsdp", False))
 
         trainer.after_step = offer
-    trainer.fit()
-    if world.is_main:
-        folder.mkdir(parents=True)
-        safetensors.torch.save_file(
-            {n: v.clone().contiguous() for n, v in trainer.last_weights.items()}, folder / "weights.safetensors"
-        )
+    fit(trainer, world, folder)
 
 
 if __name__ == "__main__":

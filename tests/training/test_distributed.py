@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from aam.commands.compare import TIMES
+from tests.training.ranks import CASES
 
 pytestmark = pytest.mark.slow
 
@@ -25,22 +26,6 @@ ON = ("pretraining", "both, accumulated", "classes, average", "sharded", "sharde
 # results differ by rounding, and by how much depends on the processor: records by 5 to 10 rounding errors in either
 # type (1.2e-7, 2.2e-16). Float64 shows that nothing but rounding differs.
 CLOSE = {torch.float32: (1e-5, 5e-6), torch.float64: (1e-12, 1e-13)}
-CASES = {
-    "pretraining": torch.float32,
-    "pretraining in float64": torch.float64,
-    "weighted": torch.float64,
-    "Faith PD": torch.float64,
-    "regression": torch.float32,
-    "regression in float64": torch.float64,
-    "classes, average": torch.float64,
-    "covariates": torch.float64,
-    "further targets": torch.float64,
-    "further targets alone, accumulated": torch.float64,
-    "both, accumulated": torch.float64,
-    "sharded": torch.float32,
-    "sharded in float64": torch.float64,
-    "sharded, accumulated": torch.float64,
-}
 # Beginnings of what several ranks say besides.
 OF_RANKS = ("sent_", "imbalance")
 EVERY = [(case, size) for size in (2, 4) for case in CASES]
@@ -89,7 +74,7 @@ def apart(one: Path, other: Path) -> float:
 
 @pytest.mark.parametrize(("case", "size"), EVERY)
 def test_ranks_equal_one_device(runs, case, size):
-    of_weights, of_records = CLOSE[CASES[case]]
+    of_weights, of_records = CLOSE[CASES[case][3]]
     assert apart(runs[1] / case, runs[size] / case) < of_weights
     one, several = (json.loads((runs[n] / case / "records.json").read_text()) for n in (1, size))
     # Two optimizer steps in each of seven epochs at the least, and what each epoch says.
@@ -105,13 +90,10 @@ def test_ranks_equal_one_device(runs, case, size):
 
 def test_what_ranks_exchange_and_do_is_said(runs):
     """Bytes of a batch by kind, and how evenly the arithmetic is spread."""
-    for case, kinds in {
-        "pretraining": {"vectors", "rarefied rows", "gradients"},
-        "sharded": {"vectors", "rarefied rows", "gradients"},
-    }.items():
+    for case in ("pretraining", "sharded"):
         lines = json.loads((runs[2] / case / "records.json").read_text())
         epoch = next(line for line in lines if line["event"] == "epoch" and "train_loss" in line)
-        assert all(epoch[f"sent_{kind}"] > 0 for kind in kinds)
+        assert all(epoch[f"sent_{kind}"] > 0 for kind in ("vectors", "rarefied rows", "gradients"))
         assert 1 <= epoch["imbalance"] < 2
 
 
@@ -139,7 +121,7 @@ def test_a_run_on_four_goes_on_on_any_number(runs, interrupted, tmp_path, size):
     started(size, tmp_path / "ran", ";".join(ON), interrupted)
     for case in ON:
         difference = apart(tmp_path / "ran" / case, runs[4] / case)
-        assert difference == 0 if size == 4 else difference < CLOSE[CASES[case]][0], case
+        assert difference == 0 if size == 4 else difference < CLOSE[CASES[case][3]][0], case
 
 
 def test_sharded_states_are_one_file_for_each_rank(interrupted):

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from aam.cli.main import main
+from aam.io.metadata import read_metadata
 
 SIZES = "--embedding-dim 16 --attention-layers 1 --attention-heads 2"
 SMALL = "--epochs 1 --batch-size 16 --rarefy-depth 300 --threads 1 --device cpu"
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +35,7 @@ def encoder(study, tmp_path_factory) -> Path:
 # --- labels of held-out samples (issue 15, point 1) ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys):
     assert train(study, tmp_path / "labelled", f"--metadata-column null --test-size 0 {SIZES}") == 0
     capsys.readouterr()
@@ -52,6 +52,7 @@ def test_an_encoder_that_saw_held_out_labels_is_refused(study, tmp_path, capsys)
 # --- sizes of the encoder (issue 15, point 8) ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sizes_that_contradict_the_encoder_are_refused_together(study, encoder, tmp_path, capsys):
     words = ["--embedding-dim 32", "--dropout 0.2", "--attention-layers 3", "--no-count-embedding"]
     assert train(study, tmp_path / "run", f"--metadata-column ph --pretrained-encoder {encoder} {' '.join(words)}") == 2
@@ -59,3 +60,24 @@ def test_sizes_that_contradict_the_encoder_are_refused_together(study, encoder, 
     for each in words:
         assert f"{each} contradicts --pretrained-encoder" in message
     assert message.count("leave it out, or pretrain with it") == 4
+
+
+@pytest.mark.parametrize("metric", ["auroc", "val_loss"])
+def test_names_and_validation_subsets_that_cannot_be_used(simulate_study, tmp_path, capsys, metric):
+    """Two columns of predictions of one name, and a validation subset of one class, whose AUROC is not defined."""
+    study = simulate_study(samples=40, asvs=50, depth=900)
+    ids = read_metadata(study / "metadata.tsv").ids
+    lines = [f"{name}\t{'ab'[at % 2]}\t{at}" for at, name in enumerate(ids)]
+    (tmp_path / "m.tsv").write_text("\n".join(["sample-id\tsite\tsite=a", *lines]) + "\n")
+    subsets = [("validation" if at < 20 else "test") if at % 2 else "train" for at in range(40)]
+    subsets[-1] = subsets[-3] = "train"
+    rows = [f"{name}\t{subset}\t" for name, subset in zip(ids, subsets, strict=True)]
+    (tmp_path / "split.tsv").write_text("\n".join(["sample-id\tside\tfold", *rows]) + "\n")
+    words = f"train --table {study}/table.biom --metadata {tmp_path}/m.tsv --metadata-column site site=a "
+    words += f"--split {tmp_path}/split.tsv --rarefy-depth 200 --threads 1 --members deep --best-metric {metric} "
+    assert main([*words.split(), "--output-dir", str(tmp_path / "run")]) == 2
+    message = capsys.readouterr().err
+    assert "two columns of predictions would be called 'site=a'" in message
+    undefined = "--best-metric auroc: the validation subset holds one value of 'site' only"
+    assert (undefined in message) == (metric == "auroc")
+    assert not (tmp_path / "run").exists()

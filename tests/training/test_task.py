@@ -30,7 +30,7 @@ from aam.engine.trainer import Trainer
 from aam.errors import RunError
 from aam.model.heads import HeadConfig
 from aam.predict.network import encode_table, run_model
-from aam.training.losses import loss_counts, loss_terms, penalties
+from aam.training.losses import loss_counts
 from aam.training.masking import make_masks
 from aam.training.task import AmpliconTask, MaskedBatch
 from tests.data.labels import labelled
@@ -133,25 +133,6 @@ def test_steps_of_a_small_model_reduce_every_loss(study_of, tiny, model_of, stem
     after = losses()
     assert after["nucleotide"] < before["nucleotide"], "random bases: there is little to learn"
     assert all(after[name] < 0.7 * before[name] for name in before if name != "nucleotide"), (before, after)
-
-
-def test_a_step_is_clipped(study, model_of):
-    config = config_of(optimizer="sgd", max_grad_norm=1e-3)
-    model = model_of(PRETRAIN).train()
-    optimizer = make_optimizer(model, config.train)
-    one_step(model, study, [rarefied_batch(study, np.arange(9), 0)], config, optimizer)
-    norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
-    assert norm.item() == pytest.approx(1e-3, rel=1e-3)
-
-
-def test_missing_targets_do_not_poison_the_weights(study, model_of):
-    """Failure 5 of the predecessor."""
-    model, config = model_of(SUPERVISED).train(), config_of()
-    optimizer = make_optimizer(model, config.train)
-    blank = labelled(study, target=np.full((9, 2), math.nan, np.float32), label=np.full((9, 1), -1))
-    for one in (supervised(study), blank):
-        one_step(model, one, [rarefied_batch(one, np.arange(9), 0)], config, optimizer)
-        assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
 # --- a run -------------------------------------------------------------------------------------------------
@@ -274,22 +255,18 @@ def test_a_broken_step_changes_no_weight_and_its_batch_is_kept(
     assert f"step {at}: loss or gradient are not finite" in caplog.text
 
 
-def test_a_broken_step_ends_the_run_where_that_was_asked_for(study, model_of, tmp_path, monkeypatch):
-    trainer = trainer_of(model_of(PRETRAIN), study, config_of(4, batch_size=2))
+@pytest.mark.parametrize(
+    ("nonfinite", "broken", "last"), [("stop", {4}, 4), ("skip", {1, *range(3, 13)}, 12)], ids=["one", "ten in a row"]
+)
+def test_broken_steps_end_the_run(study, model_of, tmp_path, monkeypatch, nonfinite, broken, last):
+    """One where that is asked for, else ten in a row."""
+    trainer = trainer_of(model_of(PRETRAIN), study, config_of(9, batch_size=2, nonfinite=nonfinite))
     trainer.folder = tmp_path
-    monkeypatch.setattr(step_module, "total_loss", with_broken_steps({4}))
-    with pytest.raises(RunError, match=r"step 4: loss or gradient .*lower --lr 0\.003"):
+    monkeypatch.setattr(step_module, "total_loss", with_broken_steps(broken))
+    with pytest.raises(RunError, match=rf"step {last}: loss or gradient .*lower --lr 0\.003"):
         trainer.fit()
-    assert (tmp_path / "nonfinite" / "batch-4").is_dir()
-
-
-def test_ten_broken_steps_in_a_row_end_the_run(study, model_of, tmp_path, monkeypatch):
-    trainer = trainer_of(model_of(PRETRAIN), study, config_of(9, batch_size=2, nonfinite="skip"))
-    trainer.folder = tmp_path
-    monkeypatch.setattr(step_module, "total_loss", with_broken_steps({1, *range(3, 13)}))
-    with pytest.raises(RunError, match=r"step 12: loss or gradient"):
-        trainer.fit()
-    assert trainer.progress.step in (13, 14)
+    assert trainer.progress.step in (last + 1, last + 2)
+    assert (tmp_path / "nonfinite" / f"batch-{last}").is_dir()
 
 
 # --- going on ----------------------------------------------------------------------------------------------
@@ -429,7 +406,8 @@ def last_epoch(trainer_arguments, **rest) -> dict:
 
 def test_validation_is_on_masked_input(study, model_of):
     """Failure 4 of the predecessor. Each term is computed here, sample by sample and base by base."""
-    config = config_of(1, lr=0.0, nuc_mask_asvs=1.0)
+    weights = {"unifrac": 0.5, "nucleotide": 2.0, "count": 3.0}
+    config = config_of(1, lr=0.0, nuc_mask_asvs=1.0, penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
     model = model_of(PRETRAIN)
     metrics = last_epoch((model, study, config))
     sums: dict[str, float] = dict.fromkeys(("nucleotide", "count", "unifrac"), 0.0)
@@ -455,7 +433,8 @@ def test_validation_is_on_masked_input(study, model_of):
     assert min(counts.values()) >= 3
     for name, total in sums.items():
         assert metrics[f"val_{name}"] == pytest.approx(total / counts[name], rel=1e-4)
-    assert metrics["val_loss"] == pytest.approx(sum(sums[name] / counts[name] for name in sums), rel=1e-4)
+    expected = sum(weights[name] * sums[name] / counts[name] for name in sums)
+    assert metrics["val_loss"] == pytest.approx(expected, rel=1e-4)
     truth = batch.tokens[masks.rows][masks.where].long() - 1
     assert abs(F.cross_entropy(unmasked, truth).item() - metrics["val_nucleotide"]) > 1e-3
 
@@ -514,19 +493,6 @@ def test_a_frozen_trunk_stays_and_its_heads_learn_the_same(study, model_of):
         torch.testing.assert_close(value, fitted[1][name], rtol=1e-3, atol=1e-5)
 
 
-def test_the_weights_of_the_losses(study, model_of):
-    config = config_of(penalty=0.5, nuc_penalty=2.0, count_penalty=3.0)
-    batch, model = rarefied_batch(study, np.arange(9), 0), model_of(PRETRAIN)
-    task = task_of(model, study, config)
-    prepared = task.prepare(batch, 3)
-    with torch.no_grad():
-        loss = total_loss(task.losses(model, prepared), task.loss_weights)
-        terms = loss_terms(model(batch, prepared.masks), batch, prepared.masks, config.targets, 40)
-    assert loss == total_loss(terms, penalties(config.train, config.targets, 0))
-    means = {name: float(total / count) for name, (total, count) in terms.items()}
-    assert float(loss) == pytest.approx(0.5 * means["unifrac"] + 2 * means["nucleotide"] + 3 * means["count"])
-
-
 # --- covariates --------------------------------------------------------------------------------------------
 
 
@@ -577,3 +543,62 @@ def test_covariates_have_a_rate_of_their_own(study, model_of):
     trainer.fit()
     assert all(fast == pytest.approx(4 * slow) for slow, _, fast, _ in rates)
     assert max(slow for slow, *_ in rates) == 0.125
+
+
+# --- half precision: the scale of the loss in fp16 is searched, and kept in checkpoints ------------------------
+
+
+def half_trainer_of(study, model_of, precision: str, epochs: int = 3) -> Trainer:
+    config = config_of(epochs, 3, patience=0, runtime=RunConfig(device="cpu", mixed_precision=precision))
+    return trainer_of(model_of(PRETRAIN, noise=0.0), study, config)
+
+
+@pytest.mark.parametrize("half", ["bf16", "fp16"])
+def test_training_in_half_precision_learns_what_float32_learns(study, model_of, half):
+    losses = {}
+    for precision in ("none", half):
+        trainer, records = half_trainer_of(study, model_of, precision, epochs=3), []
+        trainer.on_record = records.append
+        trainer.fit()
+        losses[precision] = [record["val_loss"] for record in records if record["event"] == "epoch"]
+    assert losses[half] == pytest.approx(losses["none"], rel=0.05)
+    assert losses[half] != losses["none"]
+
+
+def planted(monkeypatch, factor: float) -> None:
+    monkeypatch.setattr(step_module, "total_loss", lambda *terms: total_loss(*terms) * factor)
+
+
+def test_a_gradient_that_overflows_changes_no_weight_and_halves_the_factor(study, model_of, monkeypatch):
+    trainer = half_trainer_of(study, model_of, "fp16", epochs=1)
+    planted(monkeypatch, 1e34)
+    before = weights_of(trainer.model)
+    trainer.fit()
+    assert trainer.progress.step == 2
+    assert same_weights(before, trainer.last_weights)
+    assert trainer.scaler.get_scale() == 1024 / 4
+    assert trainer.progress.skipped == 0
+
+
+@pytest.mark.parametrize(("factor", "steps"), [(math.nan, 1), (1e30, 11)])
+def test_what_no_factor_mends_ends_the_run(study, model_of, monkeypatch, tmp_path, factor, steps):
+    trainer = half_trainer_of(study, model_of, "fp16", epochs=30)
+    trainer.folder = tmp_path
+    planted(monkeypatch, factor)
+    with pytest.raises(RunError, match="loss or gradient are not finite"):
+        trainer.fit()
+    assert steps <= trainer.progress.step <= steps + 2
+
+
+def test_a_run_in_fp16_goes_on_with_its_factor(study, model_of, tmp_path):
+    whole = half_trainer_of(study, model_of, "fp16")
+    whole.scaler.load_state_dict({**whole.scaler.state_dict(), "growth_interval": 2})
+    whole.after_step = lambda one: save(tmp_path / str(one.progress.step), one.state())
+    whole.fit()
+    for step in (1, 3, 4):
+        resumed = half_trainer_of(study, model_of, "fp16")
+        resumed.restore(load(tmp_path / str(step)))
+        resumed.fit()
+        assert same_weights(whole.last_weights, resumed.last_weights)
+        assert resumed.scaler.state_dict() == whole.scaler.state_dict()
+    assert whole.scaler.get_scale() != 1024
