@@ -122,14 +122,6 @@ def test_weights_count_from_the_start(study, model_of, way):
         assert low < rare.mean() < high
 
 
-def test_weights_of_samples_move_a_mean_from_the_start(study, model_of):
-    value = np.where(np.arange(90) % 2, 1.0, 0.0).astype(np.float32)[:, None]
-    for weight, low, high in ((None, 0.4, 0.6), (np.where(value[:, 0], 9, 1).astype(np.float32), 0.8, 1.0)):
-        model = model_of(HeadConfig(n_targets=1), noise=0.0)
-        fitted(model, labelled(study, target=value, weight=weight), HELD, CONFIG)
-        assert low < run_model(model, study, HELD, CPU, PLAIN).target.mean() < high
-
-
 # --- each loss from its own start (a least-squares start cannot be moved by gentle steps) -------------------
 
 
