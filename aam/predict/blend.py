@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -282,15 +282,6 @@ def network_alone(targets: Targets) -> Blend:
     return Blend(tuple(TargetBlend() for _ in targets.specs))
 
 
-def target_values(study: Study, targets: Targets, rows: Rows) -> Iterator[tuple[TargetSpec, Floats]]:
-    """Yield each target, numbers first, with its values of the samples at `rows`, NaN where they are missing."""
-    for column, spec in enumerate(targets.numeric):
-        yield spec, study.labels.target[rows, column].astype(np.float64)
-    for column, spec in enumerate(targets.classes):
-        label = study.labels.label[rows, column]
-        yield spec, np.where(label < 0, np.nan, label.astype(np.float64))
-
-
 def fit_blend(
     study: Study, targets: Targets, rows: Rows, groups: Sequence[str] | None, seed: int, names: Sequence[str],
     studies: Sequence[str] | None = None, rarefactions: int = RAREFACTIONS,
@@ -321,7 +312,10 @@ def fit_blend(
     features = fit_features([name for one in names for name in LEARNERS[one](0, seed).features], samples)
     X = Inputs.of(features, samples)
     weights = study.labels.weight[samples.rows].astype(np.float64)
-    every, fitted = list(target_values(study, targets, samples.rows)), []
+    numbers = study.labels.target[samples.rows, : len(targets.numeric)].astype(np.float64)
+    labels = study.labels.label[samples.rows, : len(targets.classes)]
+    values = [*numbers.T, *np.where(labels < 0, np.nan, labels).T]
+    every, fitted = list(zip(specs_in_order(targets), values, strict=True)), []
     by_sample = [None if one is None else [one[place] for place in kept.tolist()] for one in (groups, studies)]
     for spec, _ in every:
         learners = {name: LEARNERS[name](len(spec.labels), seed) for name in names}

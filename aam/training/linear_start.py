@@ -212,13 +212,11 @@ def fit_heads(
     """
     train, validation = rows
     train = train[subsample(len(train), 0, MOST_SAMPLES)]
-    runtime = config.runtime
-    sample_weight = study.labels.weight[train].astype(float)
-    sample_weight = np.tile(sample_weight, RAREFACTIONS)
+    sample_weight = np.tile(study.labels.weight[train].astype(float), RAREFACTIONS)
     groups = np.tile(_groups(study, train), RAREFACTIONS)
 
     def sample_vectors(rows: Rows) -> Array:
-        runs = [run_model(network, study, rows, device, runtime, number, asvs) for number in range(RAREFACTIONS)]
+        runs = (run_model(network, study, rows, device, config.runtime, at, asvs) for at in range(RAREFACTIONS))
         return np.concatenate([run.read for run in runs])
 
     vectors = sample_vectors(train)
