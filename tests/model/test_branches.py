@@ -64,6 +64,8 @@ def test_untrained_distances_are_unifrac_on_the_tree_and_words():
             shared, either = (length[(mask > 0)].sum() for mask in (present[one] * present[other],
                                                                     present[one] + present[other]))  # fmt: skip
             assert float(distances[one, other]) == pytest.approx(float(1 - shared / either), abs=1e-5)
+    with pytest.raises(ValueError, match="nothing is known of the branches"):
+        head.vectors(torch.randn(7, 6), None)
     with torch.no_grad():
         head.standardize(vectors, 0.6)
         assert torch.equal(head(vectors, vectors), distances)

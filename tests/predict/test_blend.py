@@ -67,10 +67,6 @@ def test_a_learner_that_is_only_wrong_has_no_weight():
     np.testing.assert_allclose(blend_weights(away, NUMBERS, shrinkage=0.0), [1, 0], atol=1e-6)
 
 
-def test_equal_learners_weigh_the_same():
-    np.testing.assert_allclose(blend_weights(np.repeat(noisy(0.5), 3, axis=0), NUMBERS), np.full(3, 1 / 3), atol=1e-6)
-
-
 def test_samples_that_a_learner_has_not_predicted_are_left_out():
     learners = noisy(0.3, 1.0)
     learners[0, 150:] = np.nan

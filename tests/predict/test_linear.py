@@ -15,7 +15,7 @@ from aam.evaluate.metrics import auroc
 from aam.predict import linear
 from aam.predict.features import Inputs, Product, kmer_sketch
 from aam.predict.learner import subsample
-from aam.predict.linear import PENALTIES, Linear, fit_dual, inner_products, scale_of, solve_shifted
+from aam.predict.linear import Linear, fit_dual, inner_products, scale_of, solve_shifted
 from tests.predict.samples import features_of, inputs_of
 
 ONE = ["one"] * 300
@@ -88,15 +88,6 @@ def test_it_is_an_estimator_of_scikit_learn():
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     np.testing.assert_array_equal(learner.predict(X), probabilities.argmax(axis=1))
     assert Linear().fit(X, y).predict(X).shape == (80,)
-
-
-def test_out_of_fold_predictions_are_those_of_learners_that_saw_other_groups():
-    rng = np.random.default_rng(4)
-    features = features_of(rng)
-    y = 3 * features["presence"][:, :10].sum(axis=1).A1 + rng.normal(size=80)
-    learner = Linear(terms=KERNEL).fit(inputs_of(features), y, groups=[f"g{number // 4}" for number in range(80)])
-    assert np.corrcoef(learner.out_of_fold_[:, 0], y)[0, 1] > 0.4
-    assert learner.alpha_ in PENALTIES
 
 
 @pytest.mark.parametrize("classes", [0, 3])

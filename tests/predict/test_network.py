@@ -144,10 +144,3 @@ def test_draws_differ_and_repeat(study, model_of):
     first, again, other = (run_model(model, study, rows, CPU, PLAIN, draw) for draw in (EVALUATION, EVALUATION, -2))
     assert not different(first, again, 0)
     assert np.abs(first.target - other.target).max() > 1e-3
-
-
-def test_a_model_without_targets_gives_sample_vectors(study, model_of):
-    predicted = run_model(model_of(), study, np.arange(3), CPU, PLAIN)
-    assert predicted.target.shape == (3, 0)
-    assert predicted.probabilities == ()
-    assert predicted.samples.shape == (3, 16)
