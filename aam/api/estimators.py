@@ -44,16 +44,11 @@ Floats = npt.NDArray[np.float64]
 MODEL_FILES = "model files"
 
 
-def _parameters() -> list[tuple[str, Any, Any]]:
-    """Return name, type and default of each parameter of an estimator: the options of `aam train`.
-
-    Only one default differs: nothing is held out for a test, which scikit-learn does outside.
-    """
-    defaults = {**keyword_options(FineTuneConfig()), "test_size": 0.0}
-    return [(name, Any, dataclasses.field(default=default)) for name, default in defaults.items()]
-
-
-Parameters: Any = dataclasses.make_dataclass("Parameters", _parameters(), eq=False, repr=False, kw_only=True)
+# The parameters of an estimator are the options of `aam train`. Only one default differs: nothing is held out for a
+# test, which scikit-learn does outside.
+DEFAULTS = {**keyword_options(FineTuneConfig()), "test_size": 0.0}
+FIELDS = [(name, Any, dataclasses.field(default=default)) for name, default in DEFAULTS.items()]
+Parameters: Any = dataclasses.make_dataclass("Parameters", FIELDS, eq=False, repr=False, kw_only=True)
 
 
 class AmpliconEstimator(Parameters, BaseEstimator):  # type: ignore[misc]

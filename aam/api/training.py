@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aam.api.memory import inputs_of, metadata_from, option_of, sample_table
 from aam.config import NO_TREE, FineTuneConfig, PretrainConfig
 from aam.data.loader import Loader
-from aam.data.splits import Split, duplicates_across_subsets
+from aam.data.splits import duplicates_across_subsets
 from aam.data.study import Inputs
 from aam.device.distributed import World
 from aam.device.environment import is_rank
@@ -169,19 +169,14 @@ def start_message(prepared: Prepared, command: str) -> list[str]:
 def dry_run_message(prepared: Prepared) -> Iterator[str]:
     """Yield what ``--dry-run`` shows below the start message: the samples of each split, and the steps."""
     _leaks(prepared)
-    for split in prepared.splits:
-        yield _split_line(prepared, split)
-
-
-def _split_line(prepared: Prepared, split: Split) -> str:
-    """Return what a run says of a split, and for how many steps the network is trained."""
     study, config, train = prepared.study, prepared.config, prepared.config.train
-    line = f"{split_name(prepared, split)}: {split_sizes(prepared, split)}"
-    if not train.epochs or not config.trains_network:
-        return line
-    loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
-    steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
-    return f"{line}; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
+    for split in prepared.splits:
+        line = f"{split_name(prepared, split)}: {split_sizes(prepared, split)}"
+        if train.epochs and config.trains_network:
+            loader = Loader(study, study.rows(split.ids("train")), train.batch_size, shuffle=True, world=prepared.world)
+            steps = math.ceil(len(loader) / train.gradient_accumulation_steps)
+            line += f"; at most {train.epochs} epochs of {steps} step{'s' if steps > 1 else ''}"
+        yield line
 
 
 # --- on data in memory -----------------------------------------------------------------------------------------------

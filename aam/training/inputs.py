@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aam.config import DataConfig, FineTuneConfig
+from aam.config import FineTuneConfig
 from aam.data.collate import Collation, InputDropout
 from aam.data.loader import Budget, Loader
-from aam.data.placement import ReferenceTree, read_reference
+from aam.data.placement import read_reference
 from aam.data.rarefaction import choose_depth
 from aam.data.region import RegionProfile
 from aam.data.splits import Split, make_splits, split_columns
@@ -138,7 +138,10 @@ def load_inputs(
     study = make_study(inputs, data, config.model.max_bp, config.runtime.seed, columns)
     if config.model.max_bp is None:
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_bp=study.longest))
-    study = study.placed_on(_reference(data, pretrained)).with_lineages()
+    reference = None if pretrained is None else pretrained.reference
+    if data.reference_tree is not None:
+        reference = read_reference(data.reference_tree)
+    study = study.placed_on(reference).with_lineages()
     _check_studies(study, data.study_column)
     for sentence in () if pretrained is None else pretrained.profile.compare(study.table.sequences):
         log.warning("warning: --pretrained-encoder: %s", sentence)
@@ -210,13 +213,6 @@ def _check_size(study: Study, splits: Sequence[Split]) -> None:
                 f"--table: {number} of its {what} to train on, expected 2 or more; give a larger table, or lower "
                 "--test-size and --validation-size"
             )
-
-
-def _reference(data: DataConfig, encoder: SavedModel | None) -> ReferenceTree | None:
-    """Return the tree on which ASVs are placed: that of the encoder, or of ``--reference-tree``."""
-    if data.reference_tree is not None:
-        return read_reference(data.reference_tree)
-    return None if encoder is None else encoder.reference
 
 
 def _with_encoder(config: FineTuneConfig, device: torch.device) -> tuple[FineTuneConfig, SavedModel | None]:
