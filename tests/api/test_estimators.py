@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import biom
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,6 +25,35 @@ import aam
 from aam.api.memory import is_numeric
 from aam.cli.main import main
 from aam.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def study_folder(simulate_study) -> Path:
+    return simulate_study()
+
+
+@pytest.fixture(scope="module")
+def metadata(study_folder: Path) -> pd.DataFrame:
+    return pd.read_csv(study_folder / "metadata.tsv", sep="\t", index_col=0)
+
+
+@pytest.fixture(scope="module")
+def biom_table(study_folder: Path) -> biom.Table:
+    return biom.load_table(str(study_folder / "table.biom"))
+
+
+@pytest.fixture(scope="module")
+def small() -> dict[str, object]:
+    return {
+        "rarefy_depth": 300, "embedding_dim": 16, "attention_layers": 1, "attention_heads": 2, "batch_size": 32,
+        "threads": 1, "epochs": 1, "device": "cpu",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def frame(biom_table: biom.Table) -> pd.DataFrame:
+    counts = biom_table.matrix_data.T.toarray().astype(int)
+    return pd.DataFrame(counts, biom_table.ids(), biom_table.ids(axis="observation"))
 
 
 def words(options: dict[str, object]) -> list[str]:
