@@ -1,4 +1,4 @@
-"""Nucleotides as tokens; the network reads them in `model/layers.py` (`AsvEncoder.embed`)."""
+"""Nucleotides as tokens; the network reads them in `model/asv.py` (`AsvEncoder`)."""
 
 from __future__ import annotations
 

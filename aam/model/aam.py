@@ -16,6 +16,7 @@ from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.data.placement import ReferenceTree
 from aam.device.shapes import Bool, Float, Int64, UInt8
+from aam.model.asv import AsvEncoder
 from aam.model.branches import BranchDistanceHead, BranchPresence
 from aam.model.heads import (
     AuxiliaryHeads,
@@ -27,7 +28,7 @@ from aam.model.heads import (
     Readout,
     TargetHead,
 )
-from aam.model.layers import AsvEncoder, SampleEncoder
+from aam.model.sample import SampleEncoder
 
 SIZE_GROUPS = 4
 # Patches that a CPU encodes at a time, so that what one layer writes is in its cache for the next (docs/decisions.md).

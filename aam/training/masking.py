@@ -14,7 +14,7 @@ from aam.data.tokens import MASK, PAD
 from aam.device.rng import GOLDEN, splitmix64
 from aam.device.shapes import Bool, Float32, Int64, UInt8
 from aam.model.aam import Masks
-from aam.model.layers import N_BASES
+from aam.model.asv import N_BASES
 
 # Bases of a span.
 SPAN = 6

@@ -15,7 +15,7 @@ import torch
 from aam.cli.main import main
 from aam.evaluate.predictions import read_predictions
 from aam.io.metadata import read_metadata
-from aam.model.layers import AsvEncoder
+from aam.model.asv import AsvEncoder
 from aam.predict.blend import Blend
 from aam.predict.saved_model import load_model, save_model
 from tests.cli.test_overwrite import unlisted

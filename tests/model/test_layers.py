@@ -15,8 +15,9 @@ from aam.config import ModelConfig
 from aam.data.batch import Batch
 from aam.data.collate import rarefied_batch
 from aam.model.aam import Outputs
+from aam.model.asv import AsvEncoder
 from aam.model.heads import DistanceHead, HeadConfig, TargetHead
-from aam.model.layers import AsvEncoder, CompositionAndPresence, SampleEncoder
+from aam.model.sample import CompositionAndPresence, SampleEncoder
 from aam.training.losses import unifrac_loss
 
 ASVS = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,148 @@
+"""The sample encoder: a set of ASVs and their counts to one vector per sample."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aam.config import ModelConfig
+from aam.device.shapes import Bool, Float, Int64
+from aam.model.layers import AttentionPool, Stack, standardize
+
+# Features whose presence is read, per width; how steep and how rare they are at the start.
+FEATURES = 4
+STEEP = 4.0
+RARE = -6.0
+
+# Standard deviations of what attention and presence add, where that of the composition is 1.
+ATTENDED = 0.2
+PRESENT = 0.5
+
+
+class CountEmbedding(nn.Module):
+    """Embeds reads and relative abundance and joins them to the ASV vector.
+
+    A masked count (true in `hidden`) is replaced by a learned vector, so that the count head cannot
+    read its own answer.
+    """
+
+    def __init__(self, width: int, depth: int, method: str) -> None:
+        super().__init__()
+        self.method, self.depth = method, depth
+        out = 2 * width if method == "film" else width
+        self.widen = nn.Linear(3, width)
+        self.narrow = nn.Linear(width, out)
+        self.hidden = nn.Parameter(0.02 * torch.randn(width))
+        self.join = nn.Linear(2 * width, width) if method == "concat" else None
+
+    def forward(
+        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"], hidden: Bool[Tensor, "B S"] | None
+    ) -> Float[Tensor, "B S D"]:
+        """Join `counts` ``[B, S]`` to `vectors` ``[B, S, D]``."""
+        share = counts / self.depth
+        log_count = torch.log1p(counts) / torch.log1p(counts.new_tensor(float(self.depth)))
+        features = torch.stack([share, share.sqrt(), log_count], dim=-1).to(vectors.dtype)
+        inner = F.gelu(self.widen(features))
+        if hidden is not None:
+            inner = torch.where(hidden.unsqueeze(-1), self.hidden.to(inner.dtype), inner)
+        embedded: Tensor = self.narrow(inner)
+        if self.method == "film":
+            scale, shift = embedded.chunk(2, dim=-1)
+            return vectors * (1 + scale) + shift
+        if self.join is not None:
+            return self.join(torch.cat([vectors, embedded], dim=-1))  # type: ignore[no-any-return]
+        return vectors + embedded
+
+
+class CompositionAndPresence(nn.Module):
+    """The part of a sample vector without attention: composition, and which features the sample has at all.
+
+    The composition is the sum of its ASV vectors, weighted by the root of relative abundance: even at random
+    initialization a linear model of it is a good baseline. Presence is what UniFrac asks of branches: an ASV v
+    shows feature k at the rate r = softplus(w_k v + b_k), and the sample has it to the extent 1 - exp(-sum of r
+    over its ASVs), once however many show it (docs/decisions.md has the numbers of both).
+    """
+
+    def __init__(self, width: int, abundances: bool) -> None:
+        super().__init__()
+        self.abundances = abundances
+        self.composition = nn.Linear(width, width)
+        self.features = nn.Linear(width, FEATURES * width)
+        self.presence = nn.Linear(FEATURES * width, width)
+        with torch.no_grad():
+            self.features.weight.mul_(STEEP)
+            self.features.bias.fill_(RARE)
+
+    def _sums(
+        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B F"]]:
+        """Return the composition of each sample, and the extent to which it has each of F features."""
+        keep = counts > 0
+        weights = (counts if self.abundances else keep.to(counts)).sqrt()
+        weights = weights / weights.square().sum(dim=1, keepdim=True).sqrt()
+        # Sizes by shape, not by len(), which would fix them in an exported program.
+        spread = torch.zeros(2, asv.shape[0], asvs.shape[0], dtype=asvs.dtype, device=asvs.device)
+        spread[0].scatter_add_(1, asv, weights.to(asvs.dtype))
+        spread[1].scatter_add_(1, asv, keep.to(asvs.dtype))
+        return spread[0] @ asvs, -torch.expm1(-(spread[1] @ F.softplus(self.features(asvs))))
+
+    @torch.no_grad()
+    def standardize(self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]) -> None:
+        """Center and scale both parts on a first batch; the composition is the larger one."""
+        composition, presence = self._sums(asvs, asv, counts)
+        standardize(self.composition, self.composition(composition))
+        standardize(self.presence, self.presence(presence), PRESENT)
+
+    def forward(
+        self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]
+    ) -> Float[Tensor, "B D"]:
+        """Return sample vectors ``[B, D]`` from the vectors of distinct ASVs ``[U, D]``, `asv` and `counts`."""
+        composition, presence = self._sums(asvs, asv, counts)
+        return self.composition(composition) + self.presence(presence)  # type: ignore[no-any-return]
+
+
+class SampleEncoder(nn.Module):
+    """Attends over a sample's ASVs and pools them to ``[B, D]``, a correction of its `contents`."""
+
+    def __init__(self, config: ModelConfig, depth: int) -> None:
+        super().__init__()
+        width = config.embedding_dim
+        self.count = CountEmbedding(width, depth, config.count_embedding_method) if config.count_embedding else None
+        self.stack = Stack(width, config.attention_heads, config.attention_layers, config.dropout)
+        self.pool = AttentionPool(width, config.attention_heads)
+        self.contents = CompositionAndPresence(width, config.count_embedding)
+        # They center the sample vectors and are not learned: distances do not see them, targets have a bias of their
+        # own, and what rounding leaves of their gradient Adam would scale up.
+        for layer in (self.pool.out, self.contents.composition, self.contents.presence):
+            layer.bias.requires_grad_(False)
+
+    @torch.no_grad()
+    def standardize(self, asvs: Float[Tensor, "U D"], asv: Int64[Tensor, "B S"], counts: Float[Tensor, "B S"]) -> None:
+        """Center and scale the parts of the sample vectors of a first batch; the contents are the larger one."""
+        self.contents.standardize(asvs, asv, counts)
+        standardize(self.pool.out, self(asvs[asv], counts)[1], ATTENDED)
+
+    def forward(
+        self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"], hidden: Bool[Tensor, "B S"] | None = None
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
+        """Return ASVs in context ``[B, S, D]`` and what attention adds to the sample vectors, ``[B, D]``.
+
+        Parameters
+        ----------
+        vectors : float [B, S, D]
+            ASV vectors, gathered per sample.
+        counts : float32 [B, S]
+            Rarefied reads; 0 is padding.
+        hidden : bool [B, S], optional
+            Slots whose count is withheld.
+        """
+        keep = counts > 0
+        x = vectors if self.count is None else self.count(vectors, counts, hidden)
+        x = self.stack(x, keep[:, None, None, :])
+        return x, self.pool(x, keep)
+
+    def attention(self, vectors: Float[Tensor, "B S D"], counts: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+        """Return how much of the pooled vector each ASV gets, ``[B, S]``: weights of the heads, averaged, of sum 1."""
+        context, _ = self(vectors, counts)
+        return self.pool.weights(context, counts > 0).mean(dim=-1)
