@@ -21,8 +21,7 @@ from aam.engine.run import EXPLANATION, describe
 from aam.errors import InputError, Problems, shown
 from aam.evaluate.intervals import number, with_limits
 from aam.explain.effects import Floats, explain_samples
-from aam.explain.figures import interval_in, write_figures
-from aam.explain.page import explanation_html, features_html, importances_html
+from aam.explain.page import explanation_html, features_html, importances_html, interval_in, write_figures
 from aam.explain.results import HELD_OUT, TRAINING, Asvs, Explanation, explanation_of, folder_names, write_explanation
 from aam.files.atomic import write_text
 from aam.files.output_folder import MEMORY, RUN, OutputFolder

@@ -101,8 +101,8 @@ def _write_distances(folder: Path, on_tree: PlacedSamples, config: EmbedConfig, 
 def _draw(folder: Path, on_tree: PlacedSamples, metric: PlacedMetric, column: str, values: Colours) -> None:
     """Write the ordination of samples, of `MOST_POINTS` at most, in the colours of a metadata column."""
     # Imported here: it takes half a second, and few runs draw.
+    from aam.report.charts import drawn_rows
     from aam.report.samples import column_figure
-    from aam.report.target_figures import drawn_rows
 
     rows = drawn_rows(len(on_tree.sample_ids))
     ids = tuple(on_tree.sample_ids[row] for row in rows.tolist())

@@ -77,6 +77,14 @@ class PredictionTable:
     quantiles: dict[str, Array] = field(default_factory=dict)
     subsets: tuple[str, ...] = ()
 
+    def spec(self, target: str) -> TargetSpec | None:
+        """Return the target of that name, if the table has it."""
+        return next((spec for spec in self.specs if spec.name == target), None)
+
+    def predicted(self, target: str) -> Array:
+        """Return the values [N] of a number, or the probabilities [N, classes]."""
+        return self.values[target] if target in self.values else self.probabilities[target]
+
     def limits(self, target: str) -> Array | None:
         """Return the limits of the conformal intervals of a target, [N, 2], if there are any."""
         low, high = (self.derived.get(f"{target}.{suffix}") for suffix in (LOW, HIGH))

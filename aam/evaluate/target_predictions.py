@@ -96,6 +96,13 @@ class TargetPredictions:
         has_truth = self.truth >= 0 if self.labels else np.isfinite(self.truth)
         return has_truth & has_prediction(self.predicted)
 
+    @property
+    def errors(self) -> Array:
+        """How wrong each prediction is, float [N]: absolute error, or 1 - probability of the true class."""
+        if self.labels:
+            return np.asarray(1 - self.predicted[np.arange(len(self.truth)), self.truth], np.float64)
+        return np.asarray(np.abs(self.predicted - self.truth), np.float64)
+
     def at(self, rows: Array) -> TargetPredictions:
         """Return the same for a choice of samples: a mask or positions."""
         chosen: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if isinstance(v, np.ndarray)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,12 +113,8 @@ def taxa(lineages: Sequence[Lineage], columns: Ints) -> list[AsvSet]:
 
 def common_lineage(lineages: Sequence[Lineage]) -> Lineage:
     """Return what all lineages that are given have in common, from the top."""
-    shared = []
-    for names in zip(*filter(None, lineages), strict=False):
-        if len(set(names)) > 1:
-            break
-        shared.append(names[0])
-    return tuple(shared)
+    levels = zip(*filter(None, lineages), strict=False)
+    return tuple(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels))
 
 
 def clades(tree: Phylogeny, tips: Ints, columns: Ints, asvs: Asvs) -> list[AsvSet]:

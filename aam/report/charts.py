@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+import numpy as np
+import numpy.typing as npt
 import vl_convert
 
 from aam.evaluate.intervals import Interval, number, with_limits
@@ -37,6 +39,9 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
 # Of a whole figure with its axes, and of the plot in it, in pixels: three stand side by side on a page of 1280 pixels,
 # one on a phone, and text is hardly scaled in either.
 WIDTH, HEIGHT = 356, 285
+
+# Of more samples than this a random part is drawn.
+MOST_POINTS = 2000
 
 DASHES = [5, 4]
 
@@ -178,13 +183,16 @@ def data(rows: Iterable[Mapping[str, object]]) -> alt.InlineData:
     return alt.InlineData(values=values)
 
 
-def lines(points: Iterable[Sequence[object]], **mark: Any) -> Chart:
-    """Return lines through points (series, x, y), or vertical ones from y to y2 through (series, x, y, y2)."""
-    rows = [dict(zip(("series", "x", "y", "y2"), point, strict=False)) for point in points]
-    vertical = bool(rows) and "y2" in rows[0]
-    chart = alt.Chart(data({**row, "at": at} for at, row in enumerate(rows)))
-    if vertical:
-        return chart.mark_rule(**mark).encode(alt.X("x:Q"), alt.Y("y:Q"), alt.Y2("y2:Q"))
+def drawn_rows(count: int, most: int = MOST_POINTS) -> npt.NDArray[np.int64]:
+    """Return which of so many samples are drawn, in order; the same ones every time."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
+
+
+def lines(points: Iterable[tuple[str, float, float]], **mark: Any) -> Chart:
+    """Return lines through points (series, x, y)."""
+    chart = alt.Chart(data({"series": series, "x": x, "y": y, "at": at} for at, (series, x, y) in enumerate(points)))
     return chart.mark_line(**mark).encode(alt.X("x:Q"), alt.Y("y:Q"), alt.Detail("series:N"), alt.Order("at:Q"))
 
 

@@ -48,15 +48,6 @@ TIE = 0.02
 
 
 @dataclass(frozen=True)
-class EncoderQuality:
-    """Tables and figures for the report of `aam pretrain`, and what a reader must be warned of."""
-
-    tables: tuple[Table, ...]
-    warnings: tuple[str, ...]
-    plots: tuple[Figure, ...] = ()
-
-
-@dataclass(frozen=True)
 class HeldOut:
     """Held-out samples: true and predicted distances [N, N] by target, those of rules by name, and Faith PD [N]."""
 
@@ -271,9 +262,10 @@ def base_table(saved: SavedModel, tokens: Tensor, seen_tokens: Tensor, device: t
 
 def evaluate_encoder(
     saved: SavedModel, study: Study, split: Split, config: RuntimeConfig, device: torch.device, bases: bool = True
-) -> EncoderQuality:
-    """Return how good an encoder is: held-out distances, and masked `bases` of ASVs that it has not seen.
+) -> tuple[list[Table], list[Figure], list[str]]:
+    """Return tables and figures of how good an encoder is, and what a reader must be warned of.
 
+    They are of held-out distances, and of masked `bases` of ASVs that it has not seen.
     What ASVs another encoder has seen, from which it started, is not known: then there are none of `bases`.
     """
     rows = study.rows(split.held_out[:MAX_SAMPLES])
@@ -304,8 +296,8 @@ def evaluate_encoder(
             lineages = study.auxiliary.lineages
             of_unseen, of_seen = ((tokens, [lineages[at] for at in columns]) for tokens, columns in parts)
             tables.append(taxa_table(saved.required_network, saved.heads.further, of_unseen, of_seen, device))
-    return EncoderQuality(
-        tuple(dataclasses.replace(table, title=fold + table.title) for table in tables),
-        tuple(warnings),
-        tuple(dataclasses.replace(one, title=fold + one.title, name=of_file + one.name) for one in plots),
+    return (
+        [dataclasses.replace(table, title=fold + table.title) for table in tables],
+        [dataclasses.replace(one, title=fold + one.title, name=of_file + one.name) for one in plots],
+        warnings,
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines, headline, tests_corrected_for
-from aam.evaluate.error_analysis import LEAST_IN_LEVEL
 from aam.evaluate.intervals import Interval, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, Array
 from aam.evaluate.new_studies import InNewStudies, in_new_studies
@@ -26,6 +25,9 @@ Metrics = dict[str, Interval]
 
 # Metrics that a terminal shows beside the headline of numbers and of classes.
 SECOND = {False: "r2", True: "balanced_accuracy"}
+
+# A level of fewer samples says nothing, and so many levels are drawn or listed.
+LEAST_IN_LEVEL, MOST_LEVELS = 5, 15
 
 # Longer tables are folded up.
 FOLDED_ROWS = 30

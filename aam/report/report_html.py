@@ -8,8 +8,9 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from importlib import resources
 from typing import Any
 
 import jinja2
@@ -17,7 +18,6 @@ import jinja2
 import aam
 from aam.report.answer import introduction, judged_samples, keep_in_mind, tiles
 from aam.report.charts import dark_rules
-from aam.report.reading import entries, key_of, names_in
 from aam.report.report import FOLDED_ROWS, ReportData, TargetResult, result_tables, several_targets, warning_lines
 from aam.report.samples import error_tables, sample_figures
 from aam.report.tables import Table
@@ -34,49 +34,29 @@ VALUE_WITH_LIMITS = re.compile(r"^(\S+) \((\S+ to \S+)\)$")
 IMPORTANCES = ("<!-- importances -->", "<!-- end of importances -->")
 
 
-# Words that not every reader knows, each with what it means.
-TERMS = {
-    "MAE": "Mean absolute error: how far predictions are from the truth on average, in the units of the column",
-    "RMSE": "Root mean squared error: as the MAE, but large errors count more",
-    "NRMSE": "RMSE divided by the range of the true values",
-    "R2": "Share of the variance that the predictions explain: 1 is perfect, 0 is always saying the mean",
-    "Pearson": "Correlation of predicted and true values: 1 is a straight line, 0 is none",
-    "Spearman": "Correlation of the ranks of predicted and true values",
-    "AUROC": "Chance that a sample of one class is ranked above one of the other: 0.5 is guessing, 1 is perfect",
-    "AUPRC": "Area under precision against recall; guessing gives the share of the class",
-    "ECE": "Expected calibration error: how far probabilities are from the share that is right; chance gives some",
-    "accuracy": "Share of the samples whose class is right",
-    "balanced accuracy": "Mean over the classes of the share that is right: each class counts the same",
-    "macro F1": "Mean over the classes of the harmonic mean of precision and recall",
-    "precision": "Of the samples called this class, the share that is",
-    "recall": "Of the samples of this class, the share that is found",
-    "coverage": "Share of the values that lie inside their intervals",
-    "encoder": "The part of a network that reads ASVs, and learned without labels",
-    "learned baselines": "Standard methods of machine learning, trained on the same samples as the model",
-    "guessing": "Always saying the median or the most frequent class of the training samples",
-    "linear model of presence": "Weights for each ASV that is present, summed; a part of the model too, here alone",
-    "random forest": "Many decision trees on random parts of the samples, averaged",
-    "extra trees": "Many decision trees with random thresholds, averaged",
-    "nearest neighbours": "The mean of the training samples that are most alike",
-    "UniFrac": "Distance of two samples: how much of the tree of their ASVs they do not share",
-    "kernel": "A linear model of which ASVs are present and of pieces of their sequences; a part of the model",
-    "forest": "Many decision trees, averaged",
-    "fold": "One of the parts of the samples; each is predicted by a model that learned from the other parts",
-    "Brier score": "Mean squared difference of the probabilities and what is true: 0 is perfect",
-    "baseline": "A simple prediction that a model must beat to be worth anything",
-    "baselines": "Simple predictions that a model must beat to be worth anything",
-    "presence": "Which ASVs a sample has, whatever their numbers of reads",
-    "8-mers": "Pieces of eight bases: samples that share many are alike, and no model is needed to see it",
-    "pooled": "Over the samples of all folds at once, not the mean of the folds",
-    "Holm": "Correction of p for having compared with several baselines",
-    "ROC": "Share of a class that is found against false alarms, at every threshold",
-    "conformal": "Made so that they hold the stated share of new samples that are like these",
-    "Mantel": "Correlation of predicted and true distances over all pairs of samples",
-    "importance": "By how much the error rises when the ASV is permuted over the samples",
-    "q": "p corrected for all tested ASVs: the share of false discoveries",
-}  # fmt: skip
+_WORDS = json.loads((resources.files("aam.report") / "templates" / "words.json").read_text(encoding="utf-8"))
+
+# By the name of a figure or table, or how names begin, what to look for; and words that not every reader knows.
+READING: dict[str, list[str]] = _WORDS["reading"]
+TERMS: dict[str, str] = _WORDS["terms"]
 
 _WORD = re.compile(r"(?<![\w-])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?![\w-])")
+
+
+def key_of(name: str) -> str:
+    """Return the key of a figure or table in `READING`: its name, or how its name begins; empty where there is none."""
+    return max((key for key in READING if name == key or name.startswith(f"{key.rstrip('-')}-")), key=len, default="")
+
+
+def entries(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return what to look for in figures and tables of these names, each once, in the order of `READING`."""
+    keys = {key_of(name) for name in names}
+    return {key: text for key, text in READING.items() if key in keys}
+
+
+def names_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the figures and tables of some parts of a page."""
+    return [one.name for part in parts for kind in ("hero", "figures", "tables") for one in part.get(kind, ())]
 
 
 def place_of_features(target: str) -> tuple[str, str]:

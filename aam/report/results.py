@@ -59,7 +59,7 @@ def _predictions(table: PredictionTable, spec: TargetSpec, metadata: Metadata, c
     return TargetPredictions(
         sample_ids=table.sample_ids,
         truth=truth_of(metadata, spec, table.sample_ids),
-        predicted=table.values[spec.name] if spec.kind == "numeric" else table.probabilities[spec.name],
+        predicted=table.predicted(spec.name),
         labels=spec.labels,
         fold=np.array(table.folds) if len(set(table.folds)) > 1 else None,
         groups=column_values(metadata, columns.group, table.sample_ids),
@@ -165,8 +165,8 @@ class BaselineSource:
             ids, fitted = baselines_of(self.study, self.splits, spec, metadata, columns, self.forest, self.in_blend)
             baselines = {one.name: rows_for(one, ids, table.sample_ids) for one in fitted}
         for name, alone in self.in_blend.items():
-            predicted = (alone.values if spec.kind == "numeric" else alone.probabilities)[spec.name]
-            baselines[name] = rows_for(Baseline(name, predicted, trivial=False), alone.sample_ids, table.sample_ids)
+            baseline = Baseline(name, alone.predicted(spec.name), trivial=False)
+            baselines[name] = rows_for(baseline, alone.sample_ids, table.sample_ids)
         if self.from_file is not None:
             baselines |= {one.name: one for one in baselines_in(self.from_file, spec, table)}
         return tuple(baselines.values())

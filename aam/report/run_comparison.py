@@ -118,11 +118,6 @@ def _interval(value: Mapping[str, Any]) -> Interval:
     return Interval(*(math.nan if value.get(part) is None else float(value[part]) for part in ("value", "low", "high")))
 
 
-def _labels(run: Run, target: str) -> tuple[str, ...]:
-    specs = () if run.predictions is None else run.predictions.specs
-    return next((spec.labels for spec in specs if spec.name == target), ())
-
-
 def _paired(
     runs: Sequence[Run], target: str, metadata: Metadata | None, group: str | None
 ) -> tuple[tuple[Comparison, ...], TargetPredictions | None]:
@@ -131,27 +126,22 @@ def _paired(
     Where runs are cross-validated, ranks are compared inside the folds of both, and p counts for less, as in the
     report of one run. Raises `InputError` for samples without a group, which would all count as one.
     """
-    first = runs[0]
-    if metadata is None or first.predictions is None or target not in metadata.columns:
-        return (), None
-    table = first.predictions
-    spec = next((spec for spec in table.specs if spec.name == target), None)
-    if spec is None:
+    table = runs[0].predictions
+    spec = None if table is None else table.spec(target)
+    if metadata is None or table is None or spec is None or target not in metadata.columns:
         return (), None
     ids = [name for name in table.sample_ids if name in metadata]
     table = table.with_rows(ids, {})
-    values = table.values[target] if spec.kind == "numeric" else table.probabilities[target]
     groups = None if group is None else np.array(complete_groups(metadata, group, ids))
-    predictions = TargetPredictions(tuple(ids), truth_of(metadata, spec, ids), values, spec.labels, groups=groups)
+    truth = truth_of(metadata, spec, ids)
+    predictions = TargetPredictions(tuple(ids), truth, table.predicted(target), spec.labels, groups=groups)
     comparisons: list[Comparison] = []
     for run in runs[1:]:
-        if run.predictions is None:
-            continue
-        theirs = next((other for other in run.predictions.specs if other.name == target), None)
-        if theirs is not None and theirs.labels == spec.labels:
-            predicted = run.predictions.values if spec.kind == "numeric" else run.predictions.probabilities
-            other = rows_for(Baseline(run.name, predicted[target]), run.predictions.sample_ids, ids)
-            in_folds = replace(predictions, fold=_folds_of_both(table, run.predictions))
+        theirs = run.predictions
+        same = None if theirs is None else theirs.spec(target)
+        if theirs is not None and same is not None and same.labels == spec.labels:
+            other = rows_for(Baseline(run.name, theirs.predicted(target)), theirs.sample_ids, ids)
+            in_folds = replace(predictions, fold=_folds_of_both(table, theirs))
             comparisons += compare_with_baselines(in_folds, [other], seed=0)
     corrected = holm([one.p for one in comparisons])
     return tuple(replace(one, corrected_p=p) for one, p in zip(comparisons, corrected, strict=True)), predictions
@@ -215,7 +205,9 @@ def _target_part(
 ) -> tuple[dict[str, object], list[str]]:
     """Return what the page shows of one target, and its sentences."""
     having = [run for run in runs if target in run.targets]
-    key = headline(_labels(having[0], target))
+    table = having[0].predictions
+    spec = None if table is None else table.spec(target)
+    key = headline(() if spec is None else spec.labels)
     if key not in having[0].targets[target]["metrics"]:
         # Without predictions.tsv the number of classes is not known.
         key = "accuracy"

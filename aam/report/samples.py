@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,18 +13,23 @@ from scipy import sparse
 
 from aam.data.table import SampleTable
 from aam.diversity.dissimilarity import bray_curtis
-from aam.evaluate.error_analysis import WORST_SAMPLES, errors_of, shared_by_worst, worst_rows
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.io.metadata import is_number
 from aam.report.charts import LIGHT, RAMP, Figure
-from aam.report.report import TargetResult
+from aam.report.report import MOST_LEVELS, TargetResult
 from aam.report.tables import Table
 from aam.report.training_figures import ordination_figure, pcoa
 
 # Distances are taken between at most so many samples, of fewer where they have many ASVs: samples times ASVs at once.
 MOST_SAMPLES, LEAST_SAMPLES, MOST_ENTRIES = 500, 200, 6_000_000
+
+# So many samples are listed as the worst.
+WORST_SAMPLES = 15
+
+# The worst tenth shares a level that is this many times as frequent there as among all, in at least so many samples.
+ENRICHED, LEAST_SHARED = 1.5, 3
 
 # Fewer samples are no picture.
 FEWEST = 10
@@ -74,6 +79,11 @@ class Surroundings:
         pairs = [(here, row_of[name]) for here, name in enumerate(self.sample_ids) if name in row_of]
         here, there = np.array(pairs, np.int64).reshape(-1, 2).T
         return here, there
+
+
+def worst_rows(complete: TargetPredictions, most: int) -> Array:
+    """Return the rows of the samples that are predicted worst, the worst first."""
+    return np.argsort(-complete.errors, kind="stable")[:most]
 
 
 def surroundings(table: SampleTable, predictions: Sequence[TargetPredictions]) -> Surroundings | None:
@@ -169,7 +179,7 @@ def _colourings(result: TargetResult, complete: TargetPredictions) -> list[tuple
         classes = [labels[at] for at in complete.truth.tolist()]
         colourings.append(("truth", f"coloured by {names.target}", classes, {name: k for k, name in enumerate(labels)}))
     kind = "1 - probability of the true class" if labels else "absolute error"
-    colourings.append(("error", f"coloured by {kind}", *_fifths(errors_of(complete))))
+    colourings.append(("error", f"coloured by {kind}", *_fifths(complete.errors)))
     for name, values in ((names.batch, complete.batch), (names.group, complete.groups)):
         some = [] if values is None else sorted_levels(values)
         if values is not None and 1 < len(some) <= len(LIGHT):
@@ -267,12 +277,32 @@ def _level_columns(result: TargetResult, complete_rows: Array) -> dict[str, Arra
     return {name: values[complete_rows] for name, values in columns.items() if values is not None}
 
 
+def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -> list[tuple[str, int, int]]:
+    """Return the levels of `columns` [N] that the worst tenth of the samples holds more often than all samples do.
+
+    Each is `COLUMN: LEVEL`, how many samples of the worst tenth have it, and how many of all.
+    """
+    count = len(complete.truth) // 10
+    if count < LEAST_SHARED:
+        return []
+    worst = worst_rows(complete, count)
+    shared = []
+    for column, values in columns.items():
+        names, place = np.unique(values.astype(str), return_inverse=True)
+        all_of, worst_of = np.bincount(place), np.bincount(place[worst], minlength=len(names))
+        often = (worst_of >= LEAST_SHARED) & (worst_of / count >= ENRICHED * all_of / len(place))
+        shared += [
+            (f"{column}: {names[at]}", int(worst_of[at]), int(all_of[at])) for at in np.flatnonzero(often) if names[at]
+        ]
+    return sorted(shared, key=lambda one: -one[1])[:MOST_LEVELS]
+
+
 def error_tables(result: TargetResult, around: Surroundings | None = None) -> list[Table]:
     """Return the samples with the largest errors, what is unusual of them, and what the worst tenth shares."""
     complete, columns = result.predictions.complete(), _level_columns(result, result.predictions.has_both)
     if not len(complete.truth):
         return []
-    errors, rows = errors_of(complete), worst_rows(complete, WORST_SAMPLES)
+    errors, rows = complete.errors, worst_rows(complete, WORST_SAMPLES)
     labels = complete.labels
 
     def value(at: int) -> tuple[str, str, str]:

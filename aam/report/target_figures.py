@@ -12,8 +12,7 @@ import numpy as np
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import Outcome, headline, outcome
-from aam.evaluate.error_analysis import LEAST_IN_LEVEL, errors_by_level, errors_of
-from aam.evaluate.intervals import number, tenths, with_limits
+from aam.evaluate.intervals import Interval, number, tenths, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES, Array, sorted_levels
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.charts import (
@@ -25,6 +24,7 @@ from aam.report.charts import (
     IntervalRow,
     data,
     diagonal,
+    drawn_rows,
     in_legend,
     interval_chart,
     levels,
@@ -36,10 +36,7 @@ from aam.report.charts import (
     x_axis,
     y_axis,
 )
-from aam.report.report import TargetResult
-
-# Of more samples than this a random part is drawn.
-MOST_POINTS = 2000
+from aam.report.report import LEAST_IN_LEVEL, MOST_LEVELS, TargetResult
 
 # Points of a curve: more are not seen.
 MOST_STEPS = 200
@@ -60,13 +57,6 @@ SHOWN: dict[Outcome, tuple[str, int]] = {
 }
 
 SHARE = {"domain": [0, 1]}
-
-
-def drawn_rows(count: int, most: int = MOST_POINTS) -> Array:
-    """Return which of so many samples are drawn, in order; the same ones every time."""
-    if count <= most:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
@@ -94,8 +84,10 @@ def scatter_figure(complete: TargetPredictions, result: TargetResult) -> Figure:
     layers = [diagonal(*_shared_range(complete))]
     bounded = np.empty(0, int) if part.limits is None else np.flatnonzero(np.isfinite(part.limits).all(axis=1))
     if part.limits is not None and len(bounded):
-        bars = [("", x, *ends) for x, ends in zip(part.truth[bounded], part.limits[bounded].tolist(), strict=True)]
-        layers.append(lines(bars, color=SOFT, opacity=0.28))
+        limits = zip(part.truth[bounded].tolist(), *part.limits[bounded].T.tolist(), strict=True)
+        bars = alt.Chart(data({"x": x, "low": low, "high": high} for x, low, high in limits))
+        bars = bars.mark_rule(color=SOFT, opacity=0.28)
+        layers.append(bars.encode(alt.X("x:Q"), alt.Y("low:Q"), alt.Y2("high:Q")))
     axes = x_axis(f"true {names.target}"), y_axis(f"predicted {names.target}")
     layers.append(points(rows_of_points, *axes, colours))
     caption = "On the dashed line a prediction is right."
@@ -164,57 +156,37 @@ def tenths_figure(complete: TargetPredictions, target: str) -> list[Figure]:
 # --- classes -------------------------------------------------------------------------------------------------------
 
 
-def confusion_counts(complete: TargetPredictions) -> Array:
-    """Return samples by true (rows) and predicted class, int [K, K]."""
-    indicator = np.eye(len(complete.labels), dtype=np.int64)
-    return np.asarray(indicator[complete.truth].T @ indicator[complete.predicted.argmax(1)])
-
-
-def threshold_counts(positive: Array, score: Array) -> tuple[Array, Array]:
-    """Return true and false positives at each distinct threshold from high to low, after 0 and 0 at the start."""
-    order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True)) if len(score) else np.empty(0, np.int64)
-    hits = np.concatenate([[0], np.cumsum(positive[order])[last]])
-    return hits, np.concatenate([[0], last + 1]) - hits
-
-
 def _points(series: str, x: Array, y: Array) -> list[tuple[str, float, float]]:
     """Return at most `MOST_STEPS` points of a curve, the first and the last among them."""
     at = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_STEPS)).round().astype(int))
     return [(series, *point) for point in zip(x[at].tolist(), y[at].tolist(), strict=True)]
 
 
-def _curves(complete: TargetPredictions) -> list[tuple[int, Array, Array]]:
-    """Return class, true and false positives of each curve: the second class of two, each that occurs of few."""
-    classes = [1] if len(complete.labels) == 2 else np.unique(complete.truth).tolist()
-    if len(complete.labels) != 2 and len(classes) > len(LIGHT):
-        return []
-    curves = [(k, *threshold_counts(complete.truth == k, complete.predicted[:, k])) for k in classes]
-    return [(k, hits, false) for k, hits, false in curves if hits[-1] and false[-1]]
-
-
 def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[Figure]]:
-    """Return the ROC and the precision-recall curves of each class against all others, if there are any."""
-    curves = _curves(complete)
-    if not curves:
+    """Return the ROC and the precision-recall curves of the second class of two, or of each of few that occurs."""
+    # Imported here: it takes half a second, and few commands draw curves.
+    from sklearn.metrics import roc_curve
+
+    classes = np.unique(complete.truth).tolist()
+    if len(classes) < 2 or (len(complete.labels) > 2 and len(classes) > len(LIGHT)):
         return [], []
     roc, recall, chance = [], [], []
     areas: dict[str, int] = {}
     averages: dict[str, int] = {}
     pooled = " (pooled)" if complete.cross_validated else ""
-    for k, hits, false in curves:
-        positive, label = complete.truth == k, complete.labels[k]
-        colour = k if len(complete.labels) > 2 else 0
-        precision = hits[1:] / (hits[1:] + false[1:])
-        average = float((np.diff(hits) / hits[-1]) @ precision)
-        share = float(positive.mean())
-        area = in_legend(label, f": {number(metrics.auroc(positive, complete.predicted[:, k]))}")
+    for k in classes if len(complete.labels) > 2 else [1]:
+        positive, score, label = complete.truth == k, complete.predicted[:, k], complete.labels[k]
+        colour, share = k if len(complete.labels) > 2 else 0, float(positive.mean())
+        false, found, _ = roc_curve(positive, score, drop_intermediate=False)
+        precision = found[1:] * share / (found[1:] * share + false[1:] * (1 - share))
+        average = float(np.diff(found) @ precision)
+        area = in_legend(label, f": {number(metrics.auroc(positive, score))}")
         mean = in_legend(label, f": {number(average)}, guessing {number(share)}")
         # Names that were cut may be one.
         area, mean = (f"{text} ({k + 1})" if text in {*areas, *averages} else text for text in (area, mean))
         areas[area], averages[mean] = colour, colour
-        roc += _points(area, false / false[-1], hits / hits[-1])
-        recall += _points(mean, hits[1:] / hits[-1], precision)
+        roc += _points(area, false, found)
+        recall += _points(mean, found[1:], precision)
         chance += [(mean, 0.0, share), (mean, 1.0, share)]
     folds = " Samples of all folds are pooled here; without that word, AUROC and AUPRC are means over folds."
     which = f"The class is {complete.labels[1]}, the second of two. " if len(complete.labels) == 2 else ""
@@ -284,7 +256,10 @@ def reliability_figure(complete: TargetPredictions) -> Figure:
 
 def confusion_figure(complete: TargetPredictions) -> Figure:
     """Return the confusion matrix: per cent of each true class, which shade the cells, and numbers of samples."""
-    counts, labels = confusion_counts(complete), complete.labels
+    from sklearn.metrics import confusion_matrix
+
+    labels = complete.labels
+    counts = confusion_matrix(complete.truth, complete.predicted.argmax(axis=1), labels=range(len(labels)))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     rows = []
     for row, column in np.ndindex(*counts.shape):
@@ -367,6 +342,26 @@ def new_studies_figures(result: TargetResult) -> list[Figure]:
     ]  # fmt: skip
 
 
+def errors_by_level(complete: TargetPredictions, levels: Array) -> dict[str, tuple[int, Interval]]:
+    """Return number of samples, and mean error with the standard error of the mean on both sides, by level.
+
+    The levels of at least `LEAST_IN_LEVEL` samples that have the largest mean errors, the worst first.
+    """
+    errors = complete.errors
+    names, level = np.unique(levels.astype(str), return_inverse=True)
+    counts = np.bincount(level)
+    means = np.bincount(level, errors) / counts
+    spread = np.bincount(level, (errors - means[level]) ** 2) / np.maximum(counts - 1, 1)
+    halves = np.sqrt(spread / counts)
+    result = {
+        str(name): (int(count), Interval(float(mean), float(max(mean - half, 0.0)), float(mean + half)))
+        for name, count, mean, half in zip(names, counts, means, halves, strict=True)
+        if count >= LEAST_IN_LEVEL
+    }
+    worst = sorted(result.items(), key=lambda item: -item[1][1].value)
+    return dict(worst[:MOST_LEVELS])
+
+
 def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Figure]:
     """Return the mean error by group and by batch, the worst levels first."""
     plots = []
@@ -376,7 +371,7 @@ def _level_figures(result: TargetResult, complete: TargetPredictions) -> list[Fi
         errors = {} if values is None else errors_by_level(complete, values)
         if values is None or len(errors) < 2:
             continue
-        overall = float(np.mean(errors_of(complete)))
+        overall = float(np.mean(complete.errors))
         rows = [
             IntervalRow(name or "(none)", value, 0, f"{number(value.value)}, n = {count}")
             for name, (count, value) in errors.items()

@@ -77,10 +77,10 @@ class TrainingReport:
             return
         runtime, device = self.prepared.config.runtime, self.prepared.device
         own = self.prepared.config.train.pretrained_encoder is None
-        quality = evaluate_encoder(saved, self.prepared.study, split, runtime, device, bases=own)
-        self.tables += quality.tables
-        self.encoder_figures += quality.plots
-        self.warnings += quality.warnings
+        tables, figures, warnings = evaluate_encoder(saved, self.prepared.study, split, runtime, device, bases=own)
+        self.tables += tables
+        self.encoder_figures += figures
+        self.warnings += warnings
 
     def _predictions(self, saved: SavedModel, split: Split, folder: Path) -> PredictionTable:
         """Return predictions of the reported samples, by a model that has not learned from them."""

@@ -13,8 +13,7 @@ import numpy as np
 from aam.engine.run import METRICS
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import Array, mantel, upper_triangle
-from aam.report.charts import LIGHT, Figure, data, diagonal, levels, points, sized, x_axis, y_axis
-from aam.report.target_figures import drawn_rows
+from aam.report.charts import LIGHT, Figure, data, diagonal, drawn_rows, levels, points, sized, x_axis, y_axis
 
 Record = dict[str, Any]
 

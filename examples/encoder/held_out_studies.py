@@ -50,7 +50,7 @@ def quality(saved: SavedModel, name: str, study: Study, seen: Sequence[str]) -> 
     ids = study.table.sample_ids
     tested: Subset = "test"
     split = Split(ids, tuple(tested for _ in ids), ("",) * len(ids))
-    tables = list(evaluate_encoder(saved, study, split, RuntimeConfig(), CPU).tables)
+    tables, _, _ = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU)
     unseen, seen_tokens = unseen_asvs(study, set(seen)), torch.from_numpy(encode(seen))
     longest = max(unseen.shape[1], seen_tokens.shape[1])
     unseen, seen_tokens = (

@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from aam.evaluate.intervals import number
-from aam.explain.figures import _heatmap, explanation_figures, write_figures
-from aam.explain.page import explanation_html, features_html, importances_html
+from aam.explain.page import (
+    _heatmap,
+    explanation_figures,
+    explanation_html,
+    features_html,
+    importances_html,
+    write_figures,
+)
 from aam.explain.results import Asvs, Explanation, explanation_of
 from aam.io.newick import parse_newick
 from aam.report.charts import Figure

@@ -66,7 +66,7 @@ def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_o
     profile = RegionProfile.fit(study.table.sequences)
     saved = SavedModel(network, study.config, ModelConfig(), heads, study.depth, study.seed, Targets(()), profile, {})
     split = split_of([5, 6, 7, 8], [3, 4], fold="2")
-    distances, bases = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU).tables
+    (distances, bases), _, _ = evaluate_encoder(saved, study, split, RuntimeConfig(), CPU)
 
     batch = rarefied_batch(study, np.arange(5, 9), EVALUATION)
     with torch.no_grad():

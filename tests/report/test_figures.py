@@ -15,24 +15,22 @@ import skbio
 import sklearn.metrics
 
 from aam.evaluate.comparison import DEPTH, MEDIAN, Baseline, outcome
-from aam.evaluate.error_analysis import errors_by_level, errors_of, shared_by_worst, worst_rows
 from aam.evaluate.intervals import Interval, number
 from aam.evaluate.metrics import mantel
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.answer import introduction, keep_in_mind
-from aam.report.charts import LINE, ROW_HEIGHT, TALL_ROW, Figure, IntervalRow, interval_chart, text_width
+from aam.report.charts import LINE, MOST_POINTS, ROW_HEIGHT, TALL_ROW, Figure, IntervalRow, interval_chart, text_width
 from aam.report.report import Names, ReportData, TargetResult, target_result
 from aam.report.results import write_figures
-from aam.report.samples import error_tables
+from aam.report.samples import error_tables, shared_by_worst, worst_rows
 from aam.report.tables import Table, middle_cut, plain_lines
 from aam.report.target_figures import (
-    MOST_POINTS,
     confusion_figure,
     differences_figure,
+    errors_by_level,
     reliability_figure,
     scatter_figure,
     target_figures,
-    threshold_counts,
 )
 from aam.report.training_figures import loss_figures, ordination_figures, pcoa, read_epochs
 
@@ -146,10 +144,6 @@ def test_intervals_are_drawn_where_there_are_some():
 def test_curves_are_those_of_scikit_learn():
     complete = classes().predictions.complete()
     positive, score = complete.truth == 1, complete.predicted[:, 1]
-    hits, false = threshold_counts(positive, score)
-    x, y, _ = sklearn.metrics.roc_curve(positive, score, drop_intermediate=False)
-    assert np.allclose(hits / hits[-1], y)
-    assert np.allclose(false / false[-1], x)
     roc, _, recall = target_figures(classes())[:3]
     assert f">yes: {number(sklearn.metrics.roc_auc_score(positive, score))}</text>" in roc.svg
     average = sklearn.metrics.average_precision_score(positive, score)
@@ -243,7 +237,7 @@ def test_a_row_without_interval_has_a_point_only():
 def test_the_worst_samples_and_what_they_share():
     result = regression()
     complete = result.predictions.complete()
-    errors = errors_of(complete)
+    errors = complete.errors
     assert np.allclose(errors, np.abs(complete.predicted - complete.truth))
     assert set(worst_rows(complete, 5).tolist()) == {0, 1, 2, 3, 4}
     first = next(iter(errors_by_level(complete, complete.groups).items()))
@@ -261,7 +255,7 @@ def test_the_worst_samples_and_what_they_share():
 def test_errors_of_classes_are_what_the_true_class_lacks():
     complete = classes().predictions.complete()
     picked = [complete.predicted[at, k] for at, k in enumerate(complete.truth)]
-    assert np.allclose(errors_of(complete), 1 - np.array(picked))
+    assert np.allclose(complete.errors, 1 - np.array(picked))
     (table,) = error_tables(classes())[:1]
     assert table.header[3] == "probability of it"
 

@@ -20,9 +20,8 @@ from aam.evaluate.comparison import MAJORITY, MEDIAN, Baseline
 from aam.evaluate.intervals import number
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
-from aam.report.reading import READING
 from aam.report.report import Names, ReportData, Table, TargetResult, summary_lines, target_result
-from aam.report.report_html import report_html
+from aam.report.report_html import READING, report_html
 from tests.report.test_browser import pages
 
 HOSTILE = "<script src='https://example.org/x.js'>\"&\x1b[31m</script>"
