@@ -130,13 +130,6 @@ def test_corrected_limits_hold_0_exactly_where_nothing_stands_out():
     assert alone > 3, "intervals of single ASVs would have said otherwise"
 
 
-def test_benjamini_hochberg_is_that_of_scipy():
-    p = np.random.default_rng(0).random(50) ** 3
-    given = np.r_[p, math.nan]
-    np.testing.assert_allclose(bh(given)[:-1], stats.false_discovery_control(p))
-    assert math.isnan(bh(given)[-1])
-
-
 def test_taxa_and_clades_are_sums_of_their_asvs():
     effects = make_effects()
     taxon_sets = taxa(LINEAGES, np.arange(ASVS))

@@ -61,11 +61,6 @@ def test_figures_are_well_formed_and_described(tmp_path, outputs, truth):
         assert "nan" not in path.read_text().lower()
 
 
-def test_attention_is_called_what_it_is():
-    (figure,) = [one for one in explanation_figures(explained(1), 4) if one.name == "attention"]
-    assert "not importance" in figure.title
-
-
 def test_the_page_needs_nothing_else_and_obeys_no_name():
     lineages = ((f"k__{HOSTILE}",), *LINEAGES[1:])
     page = explanation_html([explained(lineages=lineages), explained(3)], [f"a note {HOSTILE}"], 4)

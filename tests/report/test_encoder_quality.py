@@ -11,7 +11,6 @@ from aam.config import ModelConfig, TrainConfig
 from aam.data.collate import rarefied_batch
 from aam.data.rarefaction import EVALUATION
 from aam.data.region import RegionProfile
-from aam.data.splits import Split
 from aam.data.targets import Targets
 from aam.data.tokens import PAD, N, encode
 from aam.device.options import RuntimeConfig
@@ -27,14 +26,7 @@ from aam.report.encoder_quality import (
     taxa_table,
     taxon_probabilities,
 )
-
-CPU = torch.device("cpu")
-
-
-def split_of(test: list[int], validation: list[int], samples: int = 9, fold: str = "") -> Split:
-    ids = tuple(f"s{row}" for row in range(samples))
-    subsets = tuple("test" if row in test else "validation" if row in validation else "train" for row in range(samples))
-    return Split(ids, subsets, (fold,) * samples)
+from tests.report.test_results import CPU, split_of
 
 
 def naive_nearest(tokens: np.ndarray, where: np.ndarray, seen_tokens: np.ndarray) -> np.ndarray:
@@ -48,17 +40,8 @@ def naive_nearest(tokens: np.ndarray, where: np.ndarray, seen_tokens: np.ndarray
     return seen_tokens[rows]
 
 
-def test_the_nearest_asv_is_that_of_a_naive_loop(monkeypatch):
-    draw = np.random.default_rng(0)
-    tokens, seen_tokens = draw.integers(0, 6, (9, 15)), draw.integers(0, 6, (50, 15))
-    nothing = np.zeros(tokens.shape, bool)
-    for at_once in (7, 256):
-        monkeypatch.setattr(encoder_quality, "SEEN_ASVS_AT_ONCE", at_once)
-        nearest = seen_tokens[encoder_quality._nearest(torch.from_numpy(tokens), torch.from_numpy(seen_tokens)).numpy()]
-        np.testing.assert_array_equal(nearest, naive_nearest(tokens, nothing, seen_tokens))
-
-
-def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_of):
+def test_an_encoder_is_compared_with_what_needs_no_model(study_of, tiny, model_of, monkeypatch):
+    monkeypatch.setattr(encoder_quality, "SEEN_ASVS_AT_ONCE", 7)
     made = tiny(samples=9, asvs=40, lengths=(20, 17))
     made["counts"][:5, 20:] = 0
     study = study_of(**made, seed=3)
@@ -120,7 +103,7 @@ AUXILIARY = AuxiliaryConfig(
 )
 
 
-def test_accuracy_is_of_known_taxa_beside_rules(model_of):
+def test_accuracy_is_of_known_taxa_beside_rules(model_of, monkeypatch):
     network = model_of(HeadConfig(further=AUXILIARY))
     unseen = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG", "CCCCCCCC"]))
     lineages = [("k", "a", "x"), ("k", "b"), (), ("k", "c", "z")]
@@ -128,25 +111,17 @@ def test_accuracy_is_of_known_taxa_beside_rules(model_of):
         torch.from_numpy(encode(["ACGTACGA", "ACGTACGC", "TTTTACGA"])),
         [("k", "a"), ("k", "a", "x"), ("k", "b", "y")],
     )
-
+    shares = taxon_probabilities(network, unseen, CPU)
+    torch.testing.assert_close(shares[0].sum(dim=1), torch.ones(4))
+    best = [of_rank.argmax(dim=1).tolist() for of_rank in shares]
+    monkeypatch.setattr(encoder_quality, "ASVS_AT_ONCE", 2)
     table = taxa_table(network, AUXILIARY, (unseen, lineages), seen, CPU)
     assert table.title == "Taxa of 4 ASVs absent from training"
     of_rank = {row[0]: row[1:] for row in table.rows}
-    best = [shares.argmax(dim=1).tolist() for shares in taxon_probabilities(network, unseen, CPU)]
     phyla = [AUXILIARY.taxa[0][place] for place in best[0]]
     right = (phyla[0] == "k; a") + (phyla[1] == "k; b")
     assert of_rank["phylum"] == (f"{right / 3:.4f}", "0.6667", "0.3333", "3"), "a new phylum is an error of all"
     assert of_rank["class"][1:] == ("0.5000", "0.5000", "2")
-
-
-def test_probabilities_of_a_rank_add_up_to_one_in_parts_or_not(model_of, monkeypatch):
-    network = model_of(HeadConfig(further=AUXILIARY))
-    tokens = torch.from_numpy(encode(["ACGTACGT", "TTTTACGT", "GGGGGGGG"]))
-    together = taxon_probabilities(network, tokens, CPU)
-    monkeypatch.setattr("aam.report.encoder_quality.ASVS_AT_ONCE", 2)
-    for shares, in_parts in zip(together, taxon_probabilities(network, tokens, CPU), strict=True):
-        torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
-        torch.testing.assert_close(shares, in_parts)
 
 
 def test_faith_pd_is_judged_where_it_is_known():

@@ -111,20 +111,6 @@ def test_samples_below_the_depth_and_without_metadata_stand_in_no_baseline(study
     assert age.comparisons[0].metrics["mae"].value == pytest.approx(np.mean([median - 1, median - 2]))
 
 
-def test_without_a_study_there_are_figures_and_no_baselines():
-    age, diet = evaluate_targets(predictions(), METADATA, Columns())
-    assert age.metrics["mae"].value == pytest.approx(1 / 8)
-    assert age.comparisons == diet.comparisons == ()
-    assert age.batches == {}
-    assert age.sentences[-1].startswith("Intervals and tests rest on 8 groups only")
-
-
-def test_validation_is_held_out_where_there_is_no_test_side():
-    for test, learned, held_out in (([], ("s0", "s3"), ("s1", "s2")), ([3], ("s0", "s1", "s2"), ("s3",))):
-        split = split_of(test, [1, 2], 4)
-        assert (tuple(sorted(split.not_held_out)), split.held_out) == (learned, held_out)
-
-
 def test_what_is_written_is_json_and_the_log_is_short(tmp_path, caplog):
     results = ReportData("aam evaluate", {}, {}, {}, evaluate_targets(predictions(), METADATA, Columns()))
     with caplog.at_level(logging.INFO, "aam"):
