@@ -216,10 +216,15 @@ def too_few(count: int, unit: str = "group", of: str = "") -> str:
     return f"{count} {unit}{of} is too few" if count == 1 else f"{count} {unit}s{of} are too few"
 
 
+def limits_text(value: Interval) -> str:
+    """Return `LOW to HIGH`; nothing where there are no limits."""
+    return "" if math.isnan(value.low) else f"{number(value.low)} to {number(value.high)}"
+
+
 def with_limits(value: Interval) -> str:
     """Return a metric with its limits if it has any."""
-    limits = "" if math.isnan(value.low) else f" ({number(value.low)} to {number(value.high)})"
-    return number(value.value) + limits
+    limits = limits_text(value)
+    return f"{number(value.value)} ({limits})" if limits else number(value.value)
 
 
 # Share of new samples, each of a new group, that a conformal interval is to hold.
@@ -298,9 +303,8 @@ class Conformal:
     @classmethod
     def from_json(cls, value: Any) -> Conformal:
         """Return the fit from what `dataclasses.asdict` gave and JSON kept."""
-        bounds = value.get("bounds")
-        lists = {"knots": tuple(value["knots"]), "scales": tuple(value["scales"])}
-        return cls(**{**value, **lists, "bounds": None if bounds is None else (bounds[0], bounds[1])})
+        parts: dict[str, Any] = {name: tuple(part) if isinstance(part, list) else part for name, part in value.items()}
+        return cls(**parts)
 
     def half_width(self, predicted: Array) -> Array:
         """Return half of the interval's width [N] for predictions [N], before it is cut at the bounds."""

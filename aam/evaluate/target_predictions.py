@@ -66,14 +66,9 @@ class TargetPredictions:
                 raise ValueError(f"{name} has shape {values.shape}, expected {shape}")
 
     @property
-    def pooled_measure(self) -> WeightedMetrics:
-        """The metrics of this kind of target over all samples at once."""
-        return weighted_classification_metrics if self.labels else weighted_regression_metrics
-
-    @property
     def measure(self) -> WeightedMetrics:
         """The metrics of this kind of target, ranking metrics inside each fold."""
-        return by_fold(self.pooled_measure, self.fold)
+        return by_fold(weighted_classification_metrics if self.labels else weighted_regression_metrics, self.fold)
 
     @property
     def cross_validated(self) -> bool:

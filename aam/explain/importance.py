@@ -29,51 +29,37 @@ COLUMNS_AT_ONCE = 512
 HIGHER, LOWER = "higher", "lower"
 
 
-def bh(p_values: Floats, kinds: Sequence[str] = ()) -> Floats:
-    """Return p corrected by Benjamini and Hochberg (1995) within each of the `kinds`; NaN stays and does not count."""
-    # The import takes a second.
-    from scipy.stats import false_discovery_control
+def one_sided_test(sums: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+    """Return the p [F] of a mean of at most 0 over samples in groups, and the standard error [F] of the mean.
 
-    q, tested = np.full(len(p_values), np.nan), ~np.isnan(p_values)
-    kind_of = np.array(kinds or [""] * len(p_values), object)
-    for kind in set(kinds) or {""}:
-        of_kind = tested & (kind_of == kind)
-        q[of_kind] = false_discovery_control(p_values[of_kind])
-    return q
-
-
-def standard_errors(sums: Floats, sizes: Floats) -> Floats:
-    """Return the standard error [F] of a mean over samples in groups.
-
-    `sums` ``[G, F]`` are those of each group, `sizes` ``[G]`` its samples.
+    It is a t-test on the sums of groups: `sums` ``[G, F]``, and `sizes` ``[G]``, the samples of each.
     """
     groups, total = len(sizes), sizes.sum()
     around = sums - sizes[:, None] * sums.sum(axis=0) / total
-    return np.asarray(np.sqrt(groups / max(groups - 1, 1) * (around**2).sum(axis=0)) / total)
-
-
-def one_sided_p(sums: Floats, sizes: Floats) -> Floats:
-    """Return the p [F] of a mean of at most 0 over samples in groups, by a t-test on the sums of groups."""
-    error = standard_errors(sums, sizes)
+    error = np.sqrt(groups / max(groups - 1, 1) * (around**2).sum(axis=0)) / total
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(error > 0, sums.sum(axis=0) / sizes.sum() / error, 0.0)
-    return np.asarray(stdtr(len(sizes) - 1, -t))
+        t = np.where(error > 0, sums.sum(axis=0) / total / error, 0.0)
+    return np.asarray(stdtr(groups - 1, -t)), np.asarray(error)
 
 
 def _tests(raised: Matrix, sizes: Floats, tested: npt.NDArray[np.int64], kinds: Sequence[str]) -> dict[str, Floats]:
     """Return p, q and corrected limits of the `tested` columns of the sums of groups ``[G, F]``, NaN of others.
 
-    The limits have the rate of false coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and
-    Yekutieli 2005), each end at the level of the test: they hold 0 wherever the test shows nothing.
+    p is corrected by Benjamini and Hochberg (1995) within each of the `kinds`. The limits have the rate of false
+    coverage `FALSE_DISCOVERIES` among what is said to stand out (Benjamini and Yekutieli 2005), each end at the level
+    of the test: they hold 0 wherever the test shows nothing.
     """
-    p, reach = np.full(raised.shape[1], np.nan), np.full(raised.shape[1], np.nan)
+    # The import takes a second.
+    from scipy.stats import false_discovery_control
+
+    p, q, reach = np.full((3, raised.shape[1]), np.nan)
     mean = _sum(raised) / sizes.sum()
     if len(tested):
-        dense = raised[:, tested].toarray()
-        p[tested], reach[tested] = one_sided_p(dense, sizes), standard_errors(dense, sizes)
-    q, kind_of = bh(p, kinds), np.array(kinds or [""] * len(p), object)
+        p[tested], reach[tested] = one_sided_test(raised[:, tested].toarray(), sizes)
+    kind_of = np.array(kinds or [""] * len(p), object)
     for kind in set(kinds) or {""}:
         some = (kind_of == kind) & ~np.isnan(p)
+        q[some] = false_discovery_control(p[some])
         level = FALSE_DISCOVERIES * max((q[some] <= FALSE_DISCOVERIES).sum(), 1) / max(some.sum(), 1)
         reach[some] *= stdtrit(len(sizes) - 1, 1 - level)
     reach[reach == 0] = np.nan

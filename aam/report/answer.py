@@ -9,7 +9,7 @@ import numpy as np
 
 from aam.evaluate import intervals
 from aam.evaluate.comparison import Comparison, Outcome, headline, outcome, share_of_gain, tests_corrected_for
-from aam.evaluate.intervals import Interval, number, too_few, with_limits
+from aam.evaluate.intervals import Interval, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import LOWER_IS_BETTER, TITLES
 from aam.evaluate.new_studies import InNewStudies
 from aam.evaluate.verdict import OPEN, p_text
@@ -62,10 +62,6 @@ def _constant(result: TargetResult) -> Comparison | None:
     return next((one for one in result.comparisons if one.constant), None)
 
 
-def _limits(value: Interval) -> str:
-    return "" if math.isnan(value.low) else f"{number(value.low)} to {number(value.high)}"
-
-
 def _new_study_tile(new: InNewStudies, name: str, value: Interval) -> Tile:
     """Return the mean over studies that were held out whole, each alike."""
     of_studies = [one.value for _, one in new.studies.values()]
@@ -90,7 +86,7 @@ def _metric_tile(result: TargetResult, key: str) -> Tile:
     else:
         title = "Share that is right (accuracy)"
         sentence = f"{100 * value.value:.0f} of 100 samples get the right one of {len(labels)} classes."
-    return Tile(title, number(value.value), sentence, _limits(value))
+    return Tile(title, number(value.value), sentence, limits_text(value))
 
 
 def _baseline_tile(result: TargetResult, key: str) -> Tile:
@@ -101,7 +97,7 @@ def _baseline_tile(result: TargetResult, key: str) -> Tile:
     others = sum(not one.constant for one in full)
     which = f"the best of {others} baseline{'s' if others > 1 else ''} and guessing" if others else "the one baseline"
     sentence = f"{best.name[0].upper()}{best.name[1:]}, {which}."
-    return Tile("Best baseline", number(value.value), sentence, _limits(value))
+    return Tile("Best baseline", number(value.value), sentence, limits_text(value))
 
 
 def _verdict_tile(result: TargetResult, key: str) -> Tile:

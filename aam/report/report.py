@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines, headline, tests_corrected_for
-from aam.evaluate.intervals import Interval, number, too_few, with_limits
+from aam.evaluate.intervals import Interval, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, Array
 from aam.evaluate.new_studies import InNewStudies, in_new_studies
 from aam.evaluate.new_studies import sentence as in_a_new_study
@@ -183,8 +183,7 @@ def _new_studies_table(new: InNewStudies, name: str) -> Table:
         between = f"standard deviation between them {number(new.deviation)}, I2 {100 * new.heterogeneity:.0f} %"
         rows.append((f"random-effects mean ({between})", total, with_limits(new.pooled)))
     if new.further.low < new.further.high:
-        limits = f"{number(new.further.low)} to {number(new.further.high)}"
-        rows.append((f"expected in a further {name}", "", limits))
+        rows.append((f"expected in a further {name}", "", limits_text(new.further)))
     header = (name, "samples", f"{TITLES[new.metric]}, 95 % interval")
     return Table(f"In a {name} never seen: each was held out whole", header, tuple(rows), "new-studies")
 

@@ -150,10 +150,9 @@ def page(configuration: Mapping[str, object], explain_command: str = "", **conte
     text = json.dumps(configuration, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     template = templates().get_template("report.html.j2")
-    words = {"configuration": text, "digest": digest, "explain_command": explain_command, **content}
     others = {"tables": content["tables"], "figures": (*content["encoder_figures"], *content["curves"])}
-    words["reading"] = entries(names_in([*content["targets"], others]))
-    return template.render(page_frame(), **words) + "\n"
+    words = {"explain_command": explain_command, "reading": entries(names_in([*content["targets"], others]))}
+    return template.render(page_frame(), configuration=text, digest=digest, **words, **content) + "\n"
 
 
 def with_importances(report: str, importances: str, features: Mapping[str, str]) -> str:

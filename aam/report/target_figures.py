@@ -162,14 +162,14 @@ def _points(series: str, x: Array, y: Array) -> list[tuple[str, float, float]]:
     return [(series, *point) for point in zip(x[at].tolist(), y[at].tolist(), strict=True)]
 
 
-def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[Figure]]:
+def threshold_figures(complete: TargetPredictions) -> list[Figure]:
     """Return the ROC and the precision-recall curves of the second class of two, or of each of few that occurs."""
     # Imported here: it takes half a second, and few commands draw curves.
     from sklearn.metrics import roc_curve
 
     classes = np.unique(complete.truth).tolist()
     if len(classes) < 2 or (len(complete.labels) > 2 and len(classes) > len(LIGHT)):
-        return [], []
+        return []
     roc, recall, chance = [], [], []
     areas: dict[str, int] = {}
     averages: dict[str, int] = {}
@@ -189,8 +189,8 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         recall += _points(mean, found[1:], precision)
         chance += [(mean, 0.0, share), (mean, 1.0, share)]
     folds = " Samples of all folds are pooled here; without that word, AUROC and AUPRC are means over folds."
-    which = f"The class is {complete.labels[1]}, the second of two. " if len(complete.labels) == 2 else ""
     folds = folds if pooled else ""
+    which = f"The class is {complete.labels[1]}, the second of two. " if len(complete.labels) == 2 else ""
     axes = {
         "roc": (x_axis("share of the others taken for the class", **SHARE),
                 y_axis("share of the class that is found", **SHARE)),
@@ -204,20 +204,20 @@ def threshold_figures(complete: TargetPredictions) -> tuple[list[Figure], list[F
         return lines(curve, **mark).encode(x=axes[kind][0], y=axes[kind][1], color=colour)
 
     dashes = coloured(chance, averages, "recall", strokeWidth=1.2, strokeDash=[5, 4], opacity=0.7)
-    drawn = [sized(diagonal(0, 1), coloured(roc, areas, "roc")), sized(dashes, coloured(recall, averages, "recall"))]
-    roc_figure = Figure(
-        "roc", "ROC curve",
-        f"Share of a class that is found against false alarms. {titles['roc']} of {'; '.join(areas)}.",
-        drawn[0],
-        f"{which}Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
-    )  # fmt: skip
-    recall_figure = Figure(
-        "precision-recall", "Precision and recall",
-        f"Precision against recall. {titles['recall']} of {'; '.join(averages)}.",
-        drawn[1],
-        f"{which}Guessing follows the dashed lines: the share of the class.{folds}",
-    )  # fmt: skip
-    return [roc_figure], [recall_figure]
+    return [
+        Figure(
+            "roc", "ROC curve",
+            f"Share of a class that is found against false alarms. {titles['roc']} of {'; '.join(areas)}.",
+            sized(diagonal(0, 1), coloured(roc, areas, "roc")),
+            f"{which}Guessing follows the dashed line; the nearer a curve is to the upper left, the better.{folds}",
+        ),
+        Figure(
+            "precision-recall", "Precision and recall",
+            f"Precision against recall. {titles['recall']} of {'; '.join(averages)}.",
+            sized(dashes, coloured(recall, averages, "recall")),
+            f"{which}Guessing follows the dashed lines: the share of the class.{folds}",
+        ),
+    ]  # fmt: skip
 
 
 def reliability_figure(complete: TargetPredictions) -> Figure:
@@ -402,8 +402,8 @@ def target_figures(result: TargetResult) -> list[Figure]:
     compared = [*new_studies_figures(result), *differences_figure(result)]
     by_level = _level_figures(result, complete)
     if complete.labels:
-        roc, recall = threshold_figures(complete)
+        curves = threshold_figures(complete)
         matrix = [confusion_figure(complete)] if len(complete.labels) <= MOST_CLASSES else []
-        return [*roc, *matrix, *compared, *recall, reliability_figure(complete), *by_level]
+        return [*curves[:1], *matrix, *compared, *curves[1:], reliability_figure(complete), *by_level]
     scatter = scatter_figure(complete, result)
     return [scatter, *compared, *tenths_figure(complete, result.names.target), *by_level]
