@@ -116,7 +116,7 @@ def batches_held_out_whole(predictions: TargetPredictions) -> bool:
     return predictions.cross_validated and all(len(np.unique(fold[batch == level])) == 1 for level in levels)
 
 
-def sentence(result: InNewStudies, name: str) -> str:
+def new_study_sentence(result: InNewStudies, name: str) -> str:
     """Return what is to be expected in a study never seen."""
     values = [value.value for _, value in result.studies.values()]
     text = (

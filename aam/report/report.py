@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from aam.evaluate import intervals, metrics
 from aam.evaluate.comparison import Baseline, Comparison, compare_with_baselines, headline, tests_corrected_for
-from aam.evaluate.intervals import Interval, limits_text, number, too_few, with_limits
+from aam.evaluate.intervals import Interval, Metrics, limits_text, number, too_few, with_limits
 from aam.evaluate.metrics import TITLES, Array
-from aam.evaluate.new_studies import InNewStudies, in_new_studies
-from aam.evaluate.new_studies import sentence as in_a_new_study
+from aam.evaluate.new_studies import InNewStudies, in_new_studies, new_study_sentence
 from aam.evaluate.target_predictions import Subset, TargetPredictions
 from aam.evaluate.verdict import verdict
 from aam.report.tables import Table, plain_lines, printable
@@ -20,8 +19,6 @@ from aam.report.tables import Table, plain_lines, printable
 if TYPE_CHECKING:
     from aam.report.charts import Figure
     from aam.report.samples import Surroundings
-
-Metrics = dict[str, Interval]
 
 # Metrics that a terminal shows beside the headline of numbers and of classes.
 SECOND = {False: "r2", True: "balanced_accuracy"}
@@ -126,7 +123,7 @@ def target_result(
     quantiles = intervals.quantile_coverage(predictions, seed, repeats)
     new_studies = in_new_studies(predictions, seed, repeats) if subset == "held-out" else None
     sentences = (
-        *((in_a_new_study(new_studies, names.batch),) if new_studies is not None else ()),
+        *((new_study_sentence(new_studies, names.batch),) if new_studies is not None else ()),
         *verdict(predictions, comparisons, names.batch, subset),
         *intervals.conformal_sentences(predictions, coverage),
         *intervals.quantile_sentences(predictions, quantiles, bool(coverage)),

@@ -30,21 +30,6 @@ def outcomes(predictions: TargetPredictions, *baselines: Baseline, key: str = "m
     return [outcome(one, first, key) for one in (first, *others)]
 
 
-def test_a_comparison_holds_what_bootstrap_and_paired_test_say():
-    given = numeric(0.5, groups=np.arange(200) // 4)
-    other = Baseline("other", numeric(0.7, seed=7).predicted)
-    (comparison,) = compare_with_baselines(given, [other], seed=5, repeats=50)
-    model, baseline = (
-        intervals.resample_metrics(metrics.weighted_regression_metrics, given.truth, predicted, given.groups, 5, 50)
-        for predicted in (given.predicted, other.predicted)
-    )
-    assert comparison.metrics == intervals.intervals(given, baseline)
-    assert comparison.difference == intervals.interval(model["mae"] - baseline["mae"], 50)
-    assert comparison.model == metrics.regression_metrics(given.truth, given.predicted)
-    assert (comparison.samples, comparison.groups) == (200, 50)
-    assert comparison.p == comparison.corrected_p == paired_p(given, other.predicted, "mae", 5)
-
-
 def test_point_7_p_is_corrected_for_all_baselines():
     given = numeric(0.5)
     others = [Baseline(str(error), numeric(error, seed=7).predicted) for error in (0.52, 0.55, 0.6)]

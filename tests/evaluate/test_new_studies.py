@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from statsmodels.stats.meta_analysis import combine_effects
 
 from aam.evaluate.intervals import number
-from aam.evaluate.new_studies import in_new_studies, random_effects, sentence
+from aam.evaluate.new_studies import in_new_studies, new_study_sentence, random_effects
 from aam.evaluate.target_predictions import TargetPredictions
 from aam.report.answer import tiles
 from aam.report.report import Names, result_tables, target_result
@@ -84,7 +84,7 @@ def test_numbers_have_their_error_in_each_study():
 def test_a_report_leads_with_studies_never_seen():
     result = target_result(Names("status", "study", "study"), studies(), repeats=50)
     assert result.new_studies is not None
-    first = sentence(result.new_studies, "study")
+    first = new_study_sentence(result.new_studies, "study")
     assert result.sentences[0] == first
     assert "on average over 3, each alike" in first
     assert "a further one is expected between" in first

@@ -29,15 +29,6 @@ def test_the_columns_of_the_file(tmp_path):
     assert not different(read_predictions(tmp_path / "p.tsv"), written)
 
 
-@pytest.mark.parametrize("deviations", [True, False])
-@pytest.mark.parametrize("specs", [(AGE,), (SITE,), (SITE, READS, AGE)])
-def test_what_is_written_is_read(tmp_path, deviations, specs):
-    for folds in (("", ""), ("0", "1")):
-        written = table(folds=folds, notes=("", "why"), deviations=deviations, specs=specs)
-        write_predictions(tmp_path / "p.tsv", written)
-        assert not different(read_predictions(tmp_path / "p.tsv"), written)
-
-
 def test_names_may_hold_anything(tmp_path):
     specs = (
         TargetSpec("a=b", "class", ("x", "y", "y=z", 'tab\tquote"')),
@@ -84,14 +75,20 @@ def test_unreadable_files(tmp_path):
 
 
 def test_what_is_derived_is_written_read_and_laid_out(tmp_path):
-    written = table().with_limits("age", np.array([[1.5, 2.5], [3.0, 4.25]]))
-    written = replace(written, derived={"age.member-sd": np.array([0.5, 0.25]), **written.derived})
+    written = table(folds=("0", "1"), notes=("", "why"), specs=(SITE, READS, AGE))
+    written = written.with_limits("age", np.array([[1.5, 2.5], [3.0, 4.25]]))
+    derived = {"age.member-sd": np.array([0.5, 0.25]), **written.derived}
+    written = replace(written, derived=derived, subsets=("train", ""))
     write_predictions(tmp_path / "p.tsv", written)
-    header, *_ = (tmp_path / "p.tsv").read_text().splitlines()
-    assert header.split("\t")[1:6] == ["age", "age.rarefaction-sd", "age.member-sd", "age.low", "age.high"]
-    assert not different(read_predictions(tmp_path / "p.tsv"), written)
+    header = (tmp_path / "p.tsv").read_text().splitlines()[0].split("\t")
+    of_age = ["age", "age.rarefaction-sd", "age.member-sd", "age.low", "age.high"]
+    assert header[-8:] == [*of_age, "fold", "subset", "note"]
+    read = read_predictions(tmp_path / "p.tsv")
+    assert not different(read, written)
+    assert read.subsets == ("train", "")
     moved = written.with_rows(["007", "new"], {})
     np.testing.assert_array_equal(moved.limits("age"), [[3.0, 4.25], [math.nan, math.nan]])
+    assert (moved.subsets, moved.folds) == (("", ""), ("1", ""))
     assert table().limits("age") is None
 
 
@@ -118,15 +115,6 @@ def test_point_15_a_target_named_like_a_derived_column_is_kept(tmp_path, names, 
         np.testing.assert_allclose(read.values[name], written.values[name], rtol=1e-6)
         assert (name in read.deviations) == (passes > 1)
     np.testing.assert_allclose(read.limits(names[0]), [[1, 2], [3, 4]])
-
-
-def test_what_samples_were_to_the_model_is_kept(tmp_path):
-    written = replace(table(), subsets=("train", ""))
-    write_predictions(tmp_path / "p.tsv", written)
-    assert read_predictions(tmp_path / "p.tsv").subsets == ("train", "")
-    assert written.with_rows(["007", "a", "new"], {}).subsets == ("", "train", "")
-    write_predictions(tmp_path / "plain.tsv", table())
-    assert "subset" not in (tmp_path / "plain.tsv").read_text().splitlines()[0]
 
 
 # --- what no model writes is refused; it was evaluated, or, where infinite, left out ----------------------------------

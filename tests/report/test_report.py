@@ -184,13 +184,6 @@ def test_points_10_and_11_only_held_out_samples_are_called_so(subset: str):
     assert ("does better" in text) == (subset != "training")
 
 
-def test_transductive_pretraining_is_labelled():
-    plain, labelled = data(), replace(data(), transductive=True)
-    assert "Transductive" not in report_html(plain)
-    assert "Transductive: pretraining saw the held-out samples" in report_html(labelled)
-    assert any(line.startswith("warning: Transductive") for line in summary_lines(labelled))
-
-
 def test_the_digest_names_the_configuration():
     page = report_html(data())
     shown = '{\n "lr": 0.001,\n "table": "table.biom"\n}'
