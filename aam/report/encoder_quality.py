@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -47,30 +46,24 @@ ASVS_AT_ONCE = 1024
 TIE = 0.02
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Held-out samples: true and predicted distances [N, N] by target, those of rules by name, and Faith PD [N]."""
-
-    sample_ids: tuple[str, ...]
-    truth: dict[str, Array]
-    predicted: dict[str, Array]
-    rules: dict[str, Array]
-    richness: Array
-    diversity: tuple[Array, Array] | None
+# Sample ids, true and predicted distances [N, N], and those of rules that need no model, by name.
+Compared = tuple[tuple[str, ...], Array, Array, dict[str, Array]]
 
 
-def _held_out(
+def _agreement(
     saved: SavedModel, study: Study, rows: npt.NDArray[np.int64], config: RuntimeConfig, device: torch.device
-) -> HeldOut:
-    """Return what is true of some samples, what the model predicts, and what rules say that need no model."""
+) -> tuple[list[Table], Compared | None]:
+    """Return tables of what the model and rules predict of some samples, and, if it predicts UniFrac, the distances."""
     network, names = saved.required_network, tuple(name for name in saved.heads.further.names if name != "taxonomy")
     asked = network.distance is not None or network.faith_pd is not None
     study = dataclasses.replace(study, auxiliary=dataclasses.replace(study.auxiliary, names=names))
     batch = rarefied_batch(study, rows, EVALUATION, Collation(distances=asked))
     vectors = run_model(network, study, rows, device, config, compared=True).reorder(batch.sample_ids)
-    truth, predicted, compared_diversity = dict(batch.auxiliary), dict[str, Array](), None
+    truth, predicted, metric = dict(batch.auxiliary), dict[str, Array](), str(study.metric)
     diversity = truth.pop("faith-pd", batch.faith_pd)
     of_diversity = dict(network.further).get("faith-pd", network.faith_pd)
+    present, rules = _rules(batch)
+    about_diversity = []
     with torch.inference_mode():
         samples = torch.from_numpy(vectors.samples).to(next(network.parameters()))
         for name in truth:
@@ -80,19 +73,15 @@ def _held_out(
                 predicted[name] = head(own, own).double().cpu().numpy()
         if network.distance is not None and batch.distance is not None and bool(batch.distance.isfinite().any()):
             compared = torch.from_numpy(vectors.compared).to(device)
-            predicted = {str(study.metric): network.distance(compared, compared).double().cpu().numpy(), **predicted}
-            truth[str(study.metric)] = batch.distance
+            predicted = {metric: network.distance(compared, compared).double().cpu().numpy(), **predicted}
+            truth[metric] = batch.distance
         if of_diversity is not None and diversity is not None and bool(diversity.isfinite().any()):
-            compared_diversity = of_diversity(samples).double().cpu().numpy(), diversity.double().numpy()
-    present, rules = _rules(batch)
-    return HeldOut(
-        batch.sample_ids,
-        {name: truth[name].double().numpy() for name in predicted},
-        predicted,
-        rules,
-        present.sum(axis=1),
-        compared_diversity,
-    )
+            values = of_diversity(samples).double().cpu().numpy(), diversity.double().numpy()
+            about_diversity = [diversity_table(*values, present.sum(axis=1))]
+    true = {name: truth[name].double().numpy() for name in predicted}
+    tables = [_distance_table(name, true[name], distances, rules) for name, distances in predicted.items()]
+    of_metric = (batch.sample_ids, true[metric], predicted[metric], rules) if metric in true else None
+    return [*tables, *about_diversity], of_metric
 
 
 def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
@@ -109,10 +98,10 @@ def _rules(batch: Batch) -> tuple[npt.NDArray[np.float32], dict[str, Array]]:
     }
 
 
-def _distance_table(held_out: HeldOut, metric: str) -> Table:
+def _distance_table(metric: str, truth: Array, distances: Array, rules: Mapping[str, Array]) -> Table:
     """Return the agreement of distances with UniFrac or another distance."""
-    truth, by_name = held_out.truth[metric], {"the model": held_out.predicted[metric], **held_out.rules}
-    distances, by_words, _, by_richness = by_name.values()
+    by_name = {"the model": distances, **rules}
+    by_words, _, by_richness = rules.values()
     partial = f"{partial_mantel(distances, truth, [by_words, by_richness]):.3f}"
     recovered = {name: neighbours_recovered(d, truth, NEIGHBOURS) for name, d in by_name.items()}
     body = [
@@ -276,17 +265,14 @@ def evaluate_encoder(
     plots: list[Figure] = []
     fold, of_file = (f"Fold {split.test_fold}: ", f"fold-{split.test_fold}-") if split.test_fold else ("", "")
     for name, part in _parts(study, rows, saved.required_network):
-        held_out = _held_out(saved, study, part, config, device)
-        found = [_distance_table(held_out, target) for target in held_out.truth]
-        if held_out.diversity is not None:
-            found.append(diversity_table(*held_out.diversity, held_out.richness))
+        found, compared = _agreement(saved, study, part, config, device)
         tables += [dataclasses.replace(table, title=name + table.title) for table in found]
-        metric = str(study.metric)
-        if name or metric not in held_out.truth:
+        if name or compared is None:
             continue
-        truth, distances = held_out.truth[metric], held_out.predicted[metric]
-        plots += ordination_figures(truth, distances, metric, held_out.sample_ids)
-        model, model_free = mantel(distances, truth), {name: mantel(d, truth) for name, d in held_out.rules.items()}
+        ids, truth, distances, rules = compared
+        metric = str(study.metric)
+        plots += ordination_figures(truth, distances, metric, ids)
+        model, model_free = mantel(distances, truth), {name: mantel(d, truth) for name, d in rules.items()}
         warnings += [fold + advice for advice in mantel_advice(metric, model, model_free, len(split.not_held_out))]
     if len(new) and len(seen):
         unseen, seen_tokens = (study.tokens[torch.from_numpy(columns)] for columns in (new[:MAX_ASVS], seen))
