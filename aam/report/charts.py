@@ -81,13 +81,18 @@ LOOK: dict[str, Any] = {
 Chart = Any
 
 
-def _printable(part: Any) -> Any:
-    """Return a part of a chart whose texts hold no control characters: one of them would end the process."""
+def _drawable(part: Any) -> Any:
+    """Return a part of a chart whose texts hold no control characters, one of which would end the process.
+
+    A number that is not finite becomes a missing one.
+    """
     if isinstance(part, str):
         return printable(part)
+    if isinstance(part, float):
+        return part if math.isfinite(part) else None
     if isinstance(part, dict):
-        return {name: _printable(value) for name, value in part.items()}
-    return [_printable(value) for value in part] if isinstance(part, list) else part
+        return {name: _drawable(value) for name, value in part.items()}
+    return [_drawable(value) for value in part] if isinstance(part, list) else part
 
 
 def _compact(svg: str) -> str:
@@ -134,7 +139,7 @@ class Figure:
     @cached_property
     def svg(self) -> str:
         """The figure as an SVG file: on white, with title and description."""
-        svg = vl_convert.vegalite_to_svg(_printable({**self.chart.to_dict(validate=False), "config": LOOK}))
+        svg = vl_convert.vegalite_to_svg(_drawable({**self.chart.to_dict(validate=False), "config": LOOK}))
         words = printable(f"<title>{escape(self.title)}</title><desc>{escape(self.description)}</desc>")
         svg = _compact(svg).replace(">", f">{words}", 1)
         met = Counter[str]()
@@ -175,12 +180,8 @@ def dark_rules() -> str:
 
 
 def data(rows: Iterable[Mapping[str, object]]) -> alt.InlineData:
-    """Return rows as the data of a chart; a number that is not finite becomes a missing one."""
-    values = [
-        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
-        for row in rows
-    ]
-    return alt.InlineData(values=values)
+    """Return rows as the data of a chart."""
+    return alt.InlineData(values=list(rows))
 
 
 def drawn_rows(count: int, most: int = MOST_POINTS) -> npt.NDArray[np.int64]:

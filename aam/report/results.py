@@ -236,17 +236,14 @@ def _target_json(result: TargetResult) -> dict[str, object]:
 def write_figures(folder: Path, results: ReportData) -> None:
     """Write each figure of a report as SVG and PNG; those of several targets each in a folder of its own."""
     several = len(results.targets) > 1
-    placed = {folder: [*results.encoder_figures, *results.curves]}
+    placed = [(folder, figure) for figure in (*results.encoder_figures, *results.curves)]
     for number, result in enumerate(results.targets, 1):
         name = re.sub(r"[^\w.-]+", "-", result.names.target).strip(".-")
         place = folder / f"{number}-{name}" if several else folder
-        placed[place] = [
-            *placed.get(place, []), *target_figures(result), *sample_figures(result, results.around),
-        ]  # fmt: skip
-    for place, plots in placed.items():
-        for figure in plots:
-            place.mkdir(parents=True, exist_ok=True)
-            figure.write(place)
+        placed += [(place, figure) for figure in (*target_figures(result), *sample_figures(result, results.around))]
+    for place, figure in placed:
+        place.mkdir(parents=True, exist_ok=True)
+        figure.write(place)
 
 
 def write_results(folder: Path, results: ReportData) -> None:

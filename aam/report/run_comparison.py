@@ -118,10 +118,8 @@ def _interval(value: Mapping[str, Any]) -> Interval:
     return Interval(*(math.nan if value.get(part) is None else float(value[part]) for part in ("value", "low", "high")))
 
 
-def _paired(
-    runs: Sequence[Run], target: str, metadata: Metadata | None, group: str | None
-) -> tuple[tuple[Comparison, ...], TargetPredictions | None]:
-    """Return each later run beside the first one on the samples that both predict; nothing without truth.
+def _paired(runs: Sequence[Run], target: str, metadata: Metadata | None, group: str | None) -> list[Comparison] | None:
+    """Return each later run beside the first one on the samples that both predict; None without truth.
 
     Where runs are cross-validated, ranks are compared inside the folds of both, and p counts for less, as in the
     report of one run. Raises `InputError` for samples without a group, which would all count as one.
@@ -129,7 +127,7 @@ def _paired(
     table = runs[0].predictions
     spec = None if table is None else table.spec(target)
     if metadata is None or table is None or spec is None or target not in metadata.columns:
-        return (), None
+        return None
     ids = [name for name in table.sample_ids if name in metadata]
     table = table.with_rows(ids, {})
     groups = None if group is None else np.array(complete_groups(metadata, group, ids))
@@ -144,7 +142,7 @@ def _paired(
             in_folds = replace(predictions, fold=_folds_of_both(table, theirs))
             comparisons += compare_with_baselines(in_folds, [other], seed=0)
     corrected = holm([one.p for one in comparisons])
-    return tuple(replace(one, corrected_p=p) for one, p in zip(comparisons, corrected, strict=True)), predictions
+    return [replace(one, corrected_p=p) for one, p in zip(comparisons, corrected, strict=True)]
 
 
 def _folds_of_both(table: PredictionTable, other: PredictionTable) -> Array:
@@ -200,10 +198,8 @@ def _run_figures(runs: Sequence[Run], target: str, key: str, pairs: Sequence[Com
     return plots
 
 
-def _target_part(
-    runs: Sequence[Run], target: str, metadata: Metadata | None, group: str | None
-) -> tuple[dict[str, object], list[str]]:
-    """Return what the page shows of one target, and its sentences."""
+def _target_part(runs: Sequence[Run], target: str, metadata: Metadata | None, group: str | None) -> dict[str, Any]:
+    """Return what the page shows of one target."""
     having = [run for run in runs if target in run.targets]
     table = having[0].predictions
     spec = None if table is None else table.spec(target)
@@ -213,7 +209,8 @@ def _target_part(
         key = "accuracy"
     unseen = [run for run in having if run.targets[target].get("subset") != "training"]
     compared = unseen if unseen[:1] == having[:1] else having[:1]
-    pairs, predictions = _paired(compared, target, metadata, group)
+    paired = _paired(compared, target, metadata, group)
+    pairs = paired or []
     tests = sum(not math.isnan(one.p) for one in pairs)
     sentences = [_sentence(having[0].name, one, key, tests) for one in pairs]
     sentences += [
@@ -221,7 +218,7 @@ def _target_part(
         for run in having
         if run not in unseen and len(having) > 1
     ]
-    if predictions is None and len(compared) > 1:
+    if paired is None and len(compared) > 1:
         sentences.append("Runs are not compared in pairs: --metadata names the file that holds the true values.")
     names = list(dict.fromkeys(name for run in having for name in run.targets[target]["metrics"]))
     rows = []
@@ -238,18 +235,17 @@ def _target_part(
         )
         head = ("run", "samples of both", f"{TITLES[key]} of {having[0].name} minus it", "p")
         tables.append(Table(f"{having[0].name} beside the others", head, body, "baselines"))
-    part: dict[str, object] = {
+    return {
         "name": target, "sentences": sentences, "tables": tables, "tiles": [], "hero": [],
         "figures": _run_figures(having, target, key, pairs),
     }  # fmt: skip
-    return part, sentences
 
 
-def _differing_options(runs: Sequence[Run]) -> Table | None:
-    """Return the options whose values are not the same in all runs that have a run.json."""
+def _differing_options(runs: Sequence[Run]) -> list[Table]:
+    """Return the options whose values are not the same in all runs that have a run.json, where two have one."""
     recorded = [run for run in runs if run.record]
     if len(recorded) < 2:
-        return None
+        return []
     flat = [flatten(run.record["config"]) for run in recorded]
     names = list(dict.fromkeys(name for options in flat for name in options))
     rows = []
@@ -257,29 +253,24 @@ def _differing_options(runs: Sequence[Run]) -> Table | None:
         values = [str(options.get(name, "-")) for options in flat]
         if len(set(values)) > 1 and name.rpartition(".")[2] not in PLACES:
             rows.append(("--" + name.rpartition(".")[2].replace("_", "-"), *values))
-    return Table("Options that differ", ("option", *(run.name for run in recorded)), tuple(rows))
+    return [Table("Options that differ", ("option", *(run.name for run in recorded)), tuple(rows))]
 
 
 def compare_runs_html(runs: Sequence[Run], metadata: Metadata | None, group: str | None) -> tuple[str, list[str]]:
     """Return the page that shows runs side by side, and its sentences for a terminal."""
     targets = list(dict.fromkeys(name for run in runs for name in run.targets))
-    parts, sentences = [], []
-    for target in targets:
-        part, of_target = _target_part(runs, target, metadata, group)
-        parts.append(part)
-        sentences += [f"{target}: {sentence}" for sentence in of_target]
+    parts = [_target_part(runs, target, metadata, group) for target in targets]
+    sentences = [f"{part['name']}: {sentence}" for part in parts for sentence in part["sentences"]]
     listed = shown([run.name for run in runs], 20)
     opening = [
         f"{len(runs)} runs side by side: {listed}. The first one is held against each of the others, on the samples "
         "that both predict. What each of them is beside its baselines stands in its own report."
     ]
-    facts = [facts_table("Runs", {run.name: run.folder for run in runs})]
-    options = _differing_options(runs)
     text = page(
         title=f"{len(runs)} runs of aam" if len(runs) > 1 else f"A run of aam: {runs[0].name}",
         opening=opening,
         warnings=_warnings(runs),
-        facts=[*facts, *([] if options is None else [options])],
+        facts=[facts_table("Runs", {run.name: run.folder for run in runs}), *_differing_options(runs)],
         tables=[table for run in runs for table in _encoder_tables(run)],
         encoder_figures=[],
         curves=[

@@ -265,18 +265,6 @@ def why_odd(result: TargetResult, around: Surroundings, rows: Sequence[int]) -> 
     return texts
 
 
-def _level_columns(result: TargetResult, complete_rows: Array) -> dict[str, Array]:
-    """Return group, batch, fold and other columns of the samples that have truth and prediction."""
-    names, predictions = result.names, result.predictions
-    columns = {
-        names.group: predictions.groups,
-        names.batch: predictions.batch,
-        "fold of this run": predictions.fold,
-        **result.levels,
-    }
-    return {name: values[complete_rows] for name, values in columns.items() if values is not None}
-
-
 def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -> list[tuple[str, int, int]]:
     """Return the levels of `columns` [N] that the worst tenth of the samples holds more often than all samples do.
 
@@ -299,9 +287,12 @@ def shared_by_worst(complete: TargetPredictions, columns: Mapping[str, Array]) -
 
 def error_tables(result: TargetResult, around: Surroundings | None = None) -> list[Table]:
     """Return the samples with the largest errors, what is unusual of them, and what the worst tenth shares."""
-    complete, columns = result.predictions.complete(), _level_columns(result, result.predictions.has_both)
+    complete, names, has_both = result.predictions.complete(), result.names, result.predictions.has_both
     if not len(complete.truth):
         return []
+    known = {names.group: complete.groups, names.batch: complete.batch, "fold of this run": complete.fold}
+    known |= {name: values[has_both] for name, values in result.levels.items()}
+    columns = {name: values for name, values in known.items() if values is not None}
     errors, rows = complete.errors, worst_rows(complete, WORST_SAMPLES)
     labels = complete.labels
 
@@ -312,8 +303,8 @@ def error_tables(result: TargetResult, around: Surroundings | None = None) -> li
         return number(float(complete.truth[at])), number(float(complete.predicted[at])), number(float(errors[at]))
 
     odd = {} if around is None else {"what may be odd": why_odd(result, around, rows.tolist())}
-    third = "probability of it" if labels else f"absolute error of {result.names.target}"
-    of = result.names.target
+    third = "probability of it" if labels else f"absolute error of {names.target}"
+    of = names.target
     header = ("sample-id", f"true {of}", f"predicted {of}", third, *columns, *odd)
     body = [
         (complete.sample_ids[at], *value(at), *(str(v[at]) for v in columns.values()), *(v[row] for v in odd.values()))
