@@ -103,30 +103,21 @@ class TrainingReport:
 
     def write(self) -> None:
         """Write predictions.tsv, report.html, figures/ and metrics.json, and save the ensemble that was asked for."""
-        prepared, path = self.prepared, self.path
         targets = self._results()
-        if prepared.config.targets.ensemble:
-            save_ensemble(path / "model", {folder.name: folder / "model" for folder in self.models})
-        specs = [spec for table in self.held_out[:1] for spec in table.specs]
-        names = loss_names(*([spec.name for spec in specs if spec.kind == kind] for kind in ("numeric", "class")))
-        epochs = {
-            f"fold {split.test_fold}" if split.test_fold else "": read_epochs(split_folder(prepared, path, split))
-            for split in prepared.splits
-        }
-        results = dataclasses.replace(
-            self._report_data(targets),
-            tables=tuple(self.tables),
-            encoder_figures=tuple(self.encoder_figures),
-            curves=tuple(loss_figures(epochs, names)),
-            warnings=tuple(self.warnings),
-            transductive=self.transductive,
-        )
-        write_results(path, results)
-        log.info("all tables: %s", seen_from_here(path / "report.html"))
+        if self.prepared.config.targets.ensemble:
+            save_ensemble(self.path / "model", {folder.name: folder / "model" for folder in self.models})
+        write_results(self.path, self._report_data(targets))
+        log.info("all tables: %s", seen_from_here(self.path / "report.html"))
 
     def _report_data(self, targets: tuple[TargetResult, ...]) -> ReportData:
-        """Return what the report says of the data, the split and the targets."""
+        """Return what the report shows of the run and its targets."""
         config, study, splits = self.prepared.config, self.prepared.study, self.prepared.splits
+        specs = [spec for table in self.held_out[:1] for spec in table.specs]
+        names = loss_names(*([spec.name for spec in specs if spec.kind == kind] for kind in ("numeric", "class")))
+        epochs = {}
+        for split in splits:
+            folder = split_folder(self.prepared, self.path, split)
+            epochs[f"fold {split.test_fold}" if split.test_fold else ""] = read_epochs(folder)
         return ReportData(
             title=f"aam {self.command}",
             task={
@@ -143,7 +134,12 @@ class TrainingReport:
             },
             split={split_name(self.prepared, split): split_sizes(self.prepared, split) for split in splits},
             targets=targets,
+            tables=tuple(self.tables),
+            encoder_figures=tuple(self.encoder_figures),
+            curves=tuple(loss_figures(epochs, names)),
             around=surroundings(study.table, [result.predictions for result in targets]),
+            warnings=tuple(self.warnings),
+            transductive=self.transductive,
             explain_command=_explain_command(config) if targets else "",
             configuration=_with_effect(config),
         )
@@ -169,9 +165,7 @@ class TrainingReport:
             log.info("no intervals: early stopping has seen what is held out; --cv or --test-size hold out more")
         write_predictions(self.path / "predictions.tsv", table)
         passes = config.targets.val_prediction_passes
-        forest = ForestConfig(
-            n_estimators=TREES, n_jobs=config.runtime.threads or -1, val_prediction_passes=passes
-        )  # fmt: skip
+        forest = ForestConfig(n_estimators=TREES, n_jobs=config.runtime.threads or -1, val_prediction_passes=passes)
         subset: Subset = "held-out" if tested else "validation"
         source = BaselineSource(
             study, self.prepared.splits, forest if config.targets.rf_baseline else None,
