@@ -181,24 +181,22 @@ class Predictor:
         limited = rows_read(self.study, rows, rarefaction)
         return Rarefied(rarefaction, rows, rarefied_rows(self.study, rows, rarefaction), limited)
 
-    def predict(self, samples: Rarefied, variants: Variants) -> tuple[Scores, Scores]:
+    def predict(self, samples: Rarefied, counts: Matrix, limited: Matrix, variants: Variants) -> tuple[Scores, Scores]:
         """Return what the whole model and each learner predict of samples, and of variants, in the units of targets.
 
-        A network of next to no weight predicts of variants what it does of their samples.
+        `counts` and `limited` ``[n, F]`` are the reads of the samples. A network of next to no weight predicts of
+        variants what it does of their samples.
         """
-        asvs = len(self.study.table.sequences)
-        counts, limited = matrix_of(samples.reads, asvs), matrix_of(samples.limited, asvs)
         of_network = self._network(samples)
         of_samples = self._predict(samples, of_network)
         parts = [[{name: values[:0] for name, values in one.items()} for one in of_samples]]
         for start in range(0, len(variants.sample), VARIANTS_AT_ONCE):
             some = variants[start : start + VARIANTS_AT_ONCE]
             changed = replace(samples, rows=samples.rows[some.sample], reads=some.reads(counts))
+            of_variants = [values[some.sample] for values in of_network]
             if self.explains_network:
-                changed = replace(changed, limited=some.reads(limited))
-                parts.append(self._predict(changed, self._network(changed)))
-            else:
-                parts.append(self._predict(changed, [values[some.sample] for values in of_network]))
+                of_variants = self._network(replace(changed, limited=some.reads(limited)))
+            parts.append(self._predict(changed, of_variants))
         return of_samples, [
             {name: np.concatenate([scores[name] for scores in of_target]) for name in of_target[0]}
             for of_target in zip(*parts, strict=True)
@@ -426,7 +424,7 @@ def _add_rarefaction(
     present: list[tuple[Name, sparse.coo_matrix, Floats]] = [(CARRIERS, reads.tocoo(), np.ones(reads.nnz))]
     if predictor.explains_network:
         present.append((ATTENTION, limited.tocoo(), predictor.attention(samples)))
-    for of_target, base, changed in zip(effects, *predictor.predict(samples, variants), strict=True):
+    for of_target, base, changed in zip(effects, *predictor.predict(samples, reads, limited, variants), strict=True):
         of_target.prediction[rows] += base[BLEND] * share[rows, None]
         for name, at, values in present:
             of_target.add(name, rows[at.row], at.col, values * share[rows[at.row]])
