@@ -13,7 +13,7 @@ from aam.evaluate import intervals, metrics
 from aam.evaluate.metrics import regression_metrics
 from aam.evaluate.target_predictions import TargetPredictions
 from tests.evaluate.simulated import measured, two_classes
-from tests.evaluate.simulations import EDGES, edge_coverage, two_learners
+from tests.evaluate.simulations import EDGES, edge_coverage
 
 
 def test_metrics_by_level_are_those_of_its_samples():
@@ -120,7 +120,21 @@ def test_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.Mo
 
 def null_study(seed: int, numeric: bool) -> TargetPredictions:
     """Five folds of 100 samples, each predicted by ridge regression of noise on the other four."""
-    return two_learners(np.random.default_rng(seed), 100, signal=0.0, classes=not numeric)[0]
+    draw = np.random.default_rng(seed)
+    inputs, fold, predicted = draw.normal(size=(100, 20)), np.arange(100) % 5, np.empty(100)
+    truth = draw.normal(size=100) if numeric else draw.permutation(100) % 2
+    for test in range(5):
+        train = fold != test
+        centred = inputs[train] - inputs[train].mean(axis=0)
+        weights = np.linalg.solve(
+            centred.T @ centred + 20 * np.eye(20), centred.T @ (truth[train] - truth[train].mean())
+        )
+        predicted[~train] = (inputs[~train] - inputs[train].mean(axis=0)) @ weights + truth[train].mean()
+    ids = tuple(map(str, range(100)))
+    if numeric:
+        return TargetPredictions(ids, truth, predicted, fold=fold)
+    score = np.clip(predicted, -1, 2) / 3 + 1 / 3
+    return TargetPredictions(ids, truth, np.stack([1 - score, score], axis=1), ("a", "b"), fold=fold)
 
 
 @pytest.mark.parametrize(("numeric", "key", "chance"), [(False, "auroc", 0.5), (True, "pearson", 0.0)])
@@ -136,7 +150,7 @@ def test_point_4_without_signal_the_mean_over_folds_is_chance_and_its_interval_c
     covered = np.mean([metrics[key].low <= chance <= metrics[key].high for metrics in intervals_of_studies])
     assert abs(values.mean() - chance) < (0.02 if numeric else 0.01)
     assert pooled.mean() < values.mean()
-    assert 0.93 <= covered <= (0.98 if numeric else 1)
+    assert 0.93 <= covered <= (0.97 if numeric else 1)
 
 
 def test_point_4_the_mean_over_folds_is_weighted_by_samples_and_the_pooled_metric_stands_beside_it():
