@@ -97,11 +97,10 @@ class DistanceHead(nn.Module):
         return self.project(samples)  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def standardize(self, samples: Float[Tensor, "B D"], mean: float) -> None:
-        """Scale the map so that the predictions between these samples center on `mean`."""
-        if len(samples) < 2:
+    def standardize(self, vectors: Float[Tensor, "B D"], mean: float) -> None:
+        """Scale the map so that the predictions between these `vectors` center on `mean`."""
+        if len(vectors) < 2:
             return
-        vectors = self.vectors(samples)
         others = ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
         typical = self._euclidean(vectors, vectors)[others].median().clamp_min(LEAST)
         mean = min(max(mean, 0.01), 0.99) if self.bounded else max(mean, 0.01)
@@ -288,7 +287,7 @@ class AuxiliaryHeads(nn.ModuleDict):
         """Scale the maps of the distances among `names` so that predictions of these samples center on the mean."""
         for name, head in self.items():
             if isinstance(head, DistanceHead) and name in names:
-                head.standardize(samples, self.scales[name][0])
+                head.standardize(head.vectors(samples), self.scales[name][0])
 
     def forward(
         self, samples: Float[Tensor, "B D"], asvs: Float[Tensor, "all_U D"], batch: Batch, gather: Gather

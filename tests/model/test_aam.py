@@ -165,6 +165,13 @@ def test_bounding_memory_changes_no_result(batch, model_of, monkeypatch):
         compare(run(None, recompute), plain)
 
 
+def test_distances_start_where_those_of_the_study_are(batch, model_of):
+    network = model_of(dataclasses.replace(HEADS, scale=(0.7, 0.1))).eval()
+    network.standardize(batch)
+    distances = network(batch).distance
+    assert distances[~torch.eye(len(distances), dtype=torch.bool)].median().item() == pytest.approx(0.7, abs=0.02)
+
+
 def test_a_network_is_scaled_alike_whether_its_asvs_are_encoded_at_once_or_not(batch, model_of, monkeypatch):
     whole, parts = (model_of(HEADS).double() for _ in range(2))
     whole.standardize(batch)

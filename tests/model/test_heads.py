@@ -62,8 +62,8 @@ def test_a_new_head_begins_near_the_truth():
 @pytest.mark.parametrize("samples", [torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.ones(5, 2), torch.ones(1, 2)])
 def test_the_scale_is_finite_for_two_samples_and_for_equal_ones(samples):
     head = DistanceHead(2, True)
-    head.standardize(samples, 0.6)
     vectors = head.vectors(samples)
+    head.standardize(vectors, 0.6)
     distances = head(vectors, vectors)
     distances.sum().backward()
     assert torch.isfinite(head.log_scale).all()
